@@ -85,6 +85,10 @@ class CaseParticipant:
         """Append a copy of `data` to the memory."""
         self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())
 
+    def write_noise(self, commands: int, memory: Shared, size: int, *, seed: int) -> None:
+        """Append a copy of `size` bytes that `first_difference` knows to the start of the memory."""
+        self.side.write_noise(commands, self._pick(memory), size, seed)
+
     def read(self, commands: int, memory: Shared, size: int, offset: int = 0) -> int:
         """Append a copy from the memory; return a number for `fetch`."""
         return self.side.read(commands, self._pick(memory), offset, size)
@@ -92,6 +96,10 @@ class CaseParticipant:
     def fetch(self, reading: int) -> bytes:
         """Return the bytes that `read` copied; the list must be idle."""
         return base64.b64decode(self.side.fetch(reading))
+
+    def first_difference(self, reading: int, *, seed: int) -> int | None:
+        """Return the offset of the first byte of `read` that `write_noise` has not written; None if all are equal."""
+        return self.side.first_difference(reading, seed)
 
     def done(self, commands: int) -> bool:
         """Return whether the list is idle."""

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import xsem
 from xsem.errors import BusyError, UnsupportedError, WaitTimeoutError
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.case.noise import first_difference, noise
 
 __all__ = ["OPERATIONS", "LocalParticipant", "Participant"]
 
@@ -30,8 +31,8 @@ _WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
     "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
-    "import_memory", "wait", "signal", "occupy", "write", "read", "fetch", "done", "synchronize", "value",
-    "host_signal", "host_wait", "meets_now", "release", "forget",
+    "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read", "fetch", "first_difference", "done",
+    "synchronize", "value", "host_signal", "host_wait", "meets_now", "release", "forget",
 })
 """Operations that a participant in another process accepts."""
 
@@ -55,8 +56,10 @@ class Participant(Protocol):
                release: Sequence[int] = ()) -> None: ...
     def occupy(self, commands: int, seconds: float) -> None: ...
     def write(self, commands: int, memory: int, offset: int, data: str) -> None: ...
+    def write_noise(self, commands: int, memory: int, size: int, seed: int) -> None: ...
     def read(self, commands: int, memory: int, offset: int, size: int) -> int: ...
     def fetch(self, reading: int) -> str: ...
+    def first_difference(self, reading: int, seed: int) -> int | None: ...
     def done(self, commands: int) -> bool: ...
     def synchronize(self, commands: int, timeout_s: float) -> None: ...
     def value(self, semaphore: int) -> int: ...
@@ -207,7 +210,13 @@ class LocalParticipant:
 
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         """Append a copy of `data` (base64) to the memory."""
-        raw = base64.b64decode(data)
+        self._copy(commands, memory, offset, base64.b64decode(data))
+
+    def write_noise(self, commands: int, memory: int, size: int, seed: int) -> None:
+        """Append a copy of the bytes of `noise` to the start of the memory."""
+        self._copy(commands, memory, 0, noise(size, seed))
+
+    def _copy(self, commands: int, memory: int, offset: int, raw: bytes) -> None:
         target = self.mapping(memory).view((len(raw),), "uint8", offset=offset)
         try:
             source = self._staged(len(raw))
@@ -251,8 +260,15 @@ class LocalParticipant:
     # ---- results
     def fetch(self, reading: int) -> str:
         """Return the bytes that `read` copied, in base64; the list must be idle."""
+        return base64.b64encode(self._read_bytes(reading)).decode()
+
+    def first_difference(self, reading: int, seed: int) -> int | None:
+        """Return the offset of the first copied byte that is not the byte of `noise`; None if all are equal."""
+        return first_difference(self._read_bytes(reading), seed)
+
+    def _read_bytes(self, reading: int) -> bytes:
         kept = self.get(reading)
-        return base64.b64encode(bytes(kept) if isinstance(kept, bytearray) else kept.numpy().tobytes()).decode()
+        return bytes(kept) if isinstance(kept, bytearray) else kept.numpy().tobytes()
 
     def done(self, commands: int) -> bool:
         """Return whether the list is idle."""
@@ -311,7 +327,9 @@ class LocalParticipant:
     def release(self, object_: int) -> None:
         """Release one object."""
         self._mappings.pop(object_, None)
-        self._objects.pop(object_).release()
+        kept = self._objects.pop(object_)
+        if not isinstance(kept, bytearray):
+            kept.release()
 
     def forget(self) -> None:
         """Release everything, newest first."""

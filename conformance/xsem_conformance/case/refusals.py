@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import xsem
 from xsem.errors import UnsupportedError, XsemError
@@ -31,6 +31,14 @@ __all__ = ["declared", "refuses", "undeclared"]
 
 _ANY: Final = uuid.UUID(int=0)
 _IMAGE: Final = MipmapDesc(extent=(4, 4, 0), format="uint8", channels=4)
+_BEYOND_IMAGE: Final = (
+    dataclasses.replace(_IMAGE, levels=2),
+    dataclasses.replace(_IMAGE, offset=1 << 12),
+    dataclasses.replace(_IMAGE, layers=6, cubemap=True),
+    dataclasses.replace(_IMAGE, color_attachment=True),
+)
+"""An image for each property that `Feature.IMAGE` excludes."""
+_Call: TypeAlias = Callable[[], object]
 _KINDS: Final = ("semaphore_import", "semaphore_export", "memory_import", "memory_export")
 
 
@@ -52,7 +60,7 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
     # MIPMAPPED_ARRAY includes IMAGE.
     implied = {Feature.IMAGE} if Feature.MIPMAPPED_ARRAY in capabilities.features else set()
     for feature in Feature:
-        if feature not in capabilities.features | implied and feature is not Feature.NATIVE_CONTEXT:
+        if feature not in capabilities.features | implied:
             yield f"feature:{feature.value}"
 
 
@@ -64,39 +72,77 @@ def refuses(context: CaseContext, name: str) -> tuple[Outcome, str]:
     """
     kind, _, what = name.partition(":")
     try:
-        call = _CALLS[kind](context, what)
+        calls = _CALLS[kind](context, what)
     except (BlockedError, ParticipantFailedError, XsemError) as error:
         return Outcome.UNSUPPORTED, f"not declared; not asked: {error}"
+    for call in calls:
+        outcome, detail = _refuses(name, call)
+        if outcome is not Outcome.UNSUPPORTED:
+            return outcome, detail
+    return Outcome.UNSUPPORTED, "not declared; refused"
+
+
+def _refuses(name: str, call: _Call) -> tuple[Outcome, str]:
     try:
         call()
     except UnsupportedError as error:
         if error.reason == "unsupported":
-            return Outcome.UNSUPPORTED, "not declared; refused"
+            return Outcome.UNSUPPORTED, ""
         return Outcome.FAIL, f"{name} is not declared, but was refused with the reason {error.reason}"
     except Exception as error:
         return Outcome.FAIL, f"{name} is not declared, but was refused with {error!r}, not UnsupportedError"
     return Outcome.FAIL, f"{name} is not declared, but the device did it"
 
 
-def _import_semaphore(context: CaseContext, what: str) -> Callable[[], object]:
+def _import_semaphore(context: CaseContext, what: str) -> Sequence[_Call]:
     type = SemaphoreHandleType(what)
 
-    def call() -> None:
-        with SemaphoreDesc(type=type, handle=_handle(type), device_uuid=_uuid(type)) as desc:
+    def call(**given: Any) -> None:
+        with SemaphoreDesc(type=type, device_uuid=_uuid(type), **given) as desc:
             context.device.import_semaphore(desc)
 
-    return call
+    return [lambda: call(handle=_handle(type)), *_by_name(type, call),
+            *_of_the_exporter(context, type, "semaphore_export",
+                              lambda: context.peer.create_semaphore(what, context.importer)[1],
+                              context.device.import_semaphore)]
 
 
-def _import_memory(context: CaseContext, what: str) -> Callable[[], object]:
+def _import_memory(context: CaseContext, what: str) -> Sequence[_Call]:
     type = MemoryHandleType(what)
 
-    def call() -> None:
-        with MemoryDesc(type=type, handle=_handle(type), allocation_size=4096, dedicated=type.dedicated,
-                        device_uuid=_uuid(type)) as desc:
+    def call(**given: Any) -> None:
+        with MemoryDesc(type=type, allocation_size=4096, dedicated=type.dedicated, device_uuid=_uuid(type),
+                        **given) as desc:
             context.device.import_memory(desc)
 
-    return call
+    return [lambda: call(handle=_handle(type)), *_by_name(type, call),
+            *_of_the_exporter(context, type, "memory_export",
+                              lambda: context.peer.create_memory(what, 4096, context.importer)[1],
+                              context.device.import_memory)]
+
+
+def _by_name(type: SemaphoreHandleType | MemoryHandleType, call: Callable[..., None]) -> Iterator[_Call]:
+    if type.os_handle_kind is OsHandleKind.NT:
+        yield lambda: call(name="xsem-undeclared")
+
+
+def _of_the_exporter(
+    context: CaseContext, type: SemaphoreHandleType | MemoryHandleType, declared: str, made: Callable[[], Any],
+    importing: Callable[[Any], object],
+) -> Iterator[_Call]:
+    """Yield the import of an object of that type, if the exporter makes one."""
+    try:
+        if type.value not in context.peer.about()[declared]:
+            return
+        desc = made()
+    except (BlockedError, ParticipantFailedError):
+        return   # without the exporter's object, the other calls remain
+
+    def call() -> None:
+        with desc:
+            importing(desc)
+
+    yield call
 
 
 def _handle(type: SemaphoreHandleType | MemoryHandleType) -> OwnedHandle | int:
@@ -108,31 +154,34 @@ def _uuid(type: SemaphoreHandleType | MemoryHandleType) -> uuid.UUID | None:
     return _ANY if type.device_bound else None
 
 
-def _create_semaphore(context: CaseContext, what: str) -> Callable[[], object]:
-    return lambda: context.device.create_semaphore(SemaphoreHandleType(what))
+def _create_semaphore(context: CaseContext, what: str) -> Sequence[_Call]:
+    return [lambda: context.device.create_semaphore(SemaphoreHandleType(what))]
 
 
-def _create_memory(context: CaseContext, what: str) -> Callable[[], object]:
-    return lambda: context.device.create_memory(MemoryHandleType(what), 4096)
+def _create_memory(context: CaseContext, what: str) -> Sequence[_Call]:
+    return [lambda dedicated=dedicated: context.device.create_memory(   # type: ignore[misc]
+        MemoryHandleType(what), 4096, dedicated=dedicated) for dedicated in (False, True)]
 
 
-def _feature(context: CaseContext, what: str) -> Callable[[], object]:
+def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
     here = context.here
     if what in ("host_signal", "host_wait", "read_value"):
         semaphore: xsem.Semaphore = here.get(context.semaphore(context.some_type()).here)
-        return {"host_signal": lambda: semaphore.host_signal(1), "host_wait": lambda: semaphore.host_wait(1),
-                "read_value": semaphore.value}[what]
+        return [{"host_signal": lambda: semaphore.host_signal(1), "host_wait": lambda: semaphore.host_wait(1),
+                 "read_value": semaphore.value}[what]]
     if what in ("image", "mipmapped_array"):
         memory: xsem.Memory = here.get(context.memory().here)
-        return lambda: memory.map_mipmapped_array(
-            _IMAGE if what == "image" else dataclasses.replace(_IMAGE, levels=2))
+        return [lambda image=image: memory.map_mipmapped_array(image)   # type: ignore[misc]
+                for image in ((_IMAGE,) if what == "image" else _BEYOND_IMAGE)]
     if what == "recording":
         commands: xsem.CommandList = here.get(here.new_list())
-        return commands.record
-    return lambda: context.device.event(object())
+        return [commands.record]
+    if what == "native_context":
+        return [lambda: xsem.open_device(context.device.info.backend, native=object())]
+    return [lambda: context.device.event(object())]
 
 
-_CALLS: Final[dict[str, Callable[[CaseContext, str], Callable[[], object]]]] = {
+_CALLS: Final[dict[str, Callable[[CaseContext, str], Sequence[_Call]]]] = {
     "semaphore_import": _import_semaphore,
     "semaphore_export": _create_semaphore,
     "memory_import": _import_memory,

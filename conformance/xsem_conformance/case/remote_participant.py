@@ -136,11 +136,18 @@ class RemoteParticipant:
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         self._ask("write", commands, memory, offset, data)
 
+    def write_noise(self, commands: int, memory: int, size: int, seed: int) -> None:
+        self._ask("write_noise", commands, memory, size, seed)
+
     def read(self, commands: int, memory: int, offset: int, size: int) -> int:
         return int(self._ask("read", commands, memory, offset, size))
 
     def fetch(self, reading: int) -> str:
         return str(self._ask("fetch", reading))
+
+    def first_difference(self, reading: int, seed: int) -> int | None:
+        found = self._ask("first_difference", reading, seed)
+        return None if found is None else int(found)
 
     def done(self, commands: int) -> bool:
         return bool(self._ask("done", commands))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from importlib import metadata
 from typing import Final
@@ -13,8 +14,9 @@ import xsem
 from xsem.errors import BadArgumentError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
-from xsem.types import Capabilities, Feature
-from xsem_conformance.case.context import CaseContext
+from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_conformance.case.case_participant import CaseParticipant, Shared
+from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
@@ -22,12 +24,24 @@ from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, 
 _LIST = """
 import json, sys
 from xsem.plugins import registry
-print(json.dumps([(each.id, each.index, each.name, str(each.uuid)) for each in registry().get(sys.argv[1]).devices()]))
+print(json.dumps([repr(each) for each in registry().get(sys.argv[1]).devices()]))
 """
 
 HEAVY: Final = (
     "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
 """Packages that `import xsem` and the registration of a plugin load only when they are needed."""
+
+class _Wrapped:
+    """A queue of another library whose native handle is not an int."""
+
+    int_ptr = "queue"
+
+
+_FOREIGN: Final = (
+    ("an object", object()), ("a text", "native"), ("a float", 1.5), ("a lock", threading.Lock()),
+    ("an object with a text as int_ptr", _Wrapped()),
+)
+"""Objects that belong to no API of a device."""
 
 _REGISTER = """
 import json, sys
@@ -42,19 +56,23 @@ print(json.dumps([backend in registry.backends, [each for each in heavy if each 
 
 @check("XSEM-DISC-001")
 def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
-    """Name, index and id of each device are correct; a second listing and one in another process are equal."""
+    """Name, index and id of each device are correct; a second listing and one in another process are equal.
+
+    Listings are equal if all fields of all devices are equal.
+    """
     name = context.device.info.backend
     backend = registry().get(name)
-    found = [(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()]
-    for position, (called, index, text, _uuid) in enumerate(found):
-        expect(index == position, f"{called} has index {index} at position {position}")
-        expect(called == f"{name}:{index}", f"the device with index {index} is called {called}")
-        expect(text.strip(), f"{called} has no name")
-    expect([(each.id, each.index, each.name, str(each.uuid)) for each in backend.devices()] == found,
-           "a second listing of the devices differs from the first")
+    found = list(backend.devices())
+    for position, each in enumerate(found):
+        expect(each.index == position, f"{each.id} has index {each.index} at position {position}")
+        expect(each.id == f"{name}:{each.index}", f"the device with index {each.index} is called {each.id}")
+        expect(each.backend == name, f"{each.id} says that its backend is {each.backend}")
+        expect(each.name.strip(), f"{each.id} has no name")
+    expect(list(backend.devices()) == found, "a second listing of the devices differs from the first")
     done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
-    expect([tuple(each) for each in json.loads(done.stdout)] == found, "another process sees other devices")
+    expect(json.loads(done.stdout.splitlines()[-1]) == [repr(each) for each in found],
+           "another process sees other devices")
 
 
 @check("XSEM-DISC-002")
@@ -67,10 +85,34 @@ def uuids_are_unique(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-DISC-003")
 def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
-    """The exporter's device has the UUID of the device."""
+    """The exporter's device has the UUID of the device, and its objects with this UUID import and work."""
     about = context.peer.about()
     expect(about["uuid"] == context.importer,
            f"the exporter's device is {about['uuid']}, the device {context.importer}")
+    exporter, device = context.ends(IN)
+    worked = 0
+    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+        if type.device_bound and type.value in about["semaphore_export"]:
+            shared = context.semaphore(type.value)
+            gets_through(exporter, device, shared, type.value, value_of(type.value))
+            worked += 1
+    for memory in sorted(context.device.capabilities.memory_import, key=lambda each: each.value):
+        if memory.device_bound and memory.value in about["memory_export"]:
+            _bytes_arrive(exporter, device, context.memory(type=memory.value))
+            worked += 1
+    if not worked:
+        raise BlockedError(f"{about['id']} exports no object bound to a device that the device imports")
+
+
+def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Shared) -> None:
+    writes, reads = exporter.new_list(), device.new_list()
+    exporter.write(writes, memory, b"\x42" * 64, 1024)
+    exporter.finish(writes, "a copy")
+    reading = device.read(reads, memory, 64, 1024)
+    device.finish(reads, "a copy")
+    expect(device.fetch(reading) == b"\x42" * 64, "the device reads other bytes than the exporter wrote")
+    for each, commands in ((device, reads), (exporter, writes)):
+        each.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DISC-004")
@@ -99,8 +141,10 @@ def _plugin_of(backend: str) -> str:
 def checks_and_details_raise_nothing(context: CaseContext, case: Case) -> None:
     """`checks` and `details` raise no exception, and every check that is not ok states a remedy."""
     backend = registry().get(context.device.info.backend)
-    details = backend.details(context.device.info.index)
-    expect(all(isinstance(each, str) for each in (*details, *details.values())), "details contain a non-text")
+    for info in backend.devices():
+        details = backend.details(info.index)
+        expect(all(isinstance(each, str) for each in (*details, *details.values())),
+               f"details of {info.id} contain a non-text")
     for each in backend.checks():
         expect(each.name and each.detail, f"a check has no name or no detail: {each}")
         expect(each.ok or each.remedy, f"the check {each.name} is not ok and states no remedy")
@@ -113,11 +157,25 @@ def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) 
     expect(isinstance(found, Capabilities), f"capabilities is a {type(found).__name__}")
     expect(found == context.driver.capabilities, "a second read of capabilities differs from the first")
     expect(found == context.device.capabilities, "two drivers of one device declare different capabilities")
+    for field, members in (("semaphore_import", SemaphoreHandleType), ("semaphore_export", SemaphoreHandleType),
+                           ("memory_import", MemoryHandleType), ("memory_export", MemoryHandleType),
+                           ("features", Feature), ("wait_before_signal", SemaphoreHandleType)):
+        declared = getattr(found, field)
+        expect(isinstance(declared, frozenset), f"{field} is a {type(declared).__name__}, not a frozenset")
+        # The classes count: opaque_fd of semaphores and opaque_fd of memory are equal as texts.
+        wrong = sorted(repr(each) for each in declared if not isinstance(each, members))
+        expect(not wrong, f"{field} contains {', '.join(wrong)}, which is not a {members.__name__}")
+    for field in ("resets_on_wait", "append_never_blocks", "release_never_blocks", "needs_handover"):
+        expect(type(getattr(found, field)) is bool, f"{field} is {getattr(found, field)!r}, not a bool")
+    for field in ("independent_lists", "max_pending", "max_value_difference"):
+        expect(type(getattr(found, field)) in (int, type(None)), f"{field} is {getattr(found, field)!r}, not an int")
     expect(found.independent_lists >= 1, "independent_lists is below 1")
     expect(found.max_pending is None or found.max_pending >= 1, "max_pending is below 1")
     expect(found.max_value_difference >= 1, "max_value_difference is below 1")
     expect(found.wait_before_signal <= found.semaphore_import | found.semaphore_export,
            "wait_before_signal names a type that is neither imported nor exported")
+    context.driver.create_queue().close()
+    expect(found == context.driver.capabilities, "the capabilities differ after the first queue")
 
 
 @check("XSEM-CAP-002")
@@ -142,15 +200,20 @@ def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-CAP-006")
 def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
-    """The driver refuses a plain object as context, stream or event, and 0 as stream, with the specified reason."""
+    """The driver refuses foreign objects as context, stream or event, and 0 as stream, with the specified reason."""
     backend, driver = registry().get(context.device.info.backend), context.driver
-    if Feature.NATIVE_CONTEXT in driver.capabilities.features:
-        _raises(lambda: backend.borrow(object()), "an object as context", reason="bad_native")
+    for what, native in _FOREIGN:
+        if Feature.NATIVE_CONTEXT in driver.capabilities.features:
+            _raises(lambda native=native: backend.borrow(native),   # type: ignore[misc]
+                    f"{what} as context", reason="bad_native")
+        if isinstance(driver, BorrowedQueues):
+            _raises(lambda native=native: driver.borrow_queue(native, True),   # type: ignore[misc]
+                    f"{what} as stream", reason="not_a_stream")
+        if isinstance(driver, BorrowedEvents):
+            _raises(lambda native=native: driver.borrow_event(native),   # type: ignore[misc]
+                    f"{what} as event", reason="not_an_event")
     if isinstance(driver, BorrowedQueues):
-        _raises(lambda: driver.borrow_queue(object(), True), "an object as stream", reason="not_a_stream")
         _raises(lambda: driver.borrow_queue(0, True), "the int 0 as stream", reason="null_stream")
-    if isinstance(driver, BorrowedEvents):
-        _raises(lambda: driver.borrow_event(object()), "an object as event", reason="not_an_event")
 
 
 def _raises(call: Callable[[], object], what: str, *, reason: str) -> None:

@@ -6,20 +6,15 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from xsem.data.handles import OwnedHandle
 from xsem.errors import UnsupportedError
-from xsem.types import (
-    MemoryDesc,
-    MemoryHandleType,
-    SemaphoreDesc,
-    SemaphoreHandleType,
-    SignalParams,
-)
-from xsem_conformance.case import measures
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.descriptors import is_open
+from xsem_conformance.case.descriptors import identity, is_open
 from xsem_conformance.case.direct import Given
 from xsem_conformance.case.polling import soon
 from xsem_conformance.case.remote_participant import ParticipantFailedError
@@ -44,24 +39,29 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """A handle with the number 0 imports and works, and the reported state of the handle is true."""
+    """A handle with the number 0 imports and works, and the reported state of the handle is true.
+
+    After the import the number 0 is standard input again. The release of the object does not close it.
+    """
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
-    driver = context.driver
     assert isinstance(desc.handle, OwnedHandle)
     with desc, _number_0(desc.handle.fileno()) as put_back, Given(OwnedHandle(0)) as zero:
-        token = zero.imported_by(driver, dataclasses.replace(desc, handle=zero.handle))
+        token = zero.imported_by(context.driver, dataclasses.replace(desc, handle=zero.handle))
         kept = zero.is_open()
         # The caller closes the number, as the facade does: the import does not depend on the number.
         zero.close()
         expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()
+        before = identity(0)
         if memory:
-            _fills(context, token, shared)
+            driver_use.fills(context, token, shared)
         else:
-            _signals(context, token, shared, case.handle_type)
-        (driver.release_memory if memory else driver.release_semaphore)(token)
+            driver_use.signals(context, token, shared, case.handle_type)
+        driver_use.release(context, token, case.kind)
+        expect((kept and zero.state == "taken") or before in (None, identity(0)),
+               f"the driver reports the state {zero.state!r} of number 0, and closes the number a second time")
 
 
 @contextlib.contextmanager
@@ -81,27 +81,6 @@ def _number_0(handle: int) -> Iterator[Callable[[], None]]:
         put_back()
         if aside is not None:
             os.close(aside)
-
-
-def _fills(context: CaseContext, token: object, shared: Shared) -> None:
-    buffer, _ = context.driver.map_buffer(token, 0, 4096)
-    commands = context.driver.create_queue()
-    fence = commands.append_fill(buffer, 0, b"\x5a", 256, (), True)
-    soon(lambda: context.driver.query_fence(fence), "a fill is not done", context.patience_s)
-    context.driver.release_fence(fence)
-    commands.close()
-    context.driver.unmap_buffer(buffer)
-    expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
-
-
-def _signals(context: CaseContext, token: object, shared: Shared, type: str) -> None:
-    value = value_of(type)
-    commands = context.driver.create_queue()
-    fence = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
-    soon(lambda: context.driver.query_fence(fence), "a signal is not done", context.patience_s)
-    context.driver.release_fence(fence)
-    commands.close()
-    context.arrives(shared, value)
 
 
 @check("XSEM-IMP-009")
@@ -147,50 +126,64 @@ def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
 # ---- export
 @check("XSEM-OWN-008")
 def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
-    """One of two exports is closed: the other is open, and its import is the exported object."""
+    """Each of three exports is closed in turn: the others are open, and imports of them are the exported object.
+
+    The third export is made after the first one is closed.
+    """
+    round_trip = _memory_round_trip if case.kind == "memory" else _semaphore_round_trip
+    with _made(context, case) as made:
+        first, second = made.export(), made.export()
+        with first, second:
+            _close_one(first, second)
+            round_trip(context, made, second, 1)
+            with made.export() as third:
+                _close_one(second, third)
+                round_trip(context, made, third, 2)
+        with made.export() as last:   # after all others are closed
+            round_trip(context, made, last, 3)
+
+
+def _made(context: CaseContext, case: Case) -> xsem.Semaphore | xsem.Memory:
     if case.kind == "memory":
-        _memory_is_exported_twice(context, case.handle_type)
-    else:
-        _semaphore_is_exported_twice(context, case.handle_type)
+        return context.device.create_memory(MemoryHandleType(case.handle_type), 1 << 16)
+    return context.device.create_semaphore(SemaphoreHandleType(case.handle_type))
 
 
-def _semaphore_is_exported_twice(context: CaseContext, type: str) -> None:
-    value, second = value_of(type), value_of(type, 2)
-    commands = context.device.create_command_list()
-    with context.device.create_semaphore(SemaphoreHandleType(type)) as made:
-        with made.export() as closed, made.export() as kept:
-            _close_one(closed, kept)
-            commands.append_signal(made, value)
-            commands.append_wait(made, value)
-            commands.synchronize(timeout_s=context.patience_s)
-            try:
-                imported = context.device.import_semaphore(kept)
-            except UnsupportedError:
-                return   # the device exports this type, but does not import it
-        with imported:
-            commands.append_signal(imported, second)
-            commands.append_wait(made, second)
-            commands.synchronize(timeout_s=context.patience_s)
+def _semaphore_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) -> None:
+    """Signal the object itself, then its import; the object's own waits are met."""
+    type, order = desc.type.value, context.device.create_command_list()
+    own, imported = value_of(type, 2 * turn - 1), value_of(type, 2 * turn)
+    order.append_signal(made, own)
+    order.append_wait(made, own)
+    order.synchronize(timeout_s=context.patience_s)
+    try:
+        other = context.device.import_semaphore(desc)
+    except UnsupportedError:
+        return   # the device exports this type, but does not import it
+    with other:
+        order.append_signal(other, imported)
+        order.append_wait(made, imported)
+        order.synchronize(timeout_s=context.patience_s)
+    order.release()   # some devices have few queues
 
 
-def _memory_is_exported_twice(context: CaseContext, type: str) -> None:
-    commands = context.device.create_command_list()
-    with context.device.create_memory(MemoryHandleType(type), 1 << 16) as made:
-        with made.export() as closed, made.export() as kept:
-            _close_one(closed, kept)
-            with made.map_buffer(0, 256) as buffer:
-                commands.append_fill(buffer, b"\x5a")
-                commands.synchronize(timeout_s=context.patience_s)
-            try:
-                imported = context.device.import_memory(kept)
-            except UnsupportedError:
-                return
-        with imported, imported.map_buffer(0, 256) as buffer:
-            found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-            expect(found == b"\x5a" * 256, "an import from the second export is not the exported memory")
+def _memory_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) -> None:
+    """Fill the object itself; its import shows the bytes."""
+    order = context.device.create_command_list()
+    with made.map_buffer(0, 256) as buffer:
+        order.append_fill(buffer, bytes([0x59 + turn]))
+        order.synchronize(timeout_s=context.patience_s)
+    order.release()   # some devices have few queues
+    try:
+        other = context.device.import_memory(desc)
+    except UnsupportedError:
+        return
+    with other, other.map_buffer(0, 256) as buffer:
+        found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
+        expect(found == bytes([0x59 + turn]) * 256, "an import of an export is not the exported memory")
 
 
-def _close_one(closed: SemaphoreDesc | MemoryDesc, kept: SemaphoreDesc | MemoryDesc) -> None:
+def _close_one(closed: Any, kept: Any) -> None:
     one, other = closed.handle, kept.handle
     if not isinstance(one, OwnedHandle) or not isinstance(other, OwnedHandle):
         return   # no handle to close

@@ -1,0 +1,42 @@
+"""Use of an object that a check imported through the driver itself: its signal, or its bytes, reach the exporter."""
+
+from __future__ import annotations
+
+from xsem.spi import Token
+from xsem.types import SignalParams
+from xsem_conformance.case import measures
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import CaseContext, value_of
+from xsem_conformance.case.direct import AbleQueue
+from xsem_conformance.case.polling import soon
+from xsem_conformance.outcomes import expect
+
+__all__ = ["fills", "release", "signals"]
+
+
+def fills(context: CaseContext, token: Token, shared: Shared) -> None:
+    """Fill the first 256 bytes of imported memory; the exporter reads them."""
+    buffer, _ = context.driver.map_buffer(token, 0, 4096)
+    commands = context.driver.create_queue()
+    _finish(context, commands, commands.append_fill(buffer, 0, b"\x5a", 256, (), True), "a fill")
+    context.driver.unmap_buffer(buffer)
+    expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
+
+
+def signals(context: CaseContext, token: Token, shared: Shared, type: str) -> None:
+    """Signal an imported semaphore; the exporter's host waits for the signal."""
+    value = value_of(type)
+    commands = context.driver.create_queue()
+    _finish(context, commands, commands.append_signal([token], [SignalParams(value=value)], (), (), True), "a signal")
+    context.arrives(shared, value)
+
+
+def release(context: CaseContext, token: Token, kind: str) -> None:
+    """Release a semaphore or memory through the driver."""
+    (context.driver.release_memory if kind == "memory" else context.driver.release_semaphore)(token)
+
+
+def _finish(context: CaseContext, commands: AbleQueue, fence: Token | None, what: str) -> None:
+    soon(lambda: context.driver.query_fence(fence), f"{what} is not done", context.patience_s)
+    context.driver.release_fence(fence)
+    commands.close()

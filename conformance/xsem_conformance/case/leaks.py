@@ -1,0 +1,67 @@
+"""Count what stays open after repeated work."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from xsem_conformance.case.descriptors import Identity, identity
+
+__all__ = ["growth", "open_files", "threads"]
+
+_TASKS: Final = "/proc/self/task"
+_SETTLES_S: Final = 2.0
+"""Longest time for threads to end and for the frees of other threads."""
+
+
+def threads() -> int:
+    """Return the number of threads of this process, or of Python's threads on a system without /proc."""
+    return len(os.listdir(_TASKS)) if os.path.isdir(_TASKS) else threading.active_count()
+
+
+def open_files() -> dict[int, Identity]:
+    """Return the identity of each open file by its number, or nothing on a system without /proc/self/fd."""
+    if not os.path.isdir("/proc/self/fd"):
+        return {}
+    found = {int(each): identity(int(each)) for each in os.listdir("/proc/self/fd")}
+    return {number: file for number, file in found.items() if file is not None}
+
+
+def growth(work: Callable[[], object], times: int, patience_s: float, *counts: Callable[[], int]) -> list[int]:
+    """Run `work` several times; return the growth of each count, or 0 for a count that does not grow again and again.
+
+    The first rounds may fill a cache of the driver, once. A count that grows in two successive series is a leak.
+
+    Parameters
+    ----------
+    work : callable
+        One round.
+    times : int
+        The rounds of a series.
+    patience_s : float
+        Seconds until a count that has not gone back counts as grown, at most 2.
+    *counts : callable
+        Each returns a number, for example of threads.
+    """
+    grown = _series(work, times, patience_s, counts)
+    if not any(grown):
+        return grown
+    again = _series(work, times, patience_s, counts)
+    return [min(once, other) for once, other in zip(grown, again, strict=True)]
+
+
+def _series(
+    work: Callable[[], object], times: int, patience_s: float, counts: tuple[Callable[[], int], ...]
+) -> list[int]:
+    before = [each() for each in counts]
+    for _ in range(times):
+        work()
+    deadline = time.monotonic() + min(patience_s, _SETTLES_S)
+    while True:
+        grown = [max(0, each() - old) for each, old in zip(counts, before, strict=True)]
+        if not any(grown) or time.monotonic() > deadline:
+            return grown
+        time.sleep(0.001)

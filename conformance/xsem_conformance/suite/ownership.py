@@ -1,0 +1,203 @@
+"""Ownership of handles: the reported state of a handle is true, and a driver closes no number that is not its own."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Final, get_args
+
+import xsem
+from xsem.data.handles import OwnedHandle
+from xsem.spi import HandleState, ImportFailure, Token
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.case import driver_use
+from xsem_conformance.case.canaries import Canaries
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.descriptors import is_open, null, others
+from xsem_conformance.case.direct import Given, duplicate
+from xsem_conformance.case.holding import held
+from xsem_conformance.case.leaks import growth, open_files
+from xsem_conformance.case.polling import soon
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BrokenError, Case, expect
+
+_AT_ONCE: Final = 3
+"""Imports that are alive at the same time: a driver may treat only the first one correctly."""
+
+
+# ---- a successful import
+@check("XSEM-OWN-004")
+def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
+    """The reported state of the handle is true: after the import, and until the object is used and released.
+
+    After "left" and "unknown" the handle is closed, as the facade does. At each number that is then free, another file
+    is opened, and the driver does not close this file. After "taken" the driver closes the number, at the latest with
+    the release of the object.
+    """
+    with Canaries() as canaries, contextlib.ExitStack() as kept:
+        made = [_imported(context, case, canaries, kept) for _ in range(_AT_ONCE)]
+        for shared, token, _ in made:
+            if case.kind == "memory":
+                driver_use.fills(context, token, shared)
+            else:
+                driver_use.signals(context, token, shared, case.handle_type)
+        for _, token, _ in made:
+            driver_use.release(context, token, case.kind)
+        for _, _, given in made:
+            if given.state == "taken":
+                soon(lambda given=given: not given.is_open(),   # type: ignore[misc]
+                     "the driver reports that it took the handle, but never closes it", context.patience_s)
+        expect(not canaries.lost(), f"the driver reports the state {made[0][2].state!r} of the handle, and closes the "
+               f"number of the handle a second time: it closed another file at the numbers {canaries.lost()}")
+
+
+def _imported(
+    context: CaseContext, case: Case, canaries: Canaries, kept: contextlib.ExitStack
+) -> tuple[Shared, Token, Given]:
+    memory = case.kind == "memory"
+    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    with desc:
+        given = kept.enter_context(duplicate(desc))
+        number = given.handle.fileno()
+        token = given.imported_by(context.driver, desc)
+        alive = given.is_open()
+        expect(given.state in get_args(HandleState), f"the driver reports the state {given.state!r} of the handle")
+        expect(alive or given.state != "left", "the driver reports that it left the handle, but closed it")
+        assert isinstance(desc.handle, OwnedHandle)
+        expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
+    if not (alive and given.state == "taken"):   # that number belongs to the driver
+        if given.state != "taken":
+            given.close()
+        canaries.plant(number)
+    return shared, token, given
+
+
+@check("XSEM-OWN-006", deadline_s=60)
+def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
+    """Fifty imports, used and released, leave as many descriptors as before, and all of them are the same files.
+
+    A driver may fill a cache, once: only a count that grows in two successive series is a leak. Beside each import
+    another file is opened at the number that xsem has closed, and the release of the object does not close this file.
+    """
+    def once() -> None:
+        with Canaries() as canaries:
+            if case.kind == "memory":
+                _memory_once(context, case.handle_type, canaries)
+            else:
+                _semaphore_once(context, case.handle_type, canaries)
+            context.let_go()
+            expect(not canaries.lost(), "the release of an imported object closed the file of another owner")
+
+    for _ in range(5):
+        once()
+    before = open_files()
+    left, = growth(once, 50, context.patience_s, lambda: len(open_files()))
+    expect(not left, f"50 imports and releases left {left} file descriptors open")
+    now = open_files()
+    changed = sorted(number for number, file in before.items() if now.get(number) != file)
+    expect(not changed, f"the file descriptors {changed}, open before the imports, are closed or other files")
+
+
+def _memory_once(context: CaseContext, type: str, canaries: Canaries) -> None:
+    least = canaries.before_import()
+    memory = context.memory(type=type)
+    canaries.plant(least)
+    commands = context.here.new_list()
+    reading = context.here.read(commands, memory.here, 0, 64)
+    context.here.synchronize(commands, context.patience_s)
+    for each in (reading, commands, memory.here):
+        context.here.release(each)
+    context.peer.release(memory.there)
+
+
+def _semaphore_once(context: CaseContext, type: str, canaries: Canaries) -> None:
+    least = canaries.before_import()
+    semaphore, value = context.semaphore(type), value_of(type)
+    canaries.plant(least)
+    commands = context.here.new_list()
+    context.here.signal(commands, [semaphore.here], [value])
+    context.here.synchronize(commands, context.patience_s)
+    for each in (commands, semaphore.here):
+        context.here.release(each)
+    context.peer.release(semaphore.there)
+
+
+# ---- a refused import
+@check("XSEM-OWN-005")
+def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
+    """The driver refuses handles of the wrong kind with `ImportFailure`. The reported state of each handle is true."""
+    with Canaries() as canaries:
+        for what, number in others():
+            _refused(context, case, number, what)
+            canaries.plant(number)
+        _refused(context, case, null(), "/dev/null")
+        expect(not canaries.lost(), "after a refused import the driver closed the file of another owner")
+
+
+@check("XSEM-IMP-003")
+def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> None:
+    """A pipe, a directory, a socket and /dev/null are each refused."""
+    for what, number in others():
+        _refused(context, case, number, what)
+
+
+@check("XSEM-ERR-001")
+def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
+    """Each refusal of a bad handle has a message, an identifier as reason, and call and code if a driver was called."""
+    for what, number in others():
+        error = _refused(context, case, number, what)
+        expect(str(error).strip(), f"{what}: the refusal has no message")
+        expect(isinstance(error.reason, str) and re.fullmatch(r"[a-z][a-z0-9_]*", error.reason),
+               f"{what}: the reason of the refusal is {error.reason!r}, not an identifier")
+        expect((error.call is None) == (error.code is None), f"{what}: the refusal names only one of call and code")
+
+
+@check("XSEM-ERR-002")
+def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case) -> None:
+    """After refused imports pending work continues, and a good handle imports and synchronises in both directions."""
+    semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    producer, device = context.ends(IN)
+    waits, signals = device.new_list(), producer.new_list()
+    with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
+        device.wait(waits, semaphore, value)
+        for what, number in others():
+            _refused(context, case, number, what)
+        hold.pending(lambda: device.done(waits), "a wait beside a refused import")
+    device.finish(waits, "a wait beside a refused import")
+    for each, commands in ((device, waits), (producer, signals)):
+        each.side.release(commands)   # some devices have few queues
+    another = context.semaphore(case.handle_type)
+    gets_through(producer, device, another, case.handle_type, value)
+    gets_through(device, producer, another, case.handle_type, value_of(case.handle_type, 2))
+
+
+def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
+    """Give the driver a handle of another file; check the reported state, and return the error of the refusal."""
+    uuid = context.device.info.uuid
+    with Given(OwnedHandle(number)) as given:
+        desc: SemaphoreDesc | MemoryDesc
+        if case.kind == "memory":
+            memory = MemoryHandleType(case.handle_type)
+            desc = MemoryDesc(type=memory, handle=given.handle, allocation_size=4096,
+                              device_uuid=uuid if memory.device_bound else None)
+        else:
+            semaphore = SemaphoreHandleType(case.handle_type)
+            desc = SemaphoreDesc(type=semaphore, handle=given.handle,
+                                 device_uuid=uuid if semaphore.device_bound else None)
+        try:
+            given.imported_by(context.driver, desc)
+        except ImportFailure as failure:
+            alive = given.is_open()
+            if given.state == "left":
+                expect(alive, f"{what}: the driver reports that it left the handle, but closed it")
+            elif given.state == "taken":
+                expect(not alive, f"{what}: the driver reports that it took the handle, but left it open")
+            expect(given.state in get_args(HandleState), f"{what}: the driver reports the state {given.state!r}")
+            if not isinstance(failure.error, xsem.XsemError):
+                raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
+            return failure.error
+        except Exception as error:
+            raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
+    raise AssertionError(f"the driver imported {what}")
