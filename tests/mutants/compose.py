@@ -32,7 +32,7 @@ sys.path.insert(0, str(HERE))
 from composer import allowed  # noqa: E402
 from composer.faults import Composed, all_faults  # noqa: E402
 from composer.interface import methods  # noqa: E402
-from composer.trial import Calibration, Ended, Place, calibrate, trial  # noqa: E402
+from composer.trial import Calibration, Ended, Place, calibrate, planned, trial  # noqa: E402
 
 from run import library_folder  # noqa: E402
 from xsem_conformance.run.planning import Planned  # noqa: E402
@@ -69,6 +69,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", help="patterns of names, as SemaphoreQueue.*/skip*; without: all")
     parser.add_argument("--list", action="store_true", help="print the faults, and run none")
+    parser.add_argument("--only", action="append", metavar="PREFIX", help="only requirements with this prefix, without a "
+                                                                          "first run; repeatable")
     parser.add_argument("--full", action="store_true", help="run every case that calls the method; without: at most "
                                                             "two cases of one requirement")
     parser.add_argument("--cases", type=int, default=1000, metavar="N", help="run at most N cases on each fault")
@@ -133,7 +135,10 @@ def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str,
     with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(max_workers=asked.jobs) as pool:
         plugin_folder(Path(made))
         place = Place(Path(made), library)
-        measured = dict(zip(carriers, pool.map(calibrate, [place] * len(carriers), carriers), strict=True))
+        if asked.only:
+            measured = {each: planned(place, each, asked.only) for each in carriers}
+        else:
+            measured = dict(zip(carriers, pool.map(calibrate, [place] * len(carriers), carriers), strict=True))
         for name, each in measured.items():
             print(f"{name}: {len(each.calls)} cases, {sum(each.seconds.values()):.0f} s", flush=True)
             if each.failed:

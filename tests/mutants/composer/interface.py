@@ -17,6 +17,10 @@ NOT_DRIVERS = ("NativeCall", "NativeFunction", "NativeQuery", "DriverFd", "Regis
 """Classes of xsem.spi with methods that no driver implements, or that `PREPARED` covers."""
 
 
+HOOKS = ("suite_hooks",)
+"""Methods for the suite itself. xsem calls none of them."""
+
+
 @dataclass(frozen=True)
 class Method:
     """One method of the interface.
@@ -107,7 +111,7 @@ def _method(owner: str, name: str, function: object, *, first: int = 1) -> Metho
 def methods() -> tuple[Method, ...]:
     """Return every method of every class, and the two kinds of prepared call."""
     found = [_method(owner, name, function) for owner, cls in interface_classes().items()
-             for name, function in _own(cls) if inspect.isfunction(function)]
+             for name, function in _own(cls) if inspect.isfunction(function) and name not in HOOKS]
     found += [_method(owner, "__call__", spi.PreparedCall.__call__) for owner in PREPARED.values()]
     return tuple(found)
 

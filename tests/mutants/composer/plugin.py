@@ -61,6 +61,10 @@ class SoundBackend(spi.Backend):
         """Return the facts of the sound driver."""
         return self._inner.details(index if self._carrier == "cuda" else 0)
 
+    def suite_hooks(self, driver: Any) -> spi.SuiteHooks:
+        """Return the hooks of the sound driver."""
+        return self._inner.suite_hooks(driver.inner if self._carrier == "capable" else driver)
+
     def checks(self) -> Any:
         """Return the checks of the sound driver."""
         return self._inner.checks()
