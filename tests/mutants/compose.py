@@ -69,8 +69,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("patterns", nargs="*", help="patterns of names, as SemaphoreQueue.*/skip*; without: all")
     parser.add_argument("--list", action="store_true", help="print the faults, and run none")
-    parser.add_argument("--only", action="append", metavar="PREFIX", help="only requirements with this prefix, without a "
-                                                                          "first run; repeatable")
+    parser.add_argument("--only", action="append", metavar="PREFIX", help="only these requirements; repeatable")
     parser.add_argument("--full", action="store_true", help="run every case that calls the method; without: at most "
                                                             "two cases of one requirement")
     parser.add_argument("--cases", type=int, default=1000, metavar="N", help="run at most N cases on each fault")

@@ -217,10 +217,13 @@ def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
 
 
 def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
-    if not isinstance(queue, RecordingQueue):
+    if Feature.RECORDING not in context.device.capabilities.features or not isinstance(queue, RecordingQueue):
         return
     signals: Any = queue
-    type = context.some_type()
+    try:
+        type = context.some_type(SemaphoreKind.TIMELINE)
+    except BlockedError:
+        return
     token = context.driver_semaphore(context.semaphore(type))
     at_end.callback(context.driver.release_semaphore, token)
     last = [0]

@@ -91,6 +91,7 @@ def _after_the_next(call: Call) -> Any:
         if held or call.args.get("want_fence"):
             before, held[:] = list(held), []
         else:
+            call.acted()
             held.append(call)
             timer = threading.Timer(LATE_S, _flush, (call, held))
             timer.daemon = True
@@ -98,7 +99,6 @@ def _after_the_next(call: Call) -> Any:
             return None
         made = call.go()
         for each in before:
-            call.acted()
             each.go()
         return made
 
@@ -107,7 +107,6 @@ def _flush(call: Call, held: list[Call]) -> None:
     with call.lock, contextlib.suppress(Exception):
         before, held[:] = list(held), []
         for each in before:
-            each.acted()
             each.go()
 
 

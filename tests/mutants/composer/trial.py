@@ -24,7 +24,7 @@ __all__ = ["CARRIERS", "Calibration", "Ended", "Place", "calibrate", "planned", 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build"
 PATIENCE_S = 0.5
-CONFIRM_S = 2.0
+CONFIRM_S = 6.0
 CARRIERS = {"host": "memory", "capable": "memory", "cuda": "full"}
 """The profile of each sound driver."""
 BAD = (Outcome.FAIL, Outcome.ERROR)
@@ -191,13 +191,13 @@ def trial(place: Place, carrier: str, fault: str, cases: Sequence[Planned] | Non
     count = 0
     with place.environment(carrier, fault, XSEM_FAULT_FIRED=str(fired)):
         try:
-            caught, detail, count = _whole(carrier) if cases is None else _until_failure(cases)
+            caught, detail, count = _whole(carrier, fired) if cases is None else _until_failure(cases, fired)
         except UnavailableError as error:
             caught, detail = "unavailable", str(error)
     return Ended(caught, detail[:600], fired.exists(), count, time.monotonic() - began)
 
 
-def _until_failure(cases: Sequence[Planned]) -> tuple[str, str, int]:
+def _until_failure(cases: Sequence[Planned], fired: Path) -> tuple[str, str, int]:
     doubtful: list[Planned] = []
     count = 0
     with Workers("mutant:0", "host:0", PATIENCE_S) as workers:
@@ -206,7 +206,7 @@ def _until_failure(cases: Sequence[Planned]) -> tuple[str, str, int]:
             ended = result(workers, each, {}, PATIENCE_S)
             if ended.outcome is Outcome.UNAVAILABLE:
                 return "unavailable", ended.detail, count
-            if ended.outcome in BAD:
+            if ended.outcome in BAD and fired.exists():   # else the machine is too busy for the patience
                 if ended.seconds < PATIENCE_S and ended.outcome is Outcome.FAIL:
                     return each.case.key, ended.detail, count   # not for lack of patience
                 again = _again([each])
@@ -232,7 +232,7 @@ def _again(cases: Sequence[Planned]) -> Result | None:
     return None
 
 
-def _whole(carrier: str) -> tuple[str, str, int]:
+def _whole(carrier: str, fired: Path) -> tuple[str, str, int]:
     requirements = [each for each in load().requirements.values() if each.level == "MUST"]
     found = survey("mutant:0", "host:0", requirements)
     if found.capabilities is None:
@@ -246,4 +246,4 @@ def _whole(carrier: str) -> tuple[str, str, int]:
                 ended = refusal(workers, name)
                 if ended.outcome is not Outcome.UNSUPPORTED:
                     return f"refusal {name}", ended.detail, 0
-    return _until_failure([each for each in found.cases if not each.undeclared and not each.blocked])
+    return _until_failure([each for each in found.cases if not each.undeclared and not each.blocked], fired)
