@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from xsem.errors import UnsupportedError
 from xsem.plugins import registry
 from xsem.spi import BorrowedEvents, BorrowedQueues, CopyQueue, HostMemory, ImageQueue, RecordingQueue, Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc, SemaphoreKind, SignalParams, WaitParams
@@ -91,7 +92,10 @@ def _semaphore(
             return given.imported_by(driver, desc)
 
     def imports() -> None:
-        driver.release_semaphore(imported())
+        made = imported()
+        with contextlib.suppress(UnsupportedError):
+            driver.native_handle(made)
+        driver.release_semaphore(made)
 
     token = imported()
     at_end.callback(driver.release_semaphore, token)

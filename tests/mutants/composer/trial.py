@@ -206,10 +206,14 @@ def _until_failure(cases: Sequence[Planned], fired: Path) -> tuple[str, str, int
             ended = result(workers, each, {}, PATIENCE_S)
             if ended.outcome is Outcome.UNAVAILABLE:
                 return "unavailable", ended.detail, count
-            if ended.outcome in BAD and fired.exists():   # else the machine is too busy for the patience
-                if ended.seconds < PATIENCE_S and ended.outcome is Outcome.FAIL:
+            if ended.outcome in BAD:
+                acted = fired.exists()
+                if acted and ended.seconds < PATIENCE_S and ended.outcome is Outcome.FAIL:
                     return each.case.key, ended.detail, count   # not for lack of patience
+                # Without an act of the fault, the machine was too busy for the case: it needs more patience.
                 again = _again([each])
+                if not fired.exists():
+                    continue
                 if again is not None:
                     return each.case.key, again.detail, count
                 doubtful.append(each)
