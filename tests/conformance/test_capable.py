@@ -80,6 +80,8 @@ def outcomes(
     ("XSEM-ORD-012", "sync_file_is_the_first_one", "FAIL"),
     ("XSEM-DEV-006", "capable", "PASS"),
     ("XSEM-DEV-006", "devices_are_one", "FAIL"),
+    ("XSEM-WBS-006", "capable", "PASS"),
+    ("XSEM-WBS-006", "wakes_late", "FAIL"),
     ("XSEM-LIFE-008", "capable", "PASS"),
     ("XSEM-LIFE-008", "exit_waits", "FAIL"),   # a SHOULD
     ("XSEM-IMP-010", "capable", "PASS"),

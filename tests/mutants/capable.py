@@ -65,6 +65,12 @@ class _Recorder(List, spi.RecordingQueue):
 
         return append({}) if self.recorded is None else self.recorded.append(append)
 
+    def append_fill(self, *fill):  # type: ignore[no-untyped-def]
+        def append(_values: object) -> Any:
+            return self.inner.append_fill(*fill)
+
+        return append(None) if self.recorded is None else self.recorded.append(append)
+
 
 def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], which: int) -> list[Any]:
     return [dataclasses.replace(param, value=values[semaphore][which]) if semaphore in values else param
@@ -186,6 +192,17 @@ class SizeUnchecked(Capable):
         assert handle is not None
         size = os.fstat(handle.fileno()).st_size
         return self.inner.import_memory(dataclasses.replace(desc, allocation_size=size or desc.allocation_size), handle)
+
+
+@_capable
+class WakesLate(Capable):
+    """A wait is met 1.5 s after its signal."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+            self.inner.append_wait(semaphores, params, wait_fences, acquire, False)
+            self.inner.append_work(lambda: time.sleep(1.5))
+            return self.inner.append_barrier((), want_fence)
 
 
 @_capable

@@ -6,7 +6,7 @@ import os
 import sys
 import uuid as _uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
@@ -99,8 +99,8 @@ class CudaBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native streams and events, and a failing kernel, for the conformance suite."""
-        assert isinstance(driver, CudaDevice)
-        return CudaHooks(driver._driver, driver._context, driver._device)
+        made = cast("CudaDevice", driver)
+        return CudaHooks(made._driver, made._context, made._device)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
         """Open a device in a context of the application.

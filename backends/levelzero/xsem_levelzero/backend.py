@@ -7,7 +7,7 @@ import sys
 import uuid as _uuid
 from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_uint32
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
@@ -120,8 +120,7 @@ class LevelZeroBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native lists and events for the conformance suite."""
-        assert isinstance(driver, LevelZeroDevice)
-        return LevelZeroHooks(driver._core)
+        return LevelZeroHooks(cast("LevelZeroDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
         """Open a device on the application's driver, context and device.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
@@ -68,8 +68,7 @@ class OpenCLBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native queues and events for the conformance suite."""
-        assert isinstance(driver, OpenCLDevice)
-        return OpenCLHooks(driver._core)
+        return OpenCLHooks(cast("OpenCLDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
         """Open a device on the application's context, or on the context and device of its queue.

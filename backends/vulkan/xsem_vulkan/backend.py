@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check
@@ -76,11 +76,10 @@ class VulkanBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native queues for the conformance suite."""
-        from xsem_vulkan.device import VulkanDevice
         from xsem_vulkan.suite_hooks import VulkanHooks
 
-        assert isinstance(driver, VulkanDevice)
-        return VulkanHooks(driver._gpu, lambda: self.open(driver._index)._gpu)
+        made = cast("VulkanDevice", driver)
+        return VulkanHooks(made._gpu, lambda: self.open(made._index)._gpu)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
         """Open a device on the application's VkDevice and queues.

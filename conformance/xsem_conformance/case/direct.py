@@ -6,6 +6,7 @@ import os
 from typing import Self, cast
 
 from xsem.spi import (
+    BorrowedEvents,
     CopyQueue,
     DeviceDriver,
     DriverFd,
@@ -28,7 +29,7 @@ class AbleQueue(SemaphoreQueue, CopyQueue):
     """For the type checker: a queue with all abilities that checks use. A check calls only declared abilities."""
 
 
-class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Images):
+class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Images, BorrowedEvents):
     """For the type checker: a driver with all abilities that checks use, as `AbleQueue`."""
 
     def create_queue(self) -> AbleQueue:

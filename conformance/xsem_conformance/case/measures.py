@@ -27,7 +27,7 @@ from xsem.types import (
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue, duplicate
-from xsem_conformance.case.polling import SETTLE_S, soon
+from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.outcomes import expect
 
 __all__ = [
@@ -175,8 +175,7 @@ def wake_up_s(context: CaseContext, type: str, tries: int = 5) -> float:
     for turn in range(tries):
         shared, value = context.semaphore(type), value_of(type, turn + 1)
         commands.append_wait(context.here.get(shared.here), value)
-        time.sleep(SETTLE_S)   # the wait is in its usual state, and not in the first moments of its append
-        expect(not commands.query(), "a wait was done before its signal")
+        never(commands.query, "a wait was done before its signal")
         began = time.monotonic()
         context.peer.host_signal(shared.there, value)
         soon(commands.query, "a wait was not met by its signal", context.patience_s + WAKE_UP_S)

@@ -33,7 +33,7 @@ def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
         with held(producer, consumer, signals, case.handle_type,
                   functools.partial(producer.signal, signals, semaphores[last], wanted[last])) as hold:
             consumer.wait(waits, semaphores, wanted)
-            hold.pending(lambda: consumer.done(waits),
+            hold.pending(functools.partial(consumer.done, waits),
                          f"{consumer.name}: a wait for three, of which number {last + 1} is missing,")
         consumer.finish(waits, "a wait for three")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -31,7 +32,8 @@ def event_is_reached_after_its_operation(context: CaseContext, case: Case) -> No
     for turn in range(3 if context.repeats(device, type) else 1):
         value, event, behind = value_of(type, turn + 1), context.device.create_event(), context.device.create_event()
         made = context.semaphore(type)
-        with held(producer, device, signals, type, lambda v=value: producer.signal(signals, semaphore, v)) as hold:
+        with held(producer, device, signals, type,
+                  functools.partial(producer.signal, signals, semaphore, value)) as hold:
             commands.append_wait(context.here.get(semaphore.here), value, signal_event=event)
             commands.append_signal(context.here.get(made.here), value_of(type), signal_event=behind)
             hold.pending(event.query, f"the event of wait {turn + 1}")
@@ -75,7 +77,8 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
     gates = Gates(context, case.handle_type)
     last = len(gates) - 1
     repeats = context.repeats(device, case.handle_type)
-    waits = [("a first wait", index) for index in range(len(gates))] + [("a repeated wait", 0), ("a repeated wait", last)]
+    waits = [*(("a first wait", index) for index in range(len(gates))), ("a repeated wait", 0),
+             ("a repeated wait", last)]
     number = device.new_list()
     for turn, (what, missing) in enumerate([*waits[:None if repeats else 1], ("a barrier", 0), ("a barrier", last)]):
         if what == "a first wait" and turn:
@@ -159,7 +162,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
         fences = [commands.append_wait([token], [WaitParams(value=value)], (), (), True)]
         fences.append(commands.append_barrier((), True))
         for fence in fences:
-            hold.pending(lambda fence=fence: context.driver.query_fence(fence), "the fence of a held operation")
+            hold.pending(functools.partial(context.driver.query_fence, fence), "the fence of a held operation")
         began = time.monotonic()
         hold.pending(lambda: context.driver.wait_fence(fences[0], 20_000_000), "waiting for the fence of a held wait")
         expect(time.monotonic() - began < context.patience_s, "waiting for a fence takes longer than its timeout")

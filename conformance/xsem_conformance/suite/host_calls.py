@@ -45,13 +45,11 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
     exporter.finish(waits, "a wait")
     if value is not None:
         for turn in range(1, 4):
-            _host_signal_sets(context, semaphore, value + turn * 2**33)
+            _host_signal_sets(context, semaphore, value + turn * _step(context))
 
 
 def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> None:
     """Signal on the device's host: both sides read exactly this value, and a wait for the next value is pending."""
-    if value + 1 > context.device.capabilities.max_value_difference:
-        return
     exporter, device = context.ends(IN)
     imported = context.here.get(semaphore.here)
     imported.host_signal(value)
@@ -88,7 +86,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
             raise
         return   # the host of Vulkan waits only for timelines; no capability states this
     commands = exporter.new_list()
-    for turn in range(3):
+    for _ in range(3):
         exporter.signal(commands, semaphore, value)
         exporter.finish(commands, "a signal")
         imported.host_wait(value, timeout_s=context.patience_s)
@@ -98,12 +96,16 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
             _times_out(imported, value, "a second host wait was met by one signal of a binary semaphore")
             continue
         imported.host_wait(value, timeout_s=context.patience_s)   # no wait consumes the value
-        value += 2**32 * (turn + 1)
-        if value > context.device.capabilities.max_value_difference:
-            return
+        value += _step(context)
         exporter.signal(commands, semaphore, value - 1)
         exporter.finish(commands, "a signal")
         _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")
+
+
+def _step(context: CaseContext) -> int:
+    """Return a distance of values that needs more than 32 bits, if both sides allow it."""
+    return min(2**33, context.device.capabilities.max_value_difference // 2,
+               int(context.peer.about()["max_value_difference"]) // 2)
 
 
 def _times_out(semaphore: Semaphore, value: int | None, otherwise: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable
+from typing import cast
 
 from xsem.errors import DriverError, WrongDeviceError
-from xsem.spi import BorrowedEvents, BorrowedQueues, NativeEvent, NativeQueue, QueueDriver, Token
+from xsem.spi import BorrowedQueues, NativeEvent, NativeQueue, QueueDriver
 from xsem.types import SignalParams, WaitParams
 from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
@@ -19,9 +22,10 @@ _RELEASE_S = 0.02
 
 
 def _borrows(context: CaseContext) -> BorrowedQueues:
-    if not isinstance(context.driver, BorrowedQueues):
+    driver: object = context.driver
+    if not isinstance(driver, BorrowedQueues):
         raise NotExaminedError("not declared: the driver borrows no queues")
-    return context.driver
+    return driver
 
 
 @check("XSEM-LIST-005")
@@ -37,16 +41,18 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
         at_end.callback(native.close)
         for turn in range(2):
             value = value_of(type, turn + 1)
-            queue, second = (borrowing.borrow_queue(native.stream, True) for _ in range(2))
+            queue, second = (cast("AbleQueue", borrowing.borrow_queue(native.stream, True)) for _ in range(2))
             _check_identity(borrowing, native, queue, second)
             second.close()   # as xsem does with a second driver of a known queue
-            with held(producer, device, signals, type, lambda v=value: producer.signal(signals, shared, v)) as hold:
+            with held(producer, device, signals, type,
+                      functools.partial(producer.signal, signals, shared, value)) as hold:
                 fences = [queue.append_wait([token], [WaitParams(value=value)], (), (), True),
                           queue.append_signal([other], [SignalParams(value=value)], (), (), True)]
                 for fence in fences:
-                    hold.pending(lambda fence=fence: driver.query_fence(fence), "work behind a wait of a borrowed queue")
-            soon(lambda: all(driver.query_fence(each) for each in fences), "the work of a borrowed queue is not done",
-                 context.patience_s)
+                    hold.pending(functools.partial(driver.query_fence, fence), "work behind a wait of a borrowed queue")
+            for fence in fences:
+                soon(functools.partial(driver.query_fence, fence), "the work of a borrowed queue is not done",
+                     context.patience_s)
             context.arrives(after, value)
             expect(native.works(), "the native queue does not work while it is borrowed")
             queue.close()
@@ -91,34 +97,36 @@ def native_event_is_reached_with_its_operation(context: CaseContext, case: Case)
 
     The second event is released before it is reached.
     """
-    driver = context.driver
-    if not isinstance(driver, BorrowedEvents):
-        raise NotExaminedError("not declared: the driver borrows no events")
-    queue = driver.create_queue()
+    queue = context.driver.create_queue()
     for release_early in (False, True):
         native: NativeEvent = context.hook("native_event")
         with contextlib.ExitStack() as at_end:
             at_end.callback(native.close)
-            fence = driver.borrow_event(native.event)
-            behind = queue.append_barrier((fence,), True)
-            never(lambda: driver.query_fence(fence), "a native event counts as reached before its operation is done")
-            never(lambda: driver.query_fence(behind), "work that waits for a native event is done before the event")
-            _times_out(lambda: driver.wait_fence(fence, 20_000_000), context.patience_s)
-            if release_early:
-                driver.release_fence(fence)
-            native.reach()
-            soon(lambda: driver.query_fence(behind), "work that waits for a reached native event is not done",
-                 context.patience_s)
-            if not release_early:
-                soon(lambda: driver.query_fence(fence), "a native event never counts as reached", context.patience_s)
-                driver.release_fence(fence)
-            driver.release_fence(behind)
-            soon(native.works, "the native event does not work after the release of its fence", context.patience_s)
-            again = driver.borrow_event(native.event)
-            soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
-                 context.patience_s)
-            driver.release_fence(again)
+            _event_holds_back(context, native, queue, release_early=release_early)
     queue.close()
+
+
+def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDriver, *, release_early: bool) -> None:
+    driver = context.driver
+    fence = driver.borrow_event(native.event)
+    behind = queue.append_barrier((fence,), True)
+    never(lambda: driver.query_fence(fence), "a native event counts as reached before its operation is done")
+    never(lambda: driver.query_fence(behind), "work that waits for a native event is done before the event")
+    _times_out(lambda: driver.wait_fence(fence, 20_000_000), context.patience_s)
+    if release_early:
+        driver.release_fence(fence)
+    native.reach()
+    soon(lambda: driver.query_fence(behind), "work that waits for a reached native event is not done",
+         context.patience_s)
+    if not release_early:
+        soon(lambda: driver.query_fence(fence), "a native event never counts as reached", context.patience_s)
+        driver.release_fence(fence)
+    driver.release_fence(behind)
+    soon(native.works, "the native event does not work after the release of its fence", context.patience_s)
+    again = driver.borrow_event(native.event)
+    soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
+         context.patience_s)
+    driver.release_fence(again)
 
 
 def _times_out(wait: Callable[[], bool], patience_s: float) -> None:
@@ -129,7 +137,7 @@ def _times_out(wait: Callable[[], bool], patience_s: float) -> None:
 
 @check("XSEM-ORD-013", spoils=True)
 def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
-    """Work fails on a queue: the fences behind it are not reached or raise, and later appends raise from earlier work."""
+    """Work fails on a queue: the fences behind it are not reached, and queries or later appends raise DriverError."""
     driver = context.driver
     fail: Callable[[QueueDriver], None] = context.hook("failing_work")
     queue, fences = driver.create_queue(), []
@@ -149,9 +157,15 @@ def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
         except DriverError as error:
             failure = error
     expect(failure.from_earlier_work, f"failed work is reported as {failure!r}, without from_earlier_work")
+    try:
+        queue.append_barrier((), False)
+    except DriverError as error:
+        expect(error.from_earlier_work, f"an append behind failed work raises {error!r}, without from_earlier_work")
+    else:
+        raise BrokenError("an append behind failed work raises no error")
     for fence in fences:
-        expect(not _reached(lambda fence=fence: driver.query_fence(fence)), "a fence behind failed work is reached")
-        expect(not _reached(lambda fence=fence: driver.wait_fence(fence, 1_000_000)),
+        expect(not _reached(functools.partial(driver.query_fence, fence)), "a fence behind failed work is reached")
+        expect(not _reached(functools.partial(driver.wait_fence, fence, 1_000_000)),
                "a wait for a fence behind failed work is met")
     for fence in (before, *fences):
         driver.release_fence(fence)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
-from xsem.spi import Backend
+from xsem.spi import Backend, DeviceDriver, QueueDriver, SuiteHooks
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_toy.device import ToyDevice
 
@@ -42,3 +42,19 @@ class ToyBackend(Backend):
         ok = hasattr(os, "eventfd") and hasattr(os, "preadv")
         return (HealthCheck(name="eventfd", ok=ok, detail="available" if ok else "this Python has no os.eventfd",
                             remedy="" if ok else "use Linux"),)
+
+    def suite_hooks(self, driver: DeviceDriver) -> ToyHooks:
+        """Return failing work for the conformance suite."""
+        return ToyHooks()
+
+
+class ToyHooks(SuiteHooks):
+    """The toy has no native queues and no native events."""
+
+    def failing_work(self) -> Callable[[QueueDriver], None]:
+        """Return a function that appends a Python function that raises."""
+        return lambda queue: queue.append_work(_fail)
+
+
+def _fail() -> None:
+    raise RuntimeError("this work fails, as the conformance suite requires")

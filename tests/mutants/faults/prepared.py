@@ -67,27 +67,11 @@ class PreparedWaitKeepsItsValues(Prepared):
 
 
 @a_list
-class PreparedSignalKeepsItsValues(Prepared):
-    """A prepared signal keeps the values of its first call."""
-
-    def prepare_signal(self, semaphores: Sequence[Any]) -> Callable[..., Any]:
-        return _kept(super().prepare_signal(semaphores))
-
-
-@a_list
 class PreparedBatchesReversed(Prepared):
     """A prepared signal gives the values of a batch to the wrong semaphores."""
 
     def append_prepared_signal(self, semaphores: Any, params: Any, wait_fences: Any, want_fence: bool) -> Any:
         return self.inner.append_signal(semaphores, params[::-1], wait_fences, (), want_fence)
-
-
-@a_list
-class PreparedBatchWaitsForTheFirst(Prepared):
-    """A prepared wait for a batch waits for its first semaphore."""
-
-    def append_prepared_wait(self, semaphores: Any, params: Any, wait_fences: Any, want_fence: bool) -> Any:
-        return self.inner.append_wait(semaphores[:1], params[:1], wait_fences, (), want_fence)
 
 
 @a_list
@@ -104,16 +88,6 @@ class PreparedSignalIgnoresEvents(Prepared):
 
     def append_prepared_signal(self, semaphores: Any, params: Any, wait_fences: Any, want_fence: bool) -> Any:
         return self.inner.append_signal(semaphores, params, (), (), want_fence)
-
-
-@a_list
-class PreparedFenceEarly(Prepared):
-    """The fence of a prepared wait is reached before the wait is met."""
-
-    def append_prepared_wait(self, semaphores: Any, params: Any, wait_fences: Any, want_fence: bool) -> Any:
-        fence = self.inner.append_barrier(wait_fences, want_fence)
-        self.inner.append_wait(semaphores, params, (), (), False)
-        return fence
 
 
 def _low(params: Any) -> list[Any]:

@@ -196,14 +196,6 @@ class ThirdOfPendingWaitsIsEarly(List):
 
 # ---- large batches, mixed batches
 @a_list
-class BatchOf32Signalled(List):
-    """A batch of signals ends after 32 semaphores."""
-
-    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_signal(semaphores[:32], params[:32], wait_fences, release, want_fence)
-
-
-@a_list
 class BatchOf32Awaited(List):
     """A batch of waits ends after 32 semaphores."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from patches.base import instead, patch
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.recording import Graphs, Recorded
+from xsem_cuda.results import call
 
 
 @patch
@@ -41,3 +42,15 @@ def recorded_runs_at_once() -> None:
         recorded = before(self)
         self.replay(recorded, [])
         return recorded
+
+
+@patch
+def recorded_fill_runs_at_once() -> None:
+    """A recorded fill runs when it is recorded, and in no replay."""
+    @instead(StreamQueue, "append_fill")
+    def append_fill(before: Any, self: Any, *args: Any) -> Any:
+        if not self._calls.captured:
+            return before(self, *args)
+        with self._context:
+            call(self._driver.cuMemsetD8, args[0].address + args[1], args[2][0], args[3])
+        return self.append_barrier(args[4], args[5])

@@ -103,8 +103,8 @@ def _causes(op: PendingOp) -> list[str]:
         return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
     if not op.possible_signallers:
         # A signal that is done may have been appended here: its value was lower, or another wait consumed it.
-        return [f"no known signaller for {op.semaphore}: no signal that meets this wait is pending here, and the "
-                "handle was not exported"]
+        why = "no signal that meets this wait is pending here, and its handle was not exported"
+        return [f"no known signaller for {op.semaphore}: {why}"]
     causes = []
     if all(BEHIND in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "
