@@ -11,7 +11,7 @@ import pytest
 
 import xsem_host.device
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.types import Feature
+from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case.context import CaseContext
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.outcomes import BlockedError, Outcome
@@ -52,6 +52,30 @@ def test_device_without_the_needed_object_is_not_asked(name: str) -> None:
     here = SimpleNamespace(get=None)
     context: Any = SimpleNamespace(here=here, semaphore=None, some_type=blocked, memory=blocked)
     assert refuses(context, name) == (Outcome.UNSUPPORTED, "not declared; not asked: nothing to import")
+
+
+def test_undeclared_import_is_tried_by_handle_by_name_and_with_the_exporters_object() -> None:
+    tried: list[str] = []
+
+    def import_semaphore(desc: SemaphoreDesc) -> None:
+        tried.append(desc.name or ("exported" if desc is exported else "handle"))
+        raise UnsupportedError("no", capability="x")
+
+    exported = SemaphoreDesc(type=SemaphoreHandleType.D3D12_FENCE, handle=4096, device_uuid=None)
+    peer = SimpleNamespace(about=lambda: {"semaphore_export": ["d3d12_fence"]},
+                           create_semaphore=lambda *_: (1, exported))
+    context: Any = SimpleNamespace(device=SimpleNamespace(import_semaphore=import_semaphore), peer=peer, importer=None)
+    assert refuses(context, "semaphore_import:d3d12_fence") == (Outcome.UNSUPPORTED, "not declared; refused")
+    assert tried == ["handle", "xsem-undeclared", "exported"]
+
+
+def test_undeclared_export_of_dedicated_memory_is_tried_as_well() -> None:
+    def create_memory(_type: object, _size: int, *, dedicated: bool) -> None:
+        if not dedicated:
+            raise UnsupportedError("no", capability="x")
+
+    context: Any = SimpleNamespace(device=SimpleNamespace(create_memory=create_memory))
+    assert refuses(context, "memory_export:dmabuf_fd")[0] is Outcome.FAIL
 
 
 @pytest.fixture

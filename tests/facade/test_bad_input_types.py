@@ -173,7 +173,9 @@ def test_export_for_another_device_is_refused_except_from_host(device: Device) -
     there, _ = fake_with_uuids(TWO)
     with here, there:
         for made in (binary(here), here.create_memory(M.OPAQUE_FD, 1)):
-            refused(lambda made=made: made.export(for_device=there), "wrong_device", WrongDeviceError)  # type: ignore[misc]
+            error = refused(lambda made=made: made.export(for_device=there), "wrong_device", WrongDeviceError)  # type: ignore[misc]
+            assert isinstance(error, WrongDeviceError)
+            assert (str(ONE) in error.expected, str(TWO) in error.actual) == (True, True)
         for made in (binary(device), device.create_memory(M.OPAQUE_FD, 1)):
             with made.export(for_device=there) as desc:
                 assert (desc.device_uuid, desc.driver_uuid) == (TWO, None)

@@ -1,4 +1,4 @@
-"""Files of the suite at numbers that a driver has given up. A driver that closes such a number again closes the file."""
+"""Files of the suite at numbers that a driver has given up. A second close of such a number closes the file."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib import metadata
-from typing import Final
+from typing import Final, TypeVar
 
 import xsem
 from xsem.errors import BadArgumentError
@@ -20,6 +20,8 @@ from xsem_conformance.case.context import IN, CaseContext, gets_through, value_o
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
+
+_Result = TypeVar("_Result")
 
 _LIST = """
 import json, sys
@@ -142,12 +144,19 @@ def checks_and_details_raise_nothing(context: CaseContext, case: Case) -> None:
     """`checks` and `details` raise no exception, and every check that is not ok states a remedy."""
     backend = registry().get(context.device.info.backend)
     for info in backend.devices():
-        details = backend.details(info.index)
+        details = _calm(lambda info=info: backend.details(info.index), f"details of {info.id}")   # type: ignore[misc]
         expect(all(isinstance(each, str) for each in (*details, *details.values())),
                f"details of {info.id} contain a non-text")
-    for each in backend.checks():
+    for each in _calm(backend.checks, "checks"):
         expect(each.name and each.detail, f"a check has no name or no detail: {each}")
         expect(each.ok or each.remedy, f"the check {each.name} is not ok and states no remedy")
+
+
+def _calm(call: Callable[[], _Result], what: str) -> _Result:
+    try:
+        return call()
+    except Exception as error:
+        raise BrokenError(f"{what}: raised {error!r}") from error
 
 
 @check("XSEM-CAP-001")

@@ -125,7 +125,6 @@ def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
 
     A later mapping of the same bytes shows the earlier writes.
     """
-    producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
     memory = context.here.get(shared.here)
     buffers = {index: memory.map_buffer(4096 * index, 4096) for index in range(4)}
@@ -189,7 +188,7 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
             expected = b"\x99" * 32 + expected + b"\x99" * 32
             found = measures.read_there(context, shared, size + 64, at - 32)
             expect(found == expected, f"a fill of {size} bytes at {at} with {pattern.hex()} left other bytes")
-    expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024, "the fills changed bytes far behind them")
+    expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024, "the fills changed bytes far behind")
 
 
 @check("XSEM-BUF-005")

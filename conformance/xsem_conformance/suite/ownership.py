@@ -9,7 +9,7 @@ from typing import Final, get_args
 import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.spi import HandleState, ImportFailure, Token
-from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc, MemoryHandleType, OsHandleKind, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case import driver_use
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.case_participant import Shared
@@ -145,9 +145,14 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """Each refusal of a bad handle has a message, an identifier as reason, and call and code if a driver was called."""
-    for what, number in others():
-        error = _refused(context, case, number, what)
+    """Each refusal of a bad handle has a message, an identifier as reason, and call and code if a driver was called.
+
+    The refusals of memory belong to the case, too: each declared type is tried.
+    """
+    memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
+                if each.os_handle_kind is OsHandleKind.FD]
+    for each, (what, number) in ((each, other) for each in (case, *memories) for other in others()):
+        error = _refused(context, each, number, what)
         expect(str(error).strip(), f"{what}: the refusal has no message")
         expect(isinstance(error.reason, str) and re.fullmatch(r"[a-z][a-z0-9_]*", error.reason),
                f"{what}: the reason of the refusal is {error.reason!r}, not an identifier")

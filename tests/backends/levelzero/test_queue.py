@@ -274,10 +274,16 @@ def test_list_of_another_device_or_context_is_refused() -> None:
         with pytest.raises(xsem.WrongDeviceError) as caught:
             at.here.command_list(other.stream())
         assert caught.value.reason == "wrong_device"
+        said = caught.value.expected, caught.value.actual
+        assert len({*said}) == 2
+        assert all(each.startswith("device 0x") for each in said)
         with rig() as same_device:
             with pytest.raises(xsem.WrongDeviceError, match="Native") as caught:
                 at.here.command_list(same_device.stream())
             assert caught.value.reason == "wrong_context"
+            said = caught.value.expected, caught.value.actual
+            assert len({*said}) == 2
+            assert all(each.startswith("context 0x") for each in said)
 
 
 @on_level_zero

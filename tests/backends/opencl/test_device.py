@@ -235,6 +235,8 @@ def test_context_of_several_devices_needs_a_queue_to_name_one() -> None:
         with pytest.raises(WrongDeviceError) as wrong:
             at.here.command_list(queues[0])
         assert wrong.value.reason == "wrong_device"
+        assert wrong.value.expected == f"device {both[1].int_ptr:#x}"
+        assert wrong.value.actual == f"device {both[0].int_ptr:#x}"
         assert at.here.command_list(queues[1]).query()
 
 

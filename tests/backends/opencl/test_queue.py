@@ -211,6 +211,8 @@ def test_event_of_another_context_or_invalid_event_is_refused() -> None:
         with pytest.raises(WrongDeviceError) as wrong:
             _ = at.here.event(cl.enqueue_marker(other))
         assert wrong.value.reason == "wrong_context"
+        assert wrong.value.expected == f"context {context.int_ptr:#x}"
+        assert wrong.value.actual == f"context {other.context.int_ptr:#x}"
         other.finish()
         with pytest.raises(BadArgumentError) as refused:
             _ = at.here.event(0)
@@ -297,6 +299,8 @@ def test_queue_of_another_context_or_invalid_queue_is_refused() -> None:
         with pytest.raises(WrongDeviceError) as wrong:
             at.here.command_list(other)
         assert wrong.value.reason == "wrong_context"
+        assert wrong.value.expected == f"context {context.int_ptr:#x}"
+        assert wrong.value.actual == f"context {other.context.int_ptr:#x}"
         assert "native=" in str(wrong.value)
         with pytest.raises(BadArgumentError) as refused:
             at.here.command_list(0)

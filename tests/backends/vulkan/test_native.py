@@ -179,8 +179,9 @@ def test_applications_queue_is_borrowed_as_a_list(application: Application) -> N
         commands.release()
         again.append_barrier()
         again.synchronize(timeout_s=20)
-        with pytest.raises(WrongDeviceError):
+        with pytest.raises(WrongDeviceError) as wrong:
             device.command_list(queue + 8)
+        assert (wrong.value.expected, wrong.value.actual) == (device.info.id, "another device's queue")
         with pytest.raises(BadArgumentError) as raised:
             driver_of(device).borrow_queue(0, True)
         assert raised.value.reason == "null_stream"

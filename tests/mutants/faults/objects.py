@@ -83,7 +83,7 @@ class LaterMappingIsCleared(Driver):
 
 @a_driver
 class ReleasedMemoryIsWrittenBack(Driver):
-    """The bytes of released memory are written to it again, a little later."""
+    """The bytes of released memory are written to it again and again, for a second."""
 
     def release_memory(self, memory: Any) -> None:
         file = os.dup(self.inner.native_handle(memory))
@@ -91,10 +91,12 @@ class ReleasedMemoryIsWrittenBack(Driver):
         self.inner.release_memory(memory)
 
         def write() -> None:
-            os.pwrite(file, old, 0)
+            for _ in range(100):
+                os.pwrite(file, old, 0)
+                time.sleep(0.01)
             os.close(file)
 
-        threading.Timer(0.02, write).start()
+        threading.Thread(target=write, daemon=True).start()
 
 
 # ---- second imports
@@ -228,18 +230,19 @@ class OneFileIn20Leaked(Driver):
 
 
 @a_driver
-class FirstExportIsTheOwnHandle(Driver):
-    """The first export of an object is the driver's own handle of the object."""
+class LaterExportsDuplicateTheFirst(Driver):
+    """Later exports of an object are duplicates of its first export, which belongs to the caller."""
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         super().__init__(inner)
-        self._exported: dict[int, Any] = {}
+        self._first: dict[int, tuple[Any, int]] = {}
 
     def _export(self, token: Any, export: Any) -> OwnedHandle:
-        if id(token) in self._exported:
-            return export(token)   # type: ignore[no-any-return]
-        self._exported[id(token)] = token
-        return OwnedHandle(self.inner.native_handle(token))
+        if id(token) in self._first:
+            return OwnedHandle(os.dup(self._first[id(token)][1]))
+        made: OwnedHandle = export(token)
+        self._first[id(token)] = token, made.fileno()
+        return made
 
     def export_semaphore(self, semaphore: Any) -> OwnedHandle:
         return self._export(semaphore, self.inner.export_semaphore)
