@@ -58,10 +58,10 @@ def plugin_folder(folder: Path) -> None:
     (info / "entry_points.txt").write_text("[xsem]\ncomposed = composer.plugin\n")
 
 
-def _try(place: Place, fault: str, carrier: str, cases: list[Planned] | None) -> Ended:
+def _try(place: Place, fault: str, base: str, cases: list[Planned] | None) -> Ended:
     if cases == []:
         return Ended("", "no case calls the method", False, 0, 0.0)
-    return trial(place, carrier, fault, cases)
+    return trial(place, base, fault, cases)
 
 
 def main() -> int:
@@ -84,7 +84,7 @@ def main() -> int:
         parser.error("no fault matches")
     if asked.list:
         for each in faults.values():
-            print(f"{each.name} ({each.carrier}): {each.text}")
+            print(f"{each.name} ({each.base}): {each.text}")
         print(f"{len(faults)} faults")
         return 0
     entries = allowed.read()
@@ -128,16 +128,16 @@ def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str,
                 ended[name] = Ended(**values)
     todo = [each for name, each in faults.items() if name not in ended]
     todo.sort(key=lambda each: any(fnmatch.fnmatchcase(each.name, slow) for slow in SLOW))
-    carriers = sorted({each.carrier for each in todo})
-    library = library_folder() if "cuda" in carriers else ""
+    bases = sorted({each.base for each in todo})
+    library = library_folder() if "cuda" in bases else ""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(max_workers=asked.jobs) as pool:
         plugin_folder(Path(made))
         place = Place(Path(made), library)
         if asked.only:
-            measured = {each: planned(place, each, asked.only) for each in carriers}
+            measured = {each: planned(place, each, asked.only) for each in bases}
         else:
-            measured = dict(zip(carriers, pool.map(calibrate, [place] * len(carriers), carriers), strict=True))
+            measured = dict(zip(bases, pool.map(calibrate, [place] * len(bases), bases), strict=True))
         for name, each in measured.items():
             print(f"{name}: {len(each.calls)} cases, {sum(each.seconds.values()):.0f} s", flush=True)
             if each.failed:
@@ -153,8 +153,8 @@ def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str,
                     catches.setdefault(fault.key, Counter())[ended[fault.name].caught] += 1
             if each is not None:
                 cases = None if each.key == REPLANNED else _order(
-                    measured[each.carrier], each, catches, full=asked.full)[:asked.cases]
-                running[pool.submit(_try, place, each.name, each.carrier, cases)] = each
+                    measured[each.base], each, catches, full=asked.full)[:asked.cases]
+                running[pool.submit(_try, place, each.name, each.base, cases)] = each
     print(f"{len(todo)} faults in {time.monotonic() - began:.0f} s")
     return ended
 
@@ -184,7 +184,7 @@ def _page(survivors: list[str], faults: Mapping[str, Composed], ended: Mapping[s
         for name in (each for each in survivors if faults[each].key == key):
             acted = "" if ended[name].fired else f" ({ended[name].detail or 'the fault never changes a call'})"
             why = allowed.reason(name, entries)
-            lines.append(f"- `{name}` [{faults[name].carrier}]: {faults[name].text}{acted}"
+            lines.append(f"- `{name}` [{faults[name].base}]: {faults[name].text}{acted}"
                          + (f" ALLOWED: {why}" if why else ""))
         lines.append("")
     return "\n".join(lines)

@@ -44,7 +44,7 @@ def test_at_least_400_faults_of_every_operator(parts: Any) -> None:
     assert len(faults) >= 400
     assert {each.operator for each in faults.values()} == OPERATORS
     assert all(each.text.endswith(".") and each.name == name for name, each in faults.items())
-    assert {each.carrier for each in faults.values()} == set(parts.trial.CARRIERS)
+    assert {each.base for each in faults.values()} == set(parts.trial.BASES)
 
 
 def test_every_method_of_every_ability_has_faults(parts: Any) -> None:

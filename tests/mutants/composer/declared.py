@@ -27,7 +27,7 @@ def attribute_faults(attribute: Attribute) -> Iterator[Planned]:
             yield member.value, f"It declares Callers.{member.name}", functools.partial(_fixed, member)
     elif attribute.annotation == "Sequence[str]":
         yield "empty", "It is empty", functools.partial(_fixed, ())
-        yield "ints", "Its items are no strings", functools.partial(_fixed, (1, 2))
+        yield "ints", "Its items are not strings", functools.partial(_fixed, (1, 2))
     elif attribute.annotation == "Hashable":
         yield "same", "All objects have one identity", functools.partial(_fixed, 0)
         yield "fresh", "Each read returns another identity", _fresh

@@ -15,12 +15,12 @@ Planned = tuple[str, str, Callable[..., Any]]
 Operator = Callable[[Method], Iterator[Planned]]
 OPERATORS: dict[str, tuple[Operator, tuple[str, ...]]] = {}
 """Each operator by name, with the occurrences on which it acts."""
-CARRIERS = {
+BASES = {
     "RecordingQueue": "capable", "ImageQueue": "cuda", "Images": "cuda", "BorrowedQueues": "cuda", "NvSciSync": "cuda",
     "PreparedWait": "cuda", "PreparedSignal": "cuda",
 }
 """The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
-METHOD_CARRIERS = {
+METHOD_BASES = {
     "SemaphoreQueue.prepare_wait": "cuda", "SemaphoreQueue.prepare_signal": "cuda", "QueueDriver.is_capturing": "cuda",
     "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda",
 }
@@ -34,7 +34,7 @@ class Composed:
     ----------
     name : str
         ``Class.method/operator:detail@occurrence``.
-    carrier : str
+    base : str
         The sound driver: "host", "capable" or "cuda".
     key, occurrence : str
         The method or attribute, and the calls that the fault changes.
@@ -45,7 +45,7 @@ class Composed:
     """
 
     name: str
-    carrier: str
+    base: str
     key: str
     operator: str
     occurrence: str
@@ -78,15 +78,15 @@ def all_faults() -> dict[str, Composed]:
                 for occurrence in occurrences:
                     name = f"{method.key}/{kind}{':' if detail else ''}{detail}" + (
                         "" if occurrence == "each" else f"@{occurrence}")
-                    found[name] = Composed(name, _carrier(method.owner, method.key), method.key, kind, occurrence,
+                    found[name] = Composed(name, _base(method.owner, method.key), method.key, kind, occurrence,
                                            f"{text}{WHEN[occurrence]}.", act)
     for attribute in attributes():
         for detail, text, act in attribute_faults(attribute):
             name = f"{attribute.key}/wrong_value:{detail}"
-            found[name] = Composed(name, _carrier(attribute.owner, attribute.key), attribute.key, "wrong_value", "each",
+            found[name] = Composed(name, _base(attribute.owner, attribute.key), attribute.key, "wrong_value", "each",
                                    f"{text}.", act)
     return found
 
 
-def _carrier(owner: str, key: str) -> str:
-    return METHOD_CARRIERS.get(key) or CARRIERS.get(owner, "host")
+def _base(owner: str, key: str) -> str:
+    return METHOD_BASES.get(key) or BASES.get(owner, "host")

@@ -1,6 +1,6 @@
 """A plugin with the backend ``mutant``: a sound driver behind the composed fault that XSEM_FAULT names.
 
-XSEM_FAULT_CARRIER names the sound driver: "host", "capable" or "cuda". XSEM_FAULT is empty for no fault.
+XSEM_FAULT_BASE names the sound driver: "host", "capable" or "cuda". XSEM_FAULT is empty for no fault.
 XSEM_FAULT_FIRED and XSEM_FAULT_TRACE name files for notes: the fault changed a call; each called method.
 """
 
@@ -25,17 +25,17 @@ class SoundBackend(spi.Backend):
     name = "mutant"
     spi_version = 2
 
-    def __init__(self, carrier: str) -> None:
-        self._carrier = carrier
+    def __init__(self, base: str) -> None:
+        self._base = base
 
     @property
     def _inner(self) -> spi.Backend:
-        return registry().get("cuda" if self._carrier == "cuda" else "host")
+        return registry().get("cuda" if self._base == "cuda" else "host")
 
     def devices(self) -> Sequence[DeviceInfo]:
         """Return the devices of the sound driver."""
         found = list(self._inner.devices())
-        if self._carrier != "cuda":
+        if self._base != "cuda":
             found.append(found[0])
         return [self._named(index, each) for index, each in enumerate(found)]
 
@@ -45,8 +45,8 @@ class SoundBackend(spi.Backend):
 
     def open(self, index: int) -> spi.DeviceDriver:
         """Open a device of the sound driver."""
-        opened = self._inner.open(index if self._carrier == "cuda" else 0)
-        if self._carrier == "capable":
+        opened = self._inner.open(index if self._base == "cuda" else 0)
+        if self._base == "capable":
             from capable import Capable
 
             return Capable(opened)
@@ -59,11 +59,11 @@ class SoundBackend(spi.Backend):
 
     def details(self, index: int) -> Any:
         """Return the facts of the sound driver."""
-        return self._inner.details(index if self._carrier == "cuda" else 0)
+        return self._inner.details(index if self._base == "cuda" else 0)
 
     def suite_hooks(self, driver: Any) -> spi.SuiteHooks:
         """Return the hooks of the sound driver."""
-        return self._inner.suite_hooks(driver.inner if self._carrier == "capable" else driver)
+        return self._inner.suite_hooks(driver.inner if self._base == "capable" else driver)
 
     def checks(self) -> Any:
         """Return the checks of the sound driver."""
@@ -83,7 +83,7 @@ def _composer(name: str) -> Composer:
 
 @spi.hookimpl
 def xsem_register_backends(register: Any) -> None:
-    """Register the backend, if XSEM_FAULT_CARRIER names the sound driver."""
-    carrier = os.environ.get("XSEM_FAULT_CARRIER", "")
-    if carrier:
-        register(wrapped(_composer(os.environ.get("XSEM_FAULT", "")), SoundBackend(carrier)))
+    """Register the backend, if XSEM_FAULT_BASE names the sound driver."""
+    base = os.environ.get("XSEM_FAULT_BASE", "")
+    if base:
+        register(wrapped(_composer(os.environ.get("XSEM_FAULT", "")), SoundBackend(base)))

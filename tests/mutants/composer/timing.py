@@ -317,7 +317,7 @@ def _late_fence(call: Call) -> Any:
         return None
     event = threading.Event()
     # The other queue waits for the real fence and then for an event of this process: only `host` can do that.
-    borrowed = call.owner.device.inner.borrow_event(event) if os.environ.get("XSEM_FAULT_CARRIER") != "cuda" else None
+    borrowed = call.owner.device.inner.borrow_event(event) if os.environ.get("XSEM_FAULT_BASE") != "cuda" else None
     if borrowed is None:
         return made
     call.acted()

@@ -19,13 +19,13 @@ from xsem_conformance.run.planning import Planned
 from xsem_conformance.run.runner import UnavailableError, Workers
 from xsem_conformance.run.session import refusal, result, survey
 
-__all__ = ["CARRIERS", "Calibration", "Ended", "Place", "calibrate", "planned", "trial"]
+__all__ = ["BASES", "Calibration", "Ended", "Place", "calibrate", "planned", "trial"]
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build"
 PATIENCE_S = 0.5
 CONFIRM_S = 6.0
-CARRIERS = {"host": "memory", "capable": "memory", "cuda": "full"}
+BASES = {"host": "memory", "capable": "memory", "cuda": "full"}
 """The profile of each sound driver."""
 BAD = (Outcome.FAIL, Outcome.ERROR)
 
@@ -38,12 +38,12 @@ class Place:
     library: str
 
     @contextmanager
-    def environment(self, carrier: str, fault: str, **more: str) -> Iterator[None]:
+    def environment(self, base: str, fault: str, **more: str) -> Iterator[None]:
         """Set the environment of the suite's processes."""
         here = str(Path(__file__).resolve().parents[1])
-        set_ = {"XSEM_PURE": "1", "XSEM_FAULT": fault, "XSEM_FAULT_CARRIER": carrier,
+        set_ = {"XSEM_PURE": "1", "XSEM_FAULT": fault, "XSEM_FAULT_BASE": base,
                 "PYTHONPATH": os.pathsep.join([str(self.folder), here]), **more}
-        if carrier == "cuda":
+        if base == "cuda":
             set_["LD_LIBRARY_PATH"] = self.library
         before = {key: os.environ.get(key) for key in set_}
         os.environ.update(set_)
@@ -119,31 +119,31 @@ class Ended:
     seconds: float
 
 
-def _planned(carrier: str) -> dict[str, Planned]:
+def _planned(base: str) -> dict[str, Planned]:
     requirements = [each for each in load().requirements.values() if each.level == "MUST"]
     found = survey("mutant:0", "host:0", requirements)
     if found.capabilities is None:
-        raise UnavailableError(f"{carrier}: {found.unavailable}")
+        raise UnavailableError(f"{base}: {found.unavailable}")
     return {each.case.key: each for each in found.cases if not each.undeclared and not each.blocked}
 
 
-def calibrate(place: Place, carrier: str) -> Calibration:
+def calibrate(place: Place, base: str) -> Calibration:
     """Run every case on the sound driver, and note its calls. The result is kept until a source changes."""
-    kept = BUILD / f"composer-{carrier}-{_digest()}.pickle"
+    kept = BUILD / f"composer-{base}-{_digest()}.pickle"
     if kept.exists():
         found: Calibration = pickle.loads(kept.read_bytes())
         return found
-    made = _calibrated(place, carrier)
+    made = _calibrated(place, base)
     if not made.failed:
         BUILD.mkdir(exist_ok=True)
         kept.write_bytes(pickle.dumps(made))
     return made
 
 
-def planned(place: Place, carrier: str, only: Sequence[str]) -> Calibration:
+def planned(place: Place, base: str, only: Sequence[str]) -> Calibration:
     """Plan the cases of some requirements without a run: each can concern each method."""
-    with place.environment(carrier, ""):
-        cases = {key: each for key, each in _planned(carrier).items() if key.startswith(tuple(only))}
+    with place.environment(base, ""):
+        cases = {key: each for key, each in _planned(base).items() if key.startswith(tuple(only))}
     keys = {each.key for each in methods()}
     return Calibration(dict.fromkeys(cases, keys), dict.fromkeys(cases, 0.0), [], cases)
 
@@ -157,11 +157,11 @@ def _digest() -> str:
     return found.hexdigest()[:16]
 
 
-def _calibrated(place: Place, carrier: str) -> Calibration:
+def _calibrated(place: Place, base: str) -> Calibration:
     made = Calibration({}, {}, [], {})
-    trace = place.folder / f"trace-{carrier}-{os.getpid()}"
-    with place.environment(carrier, "", XSEM_FAULT_TRACE=str(trace)):
-        cases = made.planned = _planned(carrier)
+    trace = place.folder / f"trace-{base}-{os.getpid()}"
+    with place.environment(base, "", XSEM_FAULT_TRACE=str(trace)):
+        cases = made.planned = _planned(base)
         trace.write_text("")
         with Workers("mutant:0", "host:0", 10.0) as workers:
             for key, each in cases.items():
@@ -177,7 +177,7 @@ def _calibrated(place: Place, carrier: str) -> Calibration:
     return made
 
 
-def trial(place: Place, carrier: str, fault: str, cases: Sequence[Planned] | None) -> Ended:
+def trial(place: Place, base: str, fault: str, cases: Sequence[Planned] | None) -> Ended:
     """Run the cases in their order until one fails, and then once more to confirm the failure.
 
     Parameters
@@ -189,9 +189,9 @@ def trial(place: Place, carrier: str, fault: str, cases: Sequence[Planned] | Non
     fired = place.folder / f"fired-{os.getpid()}"
     fired.unlink(missing_ok=True)
     count = 0
-    with place.environment(carrier, fault, XSEM_FAULT_FIRED=str(fired)):
+    with place.environment(base, fault, XSEM_FAULT_FIRED=str(fired)):
         try:
-            caught, detail, count = _whole(carrier, fired) if cases is None else _until_failure(cases, fired)
+            caught, detail, count = _whole(base, fired) if cases is None else _until_failure(cases, fired)
         except UnavailableError as error:
             caught, detail = "unavailable", str(error)
     return Ended(caught, detail[:600], fired.exists(), count, time.monotonic() - began)
@@ -236,12 +236,12 @@ def _again(cases: Sequence[Planned]) -> Result | None:
     return None
 
 
-def _whole(carrier: str, fired: Path) -> tuple[str, str, int]:
+def _whole(base: str, fired: Path) -> tuple[str, str, int]:
     requirements = [each for each in load().requirements.values() if each.level == "MUST"]
     found = survey("mutant:0", "host:0", requirements)
     if found.capabilities is None:
         return "unavailable", found.unavailable, 0
-    lacking = profiles()[CARRIERS[carrier]].lacking(found.capabilities)
+    lacking = profiles()[BASES[base]].lacking(found.capabilities)
     if lacking:
         return "profile", lacking[0], 0
     with Workers("mutant:0", "host:0", PATIENCE_S) as workers:

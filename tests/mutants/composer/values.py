@@ -242,7 +242,7 @@ def _result_changes(method: Method) -> Iterator[Planned]:
             _other_result, lambda made: [dataclasses.replace(each, ok=not each.ok) for each in made])
         yield "result=raises", "It raises an exception", _raises
     elif method.returns == "Mapping[str, str]":
-        yield "result=ints", "It returns values that are no strings", functools.partial(
+        yield "result=ints", "It returns values that are not strings", functools.partial(
             _other_result, lambda _made: {"fact": 1})
         yield "result=raises", "It raises an exception", _raises
     elif method.returns == "Hashable | None":
