@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,17 +117,24 @@ class Recorder(spi.SemaphoreQueue, spi.CopyQueue):
 
 
 @pytest.fixture
-def faulty(parts: Any) -> Callable[[str], tuple[Any, Recorder]]:
+def faulty(parts: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], tuple[Any, Recorder]]]:
     """Return a function that makes a queue with the fault of a name, and the queue behind it."""
     faults = parts.faults.all_faults()
+    made: list[Any] = []
+
+    def misused(complaint: str) -> None:
+        raise RuntimeError(complaint)
 
     def make(name: str) -> tuple[Any, Recorder]:
         fault = faults[name]
+        made.append(parts.forwarding.Composer(fault.key, fault.act, fault.occurrence))
         inner = Recorder()
-        return parts.forwarding.wrapped(
-            parts.forwarding.Composer(fault.key, fault.act, fault.occurrence), inner), inner
+        return parts.forwarding.wrapped(made[-1], inner), inner
 
-    return make
+    monkeypatch.setattr(parts.forwarding.Composer, "misused", staticmethod(misused))
+    yield make
+    for each in made:
+        each.close()
 
 
 def _signal(queue: Any, value: int, *, fence: bool = False) -> Any:
@@ -181,10 +188,11 @@ def test_a_skipped_wait_returns_a_fence_of_a_barrier(faulty: Any) -> None:
     assert inner.calls == [("append_barrier", ((), True))]
 
 
-def test_released_twice(faulty: Any) -> None:
+def test_the_sound_driver_does_not_survive_a_second_release(faulty: Any) -> None:
     queue, inner = faulty("QueueDriver.close/double_free:twice")
-    queue.close()
-    assert inner.calls == [("close", ()), ("close", ())]
+    with pytest.raises(RuntimeError, match=r"QueueDriver\.close of an object that is released already"):
+        queue.close()
+    assert inner.calls == [("close", ())]
 
 
 # ---- the reasons

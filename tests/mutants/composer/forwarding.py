@@ -92,6 +92,17 @@ class Composer:
         self._trace = os.environ.get("XSEM_FAULT_TRACE", "")
         self._fired = os.environ.get("XSEM_FAULT_FIRED", "")
 
+    def close(self) -> None:
+        """Close the file descriptors of the objects."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    @staticmethod
+    def misused(complaint: str) -> None:
+        """End the process. The runner of the suite reports what a dying process has printed."""
+        print(complaint, file=sys.stderr, flush=True)
+        os._exit(70)
+
     # ---- notes for the command
     def note_fired(self) -> None:
         """Write once that the fault changed a call."""
@@ -171,8 +182,7 @@ class Composer:
         given += [value for name, kind in method.parameters if kind == "Sequence[Token]" for value in args[name]]
         with self.lock:
             if any(id(each) in self._dead for each in (owner, *given)):
-                print(f"{method.key} of an object that is released already", file=sys.stderr, flush=True)
-                os._exit(70)
+                self.misused(f"{method.key} of an object that is released already")
 
     def _forget(self, owner: Any, method: Method, args: Mapping[str, Any]) -> None:
         if method.releases == "":
