@@ -167,12 +167,14 @@ class Composer:
     # ---- known objects
     def _know(self, method: Method, made: Any) -> None:
         kind = "fence" if method.appends else method.makes
-        if kind in ("", "queue", "device") or made is None:
+        if not kind or made is None:
             return
-        token = made.token if isinstance(made, spi.Imported) else made[0] if isinstance(made, tuple) else made
+        last = method.name == "borrow"   # the other pairs begin with the token
+        token = made.token if isinstance(made, spi.Imported) else made[-last] if isinstance(made, tuple) else made
         with self.lock:
-            self.alive.setdefault(kind, []).append(token)
-            del self.alive[kind][:-256]
+            if kind not in ("queue", "device"):
+                self.alive.setdefault(kind, []).append(token)
+                del self.alive[kind][:-256]
             # An object of the sound driver owns a file descriptor, so that an object left behind can be seen.
             if len(self._held) < MOST_HELD and id(token) not in self._held:
                 self._held[id(token)] = os.open(os.devnull, os.O_RDONLY)
