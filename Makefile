@@ -1,7 +1,7 @@
 # make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
 # compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint mutants levelzero compiled pure sanitized clean
+.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -19,6 +19,7 @@ help:
 	@echo "make coverage  line coverage of the CUDA backend by its tests on the stand-in; at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend, with one fault each; the suite must find every fault"
+	@echo "make faults  faults composed from the driver interface, around sound drivers; each survivor of the suite needs a reason; ARGS=\"'CopyQueue.*'\" runs some"
 	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
 	@echo "make compiled  compile the append path in place; make pure removes the result (demo and test compile, too, unless XSEM_PURE=1)"
 	@echo "make sanitized  tests of the append path, compiled for the address sanitizer"
@@ -60,6 +61,9 @@ lint: $(READY)
 
 mutants: compiled
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
+
+faults: compiled
+	@$(BIN)/python tests/mutants/compose.py $(ARGS)
 
 sanitized: $(READY)
 	@tests/sanitized $(ARGS)

@@ -1,0 +1,274 @@
+"""Leaks: repeated calls of every ability of the driver leave no file descriptor and no thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from xsem.errors import UnsupportedError
+from xsem.plugins import registry
+from xsem.spi import BorrowedEvents, BorrowedQueues, CopyQueue, HostMemory, ImageQueue, RecordingQueue, Token
+from xsem.types import Feature, MemoryHandleType, MipmapDesc, SemaphoreKind, SignalParams, WaitParams
+from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
+from xsem_conformance.case.descriptors import count
+from xsem_conformance.case.direct import duplicate
+from xsem_conformance.case.leaks import growth, threads
+from xsem_conformance.case.polling import soon
+from xsem_conformance.checks import check
+from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
+
+_ROUNDS: Final = 10
+_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+_IMAGE_MEMORY: Final = 1 << 20
+
+Round = Callable[[], object]
+
+
+@check("XSEM-LIFE-012", deadline_s=60)
+def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
+    """Use and release the objects of one ability after the other, and count the files and threads after each."""
+    queue = context.driver.create_queue()
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(queue.close)
+        for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _native):
+            for name, work in abilities(context, queue, at_end):
+                work()   # the first round can fill a cache of the driver
+                files, tasks = growth(work, _ROUNDS, context.patience_s, count, threads)
+                expect(not files, f"{_ROUNDS} rounds of {name} left {files} file descriptors open")
+                expect(not tasks, f"{_ROUNDS} rounds of {name} left {tasks} threads")
+
+
+def _backend(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    info = context.device.info
+    backend = registry().get(info.backend)
+    yield "the list of devices", backend.devices
+    yield "the details of a device", lambda: backend.details(info.index)
+    yield "checks", backend.checks
+
+
+def _queues(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver = context.driver
+
+    def fences() -> None:
+        first = queue.append_barrier((), True)
+        second = queue.append_barrier((first,), True)
+        _done(context, second)
+        expect(driver.query_fence(first), "a fence is not reached, and the fence of later work is")
+        for each in (first, second):
+            driver.release_fence(each)
+
+    def work() -> None:
+        queue.append_work(lambda: None)
+        queue.is_capturing()
+        _finish(context, queue.append_barrier((), True))
+
+    yield "queues", lambda: driver.create_queue().close()
+    yield "fences", fences
+    yield "work", work
+
+
+def _semaphores(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+        with contextlib.suppress(BlockedError):
+            yield from _semaphore(context, queue, at_end, kind, context.some_type(kind))
+
+
+def _semaphore(
+    context: CaseContext, queue: Any, at_end: contextlib.ExitStack, kind: SemaphoreKind, type: str
+) -> Iterator[tuple[str, Round]]:
+    driver, features = context.driver, context.device.capabilities.features
+    shared = context.semaphore(type)
+    desc = at_end.enter_context(context.peer.export_semaphore(shared.there, context.importer))
+    values = itertools.count(1)
+
+    def next_value() -> int | None:
+        return next(values) if kind is SemaphoreKind.TIMELINE else None
+
+    def imported() -> Token:
+        with duplicate(desc) as given:
+            return given.imported_by(driver, desc)
+
+    def imports() -> None:
+        made = imported()
+        with contextlib.suppress(UnsupportedError):
+            driver.native_handle(made)
+        driver.release_semaphore(made)
+
+    token = imported()
+    at_end.callback(driver.release_semaphore, token)
+
+    def appends() -> None:
+        value = next_value()
+        signals = queue.append_signal([token], [SignalParams(value=value)], (), (), True)
+        _finish(context, queue.append_wait([token], [WaitParams(value=value)], (signals,), (), True))
+        driver.release_fence(signals)
+
+    def prepared() -> None:
+        signal, wait = queue.prepare_signal([token]), queue.prepare_wait([token])
+        if signal is not None and wait is not None:
+            value = next_value()
+            signals = signal(value, (), True)
+            _finish(context, wait(value, (signals,), True))
+            driver.release_fence(signals)
+
+    def host_calls() -> None:
+        value = next_value()
+        driver.host_signal(token, value)
+        soon(lambda: driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal",
+             context.patience_s)
+
+    yield f"imports of a {kind.value} semaphore", imports
+    yield f"appends with a {kind.value} semaphore", appends
+    yield f"prepared appends with a {kind.value} semaphore", prepared
+    if features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT}:
+        yield f"host calls with a {kind.value} semaphore", host_calls
+    if kind is SemaphoreKind.TIMELINE and Feature.READ_VALUE in features:
+        yield "queries of a value", functools.partial(driver.semaphore_value, token)
+
+
+def _created(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+    declared = context.device.capabilities
+
+    def semaphore(type: Any) -> None:
+        made = driver.create_semaphore(type, 0)
+        driver.export_semaphore(made).close()
+        driver.release_semaphore(made)
+
+    def memory(type: Any) -> None:
+        made, _ = driver.create_memory(type, MEMORY_SIZE, False)
+        driver.export_memory(made).close()
+        driver.release_memory(made)
+
+    for each in declared.semaphore_export:
+        if each.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+            yield f"created semaphores of type {each.value}", functools.partial(semaphore, each)
+    if MemoryHandleType.OPAQUE_FD in declared.memory_export:
+        yield "created memory", functools.partial(memory, MemoryHandleType.OPAQUE_FD)
+
+
+def _memory(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+    try:
+        shared = context.memory()
+    except BlockedError:
+        return
+    desc = at_end.enter_context(context.peer.export_memory(shared.there, context.importer))
+
+    def import_it() -> Token:
+        with duplicate(desc) as given:
+            return given.imported_by(driver, desc)
+
+    memory = import_it()
+    at_end.callback(driver.release_memory, memory)
+
+    def mappings() -> None:
+        buffer, _ = driver.map_buffer(memory, 0, 4096)
+        driver.dlpack_device()
+        driver.unmap_buffer(buffer)
+
+    def copies() -> None:
+        buffer, _ = driver.map_buffer(memory, 0, 4096)
+        with _host_buffer(driver) as host:
+            filled = queue.append_fill(buffer, 0, b"\x11", 4096, (), True)
+            copied = queue.append_copy(host, 0, buffer, 0, 4096, (filled,), True)
+            _finish(context, copied)
+            driver.release_fence(filled)
+        driver.unmap_buffer(buffer)
+
+    yield "imports of memory", lambda: driver.release_memory(import_it())
+    yield "mappings", mappings
+    if isinstance(driver, HostMemory):
+        yield "host buffers", lambda: driver.release_host_buffer(driver.host_buffer(4096)[0])
+    if isinstance(driver, HostMemory) and isinstance(queue, CopyQueue):
+        yield "copies and fills", copies
+
+
+@contextlib.contextmanager
+def _host_buffer(driver: Any) -> Iterator[Token]:
+    made, _ = driver.host_buffer(4096)
+    try:
+        yield made
+    finally:
+        driver.release_host_buffer(made)
+
+
+def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+    if not isinstance(queue, ImageQueue):
+        return
+    try:
+        shared = context.memory(_IMAGE_MEMORY)
+        memory = context.driver_memory(shared)
+        at_end.callback(driver.release_memory, memory)
+        driver.release_array(driver.map_mipmapped_array(memory, _IMAGE))
+    except Exception:   # the device maps no image in the exporter's memory; the checks of images say so
+        return
+
+    def images() -> None:
+        array = driver.map_mipmapped_array(memory, _IMAGE)
+        level = driver.mipmap_level(array, 0)
+        with _host_buffer(driver) as host:
+            written = queue.append_level_copy(level, host, 0, False, (), True)
+            _finish(context, queue.append_level_copy(level, host, 2048, True, (written,), True))
+            driver.release_fence(written)
+        driver.release_array(array)
+
+    yield "images", images
+
+
+def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    if Feature.RECORDING not in context.device.capabilities.features or not isinstance(queue, RecordingQueue):
+        return
+    signals: Any = queue
+    try:
+        type = context.some_type(SemaphoreKind.TIMELINE)
+    except BlockedError:
+        return
+    token = context.driver_semaphore(context.semaphore(type))
+    at_end.callback(context.driver.release_semaphore, token)
+    last = [0]
+
+    def recordings() -> None:
+        queue.begin_recording()
+        signals.append_signal([token], [SignalParams(value=1)], (), (), False)
+        recording = queue.end_recording()
+        last[0] += 1
+        queue.replay(recording, [(token, 0, last[0])])
+        _finish(context, queue.append_barrier((), True))
+        queue.release_recording(recording)
+
+    yield "recordings", recordings
+
+
+def _native(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+    with contextlib.suppress(NotExaminedError):
+        if isinstance(driver, BorrowedEvents):
+            event = context.hook("native_event")
+            at_end.callback(event.close)
+            event.reach()
+            yield "borrowed events", lambda: _finish(context, driver.borrow_event(event.event))
+    with contextlib.suppress(NotExaminedError):
+        if isinstance(driver, BorrowedQueues):
+            native = context.hook("native_queue")
+            at_end.callback(native.close)
+
+            def borrowed() -> None:
+                driver.queue_identity(native.stream)
+                driver.borrow_queue(native.stream, True).close()
+
+            yield "borrowed queues", borrowed
+
+
+def _done(context: CaseContext, fence: Token) -> None:
+    soon(lambda: context.driver.wait_fence(fence, 1_000_000), "a fence is not reached", context.patience_s)
+
+
+def _finish(context: CaseContext, fence: Token) -> None:
+    """Wait for a fence, and release it."""
+    _done(context, fence)
+    context.driver.release_fence(fence)
