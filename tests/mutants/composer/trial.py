@@ -16,7 +16,8 @@ from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
 from xsem_conformance.run.planning import Planned
-from xsem_conformance.run.runner import UnavailableError, Workers
+from xsem_conformance.run.process import UnavailableError
+from xsem_conformance.run.runner import Workers
 from xsem_conformance.run.session import refusal, result, survey
 
 __all__ = ["BASES", "Calibration", "Ended", "Place", "calibrate", "planned", "trial"]
