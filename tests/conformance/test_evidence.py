@@ -73,11 +73,17 @@ def test_long_calls_are_cut(log: CallLog) -> None:
 
 
 # ---- the recorder
-def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog) -> None:
+@pytest.fixture
+def recorder(log: CallLog) -> Iterator[Recorder]:
+    made = Recorder(log)
+    yield made
+    made.detach()
+
+
+def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog, recorder: Recorder) -> None:
     class Mine(HostDevice):
         pass
 
-    recorder = Recorder(log)
     recorder.wrap(Mine)
     driver = Mine()
     queue = driver.create_queue()
@@ -97,24 +103,22 @@ def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog) -> N
         "append_wait([Timeline#2], [value=7], [], [], True) -> HostFence#3"]
 
 
-def test_call_inside_a_call_is_not_recorded(log: CallLog) -> None:
+def test_call_inside_a_call_is_not_recorded(log: CallLog, recorder: Recorder) -> None:
     class Device(odd_backend.BareDevice):
         pass
 
-    recorder = Recorder(log)
     recorder.wrap(Device)
     assert Device().wait_fence(1, 0)   # its default asks query_fence
     assert [each.text for each in log.calls()[0]] == ["wait_fence(1, 0) -> True"]
 
 
-def test_call_that_is_known_to_hang_is_not_made(log: CallLog) -> None:
+def test_call_that_is_known_to_hang_is_not_made(log: CallLog, recorder: Recorder) -> None:
     made: list[int] = []
 
     class Device(odd_backend.BareDevice):
         def release_fence(self, fence: Any) -> None:
             made.append(fence)
 
-    recorder = Recorder(log)
     recorder.wrap(Device)
     told: list[bool] = []
     recorder.when_refused = lambda: told.append(True)
@@ -126,12 +130,11 @@ def test_call_that_is_known_to_hang_is_not_made(log: CallLog) -> None:
     assert recorder.refused == ""
 
 
-def test_exception_of_the_driver_is_recorded_and_raised(log: CallLog) -> None:
+def test_exception_of_the_driver_is_recorded_and_raised(log: CallLog, recorder: Recorder) -> None:
     class Device(odd_backend.BareDevice):
         def query_fence(self, fence: Any) -> bool:
             raise KeyError(fence)
 
-    recorder = Recorder(log)
     recorder.wrap(Device)
     with pytest.raises(KeyError):
         Device().query_fence(3)
@@ -139,7 +142,7 @@ def test_exception_of_the_driver_is_recorded_and_raised(log: CallLog) -> None:
     assert recorder.returned() == []
 
 
-def test_backend_is_recorded_from_its_next_open(log: CallLog) -> None:
+def test_backend_is_recorded_from_its_next_open(log: CallLog, recorder: Recorder) -> None:
     class Device(spi.DeviceDriver):
         capabilities = Capabilities()
 
@@ -158,9 +161,13 @@ def test_backend_is_recorded_from_its_next_open(log: CallLog) -> None:
             return Device()
 
     backend = Backend()
-    Recorder(log).attach(backend)
+    recorder.attach(backend)
     backend.open(0).release_fence(5)
+    recorder.detach()
     assert [each.text for each in log.calls()[0]] == ["release_fence(5)"]
+    backend.open(0).release_fence(6)
+    assert len(log.calls()[0]) == 1
+    assert "open" not in vars(backend)
 
 
 # ---- lines of the backend

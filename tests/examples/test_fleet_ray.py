@@ -37,7 +37,7 @@ def device(name: str, uuid: str | None = None, problem: str | None = None) -> di
 def report(name: str, *, types: bool = True, sha256: str = "0f" * 32) -> dict[str, Any]:
     row = {"kind": "semaphore", "handle_type": "opaque_fd", "declared": True, "imports": "yes", "synchronises": "yes"}
     return {"date": "2027-01-31T12:00:00+00:00", "device": {"backend": name, "name": f"Model {name}"},
-            "exporter": {"backend": "host"}, "profile": "core", "status": 0, "cases": [], "quirks": {},
+            "exporter": {"backend": "host"}, "profile": "core", "status": 0, "problems": [], "cases": [], "quirks": {},
             "code": {"package": f"xsem_{name}", "sha256": sha256},
             "handle_types": [row | {"direction": each} for each in ("in", "out")] if types else []}
 

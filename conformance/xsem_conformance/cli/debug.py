@@ -75,6 +75,7 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
             outcome, detail, _ = judged(error, code.get("package", ""))
         finally:
             faulthandler.cancel_dump_traceback_later()
+            recorder.detach()
         print(f"{outcome.value} {key}{f': {detail}' if detail else ''}")
         context.close()
     return 0 if outcome is Outcome.PASS else 3 if outcome in (Outcome.BLOCKED, Outcome.UNSUPPORTED) else 1

@@ -63,6 +63,7 @@ class Recorder:
         self._tell = tell
         self._inside = threading.local()
         self._wrapped: set[type] = set()
+        self._undo: list[Callable[[], object]] = []
         self._returned: set[str] = set()
         self._names: dict[int, tuple[str, Any]] = {}
         self._count = 0
@@ -84,8 +85,22 @@ class Recorder:
 
         # A backend with slots stays unrecorded.
         with contextlib.suppress(AttributeError):
-            backend.open, backend.borrow = open_, borrow  # type: ignore[method-assign]
-        RemoteParticipant.observer = self._remote
+            self._replace(backend, "open", open_)
+            self._replace(backend, "borrow", borrow)
+        self._replace(RemoteParticipant, "observer", self._remote)
+
+    def detach(self) -> None:
+        """Undo `attach`: all calls go to their original methods again."""
+        while self._undo:
+            self._undo.pop()()
+        self._wrapped.clear()
+
+    def _replace(self, owner: Any, name: str, replacement: object) -> None:
+        own = vars(owner)
+        undo = functools.partial(setattr, owner, name, own[name]) if name in own else functools.partial(
+            delattr, owner, name)
+        setattr(owner, name, replacement)
+        self._undo.append(undo)
 
     def wrap(self, cls: type) -> None:
         """Record the methods of the driver interface that objects of a class have."""
@@ -96,7 +111,7 @@ class Recorder:
             method = inspect.getattr_static(cls, name, None)
             if inspect.isfunction(method):
                 with contextlib.suppress(TypeError):   # a class of a C extension
-                    setattr(cls, name, self._recorded(name, method))
+                    self._replace(cls, name, self._recorded(name, method))
 
     def new_case(self) -> None:
         """Begin a case."""
@@ -137,7 +152,7 @@ class Recorder:
                 append = inspect.getattr_static(cls, "append", None)
                 if inspect.isfunction(append):
                     with contextlib.suppress(TypeError):
-                        setattr(cls, "append", self._recorded("prepared append", append))  # noqa: B010
+                        self._replace(cls, "append", self._recorded("prepared append", append))
             return made
         return lambda values, fences, want_fence: self._call(
             _DEVICE, name, (values, fences, want_fence), lambda: made(values, fences, want_fence))

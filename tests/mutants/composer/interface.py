@@ -13,12 +13,10 @@ __all__ = ["ABILITIES", "APPENDS", "PREPARED", "Attribute", "Method", "attribute
 
 PREPARED = {"prepare_wait": "PreparedWait", "prepare_signal": "PreparedSignal"}
 """Methods that return a `PreparedCall`, and the class name of its faults."""
-NOT_DRIVERS = ("NativeCall", "NativeFunction", "NativeQuery", "DriverFd", "Register", "PreparedCall")
-"""Classes of xsem.spi with methods that no driver implements, or that `PREPARED` covers."""
-
-
 HOOKS = ("suite_hooks",)
 """Methods for the suite itself. xsem calls none of them."""
+NOT_DRIVERS = ("NativeCall", "NativeFunction", "NativeQuery", "DriverFd", "Register", "PreparedCall")
+"""Classes of xsem.spi with methods that no driver implements, or that `PREPARED` covers."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ _EMPTY: dict[str, Any] = {
     "Imported": lambda: spi.Imported(object(), handle="left"),
     "tuple[Token, int]": lambda: (object(), 1 << 20), "tuple[Token, int | None]": lambda: (object(), None),
     "OwnedHandle": lambda: OwnedHandle(os.open(os.devnull, os.O_RDWR)), "OwnedHandle | None": lambda: None,
-    "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple, "Mapping[str, str]": dict,
+    "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple,
+    "Sequence[Path | str]": tuple, "Mapping[str, str]": dict,
     "Hashable | None": lambda: None, "PreparedCall | None": lambda: None, "tuple[int, int] | None": lambda: None,
 }
 _DRIVERS = ("QueueDriver", "DeviceDriver", "tuple[DeviceInfo, DeviceDriver]")
