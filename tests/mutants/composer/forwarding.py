@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sys
 import threading
@@ -15,9 +16,19 @@ from xsem.errors import XsemError
 __all__ = ["Call", "Composer", "wrapped"]
 
 MOST_HELD = 500
+HELD_FROM = 200
 """How many objects own a file descriptor: many processes have a limit of 1,024."""
 
 Act = Callable[["Call"], Any]
+
+
+def _file() -> int:
+    """Open a file at a high number: the suite puts its own files at low numbers that an import has freed."""
+    low = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HELD_FROM)
+    finally:
+        os.close(low)
 
 
 class Call:
@@ -177,7 +188,7 @@ class Composer:
                 del self.alive[kind][:-256]
             # An object of the sound driver owns a file descriptor, so that an object left behind can be seen.
             if len(self._held) < MOST_HELD and id(token) not in self._held:
-                self._held[id(token)] = os.open(os.devnull, os.O_RDONLY)
+                self._held[id(token)] = _file()
 
     def _check(self, owner: Any, method: Method, args: Mapping[str, Any]) -> None:
         given = [value for name, kind in method.parameters if kind == "Token" for value in (args[name],)]
