@@ -16,8 +16,9 @@ from xsem.errors import XsemError
 __all__ = ["Call", "Composer", "wrapped"]
 
 MOST_HELD = 500
-HELD_FROM = 200
 """How many objects own a file descriptor: many processes have a limit of 1,024."""
+HELD_FROM = 200
+"""The lowest number of these file descriptors."""
 
 Act = Callable[["Call"], Any]
 
