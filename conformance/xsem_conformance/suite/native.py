@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from xsem.errors import DriverError, WrongDeviceError
@@ -16,7 +16,7 @@ from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, NotExaminedError, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, expect
 
 _RELEASE_S = 0.02
 
@@ -34,20 +34,28 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
     driver, borrowing = context.driver, _borrows(context)
     type = context.some_type()
     native: NativeQueue = context.hook("native_queue")
+    another: NativeQueue = context.hook("native_queue")   # the same queue on a device with one
     producer, device = context.ends(IN)
     signals, shared, after = producer.new_list(), context.semaphore(type), context.semaphore(type)
     token, other = context.driver_semaphore(shared), context.driver_semaphore(after)
     with contextlib.ExitStack() as at_end:
-        at_end.callback(native.close)
+        for each in (native, another):
+            at_end.callback(each.close)
         for turn in range(2):
             value = value_of(type, turn + 1)
             queue, second = (cast("AbleQueue", borrowing.borrow_queue(native.stream, True)) for _ in range(2))
             _check_identity(borrowing, native, queue, second)
+            if another.handle != native.handle:
+                expect(borrowing.queue_identity(another.stream) != queue.identity,
+                       "two native queues have one identity")
             second.close()   # as xsem does with a second driver of a known queue
             with held(producer, device, signals, type,
                       functools.partial(producer.signal, signals, shared, value)) as hold:
                 fences = [queue.append_wait([token], [WaitParams(value=value)], (), (), True),
                           queue.append_signal([other], [SignalParams(value=value)], (), (), True)]
+                # Beside a pending wait, these calls return.
+                cast("AbleQueue", borrowing.borrow_queue(native.stream, True)).close()
+                borrowing.queue_identity(native.stream)
                 for fence in fences:
                     hold.pending(functools.partial(driver.query_fence, fence), "work behind a wait of a borrowed queue")
             for fence in fences:
@@ -127,6 +135,24 @@ def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDri
     soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
          context.patience_s)
     driver.release_fence(again)
+    with contextlib.suppress(BlockedError), _pending_wait(context):   # the borrow returns
+        driver.release_fence(driver.borrow_event(native.event))
+
+
+@contextlib.contextmanager
+def _pending_wait(context: CaseContext) -> Iterator[None]:
+    """Keep a wait pending on a queue of the device during the block."""
+    type, driver = context.some_type(), context.driver
+    producer, device = context.ends(IN)
+    signals, shared, queue = producer.new_list(), context.semaphore(type), driver.create_queue()
+    token, value = context.driver_semaphore(shared), value_of(type)
+    with held(producer, device, signals, type, functools.partial(producer.signal, signals, shared, value)):
+        fence = queue.append_wait([token], [WaitParams(value=value)], (), (), True)
+        yield
+    soon(lambda: driver.query_fence(fence), "a wait is not done after its signal", context.patience_s)
+    driver.release_fence(fence)
+    driver.release_semaphore(token)
+    queue.close()
 
 
 def _times_out(wait: Callable[[], bool], patience_s: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -29,16 +30,44 @@ Round = Callable[[], object]
 
 @check("XSEM-LIFE-012", deadline_s=60)
 def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Use and release the objects of one ability after the other, and count the files and threads after each."""
+    """Use and release the objects of one ability after the other, and count the files and threads after each.
+
+    Every second round runs on another thread.
+    """
     queue = context.driver.create_queue()
     with contextlib.ExitStack() as at_end:
         at_end.callback(queue.close)
         for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
-                files, tasks = growth(work, _ROUNDS, context.patience_s, count, threads)
+                files, tasks = growth(_on_two_threads(work), _ROUNDS, context.patience_s, count, threads)
                 expect(not files, f"{_ROUNDS} rounds of {name} left {files} file descriptors open")
                 expect(not tasks, f"{_ROUNDS} rounds of {name} left {tasks} threads")
+
+
+def _on_two_threads(work: Round) -> Round:
+    """Return a round that runs `work` on the calling thread and on a new thread, in turn."""
+    turns = itertools.count()
+
+    def run() -> None:
+        if next(turns) % 2:
+            failures: list[BaseException] = []
+            thread = threading.Thread(target=_kept, args=(work, failures))
+            thread.start()
+            thread.join()
+            for failure in failures:
+                raise failure
+        else:
+            work()
+
+    return run
+
+
+def _kept(work: Round, failures: list[BaseException]) -> None:
+    try:
+        work()
+    except BaseException as error:
+        failures.append(error)
 
 
 def _backend(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:

@@ -104,6 +104,7 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     def work() -> None:
         buffer, _ = driver.map_buffer(mine, 0, 4096)
         commands.append_fill(buffer, 0, b"\x5a", 256, (), False)
+        commands.append_copy(buffer, 1024, buffer, 0, 256, (), False)
         fence = commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True)
         soon(lambda: driver.query_fence(fence), "the appends of another thread are not done", context.patience_s)
         driver.release_fence(fence)
@@ -115,6 +116,8 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     commands.close()
     context.arrives(shared, value)
     expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
+    expect(measures.read_there(context, memory, 256, 1024) == b"\x5a" * 256,
+           "the copy of another thread is not visible")
 
 
 @check("XSEM-ORD-007")
