@@ -196,8 +196,8 @@ def test_areas_of_the_profile_are_required_in_a_whole_run(tmp_path: Path, plugin
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0")
     assert status == 1
     failures = said.partition("= FAILURES =")[2].partition("= PASSES =")[0]
-    assert "profile core: nothing in the area BIN has passed" in failures
-    assert "nothing in the area CAP" not in failures
+    assert "profile core: no case in the area BIN has passed" in failures
+    assert "no case in the area CAP" not in failures
 
 
 def test_unknown_profile_is_a_usage_error(tmp_path: Path, plugins: Path) -> None:

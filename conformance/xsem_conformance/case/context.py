@@ -140,11 +140,12 @@ class CaseContext:
         Raises
         ------
         NotExaminedError
-            The backend gives no such hook.
+            The backend does not implement the hook.
         """
         made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
         if made is None:
-            raise NotExaminedError(f"not examined: the backend {self.device.info.backend} gives no hook {name}()")
+            raise NotExaminedError(
+                f"not examined: the backend {self.device.info.backend} does not implement the hook {name}()")
         return made
 
     # ---- shared objects
