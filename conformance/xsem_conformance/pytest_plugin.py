@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(
 
     known, name = profiles(), config.getoption("xsem_profile")
     if name not in known:
-        raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
+        raise pytest.UsageError(f"--xsem-profile: {name!r} is not one of {', '.join(known)}")
     requirements = list(load().requirements.values())
     file, report = config.getoption("xsem_waivers"), config.getoption("xsem_report")
     try:
@@ -112,7 +112,7 @@ def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.It
         names = {each.name for each in cases}
         for each in chosen:
             if each not in names:
-                raise pytest.UsageError(f"{config.getoption('xsem_device')} has no case {each!r}")
+                raise pytest.UsageError(f"the case {each!r} does not exist for {config.getoption('xsem_device')}")
         cases = [each for each in cases if each.name in chosen]
     config.stash[_CASES] = len(cases)
     return cases
