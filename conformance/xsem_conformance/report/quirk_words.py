@@ -44,7 +44,7 @@ Said = tuple[str, str]
 
 
 def quirks(report: Mapping[str, Any]) -> list[Quirk]:
-    """Return the declared limits and the measured quirks of a device. The finding of an unmeasured quirk is "not measured"."""
+    """Return the declared limits and the quirks of a device. A quirk without a value has the finding "not measured"."""
     found = _limits(report.get("capabilities") or {})
     for name, value in (report.get("quirks") or {}).items():
         title, say = _SAYS.get(name, (name.replace("_", " "), _as_it_is))
