@@ -63,7 +63,7 @@ def run_suite(device: str, exporter: str, options: Sequence[str], timeout_s: flo
 # ---- on the machine of the program
 @dataclass
 class Result:
-    """The result of one device, or of a node without devices. `report` is None if the suite has not written a report."""
+    """The result of one device, or of a node without devices. `report` is None if the suite wrote no report."""
 
     node: str
     device: str

@@ -122,7 +122,7 @@ def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.It
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the report of the cases that ran."""
     suite, path = session.config.stash.get(_SUITE, None), session.config.getoption("xsem_report")
-    # A process of xdist knows only a part of the results.
+    # A process of xdist has only a part of the results.
     if suite is not None and path is not None and not hasattr(session.config, "workerinput"):
         suite.write(path)
 

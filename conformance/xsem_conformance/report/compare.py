@@ -161,7 +161,7 @@ def _capabilities(report: Report) -> dict[str, str]:
 
 
 def _quirks(report: Report) -> dict[str, str]:
-    # The capabilities have a table of their own.
+    # The capabilities have a separate table.
     return {f"{each.title}: {type}" if type else each.title: each.finding for each in quirks(report)
             if not each.name.startswith("capability ") for type in each.types or ("",)}
 

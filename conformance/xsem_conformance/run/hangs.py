@@ -1,4 +1,4 @@
-"""Calls that hang: the longest duration of a call, and the calls that no case makes any more."""
+"""Calls that hang: the longest duration of a call, and the calls that no further case makes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _array_is_right(
     try:
         array = np.from_dlpack(buffer)
     except BufferError as error:
-        expect(found[0] != _CPU, f"memory of {_NUMBERED_0[found[0]]} gives no array: {error}")
+        expect(found[0] != _CPU, f"NumPy cannot make an array of memory of type {_NUMBERED_0[found[0]]}: {error}")
         return
     if shared is None:
         buffer.copy_from_host(np.full(4096, 0x3c, np.uint8), timeout_s=context.patience_s)

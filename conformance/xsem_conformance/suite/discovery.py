@@ -74,7 +74,7 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
     done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
     expect(json.loads(done.stdout.splitlines()[-1]) == [repr(each) for each in found],
-           "another process sees other devices")
+           "the list of devices in another process differs")
 
 
 @check("XSEM-DISC-002")

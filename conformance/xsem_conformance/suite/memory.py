@@ -140,7 +140,7 @@ def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
         context.let_go()
         _show_their_numbers(context, buffers, "after another one was unmapped")
         with memory.map_buffer(4096 * gone, 4096) as again:
-            _show_their_numbers(context, {gone: again}, "made again over the same bytes")
+            _show_their_numbers(context, {gone: again}, "in a new mapping of the same bytes")
             again.copy_from_host(np.full(4096, gone + 1, np.uint8), timeout_s=context.patience_s)
         _show_their_numbers(context, buffers, "after a later one was unmapped")
     buffers.popitem()[1].release()

@@ -169,8 +169,8 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
         device.wait(waits, semaphore, value)
         for what, number in others():
             _refused(context, case, number, what)
-        hold.pending(lambda: device.done(waits), "a wait beside a refused import")
-    device.finish(waits, "a wait beside a refused import")
+        hold.pending(lambda: device.done(waits), "a wait during a refused import")
+    device.finish(waits, "a wait during a refused import")
     for each, commands in ((device, waits), (producer, signals)):
         each.side.release(commands)   # some devices have few queues
     for one, other in ((producer, device), (device, producer)):
