@@ -94,9 +94,9 @@ def obstacle() -> str:
 
 
 def template() -> dict[str, str]:
-    """Return the files of the template of a backend, by path in the clone: paths in the wheel.
+    """Return the files of the template of a backend: the path in the wheel by the path in the clone.
 
-    ``xsem conformance new-backend`` writes this template. A clone can have caches and builds beside the files.
+    ``xsem conformance new-backend`` writes this template. A clone can also contain caches and builds.
     """
     folder = ROOT / "examples" / "backend-template"
     files = [*folder.glob("*.toml"), *folder.glob("*.md"), *folder.glob("xsem_toy/*.py"),
@@ -170,13 +170,16 @@ def clean() -> None:
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """The build hook of hatchling. It adds the template of a backend to the wheel, and the compiled modules.
+    """The build hook of hatchling. The hook adds the template of a backend and the compiled modules to the wheel.
 
     The compiled modules are for this Python and this platform.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add both, except for an editable installation: `main` compiles in place, and the template is in the clone."""
+        """Add the template and the modules, except for an editable installation.
+
+        For an editable installation, `main` compiles in place, and the template is in the clone.
+        """
         if version == "editable":
             return
         build_data["force_include"].update(template())

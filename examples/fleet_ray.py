@@ -1,10 +1,11 @@
-"""Run the conformance suite on every device of every node of a Ray cluster, and make one matrix of the reports.
+"""Run the conformance suite on every device of every node of a Ray cluster, and write one matrix of the reports.
 
     python examples/fleet_ray.py --address auto --folder fleet [--profile core] [--only XSEM-BIN]
 
-Each node needs Python with xsem[conformance] and ray. The nodes work side by side, and the devices of a node one after
-the other. The exporter of a GPU is the Vulkan device of the same GPU if the node has it, otherwise `host`. The folder
-then has a report for each device, and fleet.md with the matrix. A node that dies is a row of the matrix.
+Each node needs Python with xsem[conformance] and ray. The nodes run at the same time, and each node tests its devices
+one after the other. If a GPU has a Vulkan device on the node, this device is the exporter; otherwise `host` is the
+exporter. The folder receives a report for each device, and the matrix in fleet.md. The matrix also has a row for each
+node that dies.
 
 Exit status: 0 all devices conform, 1 a device does not conform, 3 a device could not be tried.
 """
@@ -35,7 +36,7 @@ VERDICTS = {0: "conforms", 1: "does not conform", NOT_TRIED: "could not be tried
 
 # ---- on a node
 def list_devices() -> list[dict[str, Any]]:
-    """Return the devices of this node, as `xsem devices --json` lists them."""
+    """Return the devices of this node, from `xsem devices --json`."""
     command = [sys.executable, "-m", "xsem", "devices", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, NOT_TRIED):
@@ -59,10 +60,10 @@ def run_suite(device: str, exporter: str, options: Sequence[str], timeout_s: flo
         return done.returncode, "".join(said), report
 
 
-# ---- where the program runs
+# ---- on the machine of the program
 @dataclass
 class Result:
-    """The result of one device, or of a node without devices. `report` is None if the suite has written none."""
+    """The result of one device, or of a node without devices. `report` is None if the suite wrote no report."""
 
     node: str
     device: str
@@ -86,7 +87,7 @@ def survey(
     nodes: Mapping[str, str], start: Start, is_alive: Callable[[str], bool], options: Sequence[str] = (),
     timeout_s: float = 1800.0,
 ) -> list[Result]:
-    """Run the suite on all devices of all nodes. `nodes` has the name of each node by its id."""
+    """Run the suite on all devices of all nodes. `nodes` maps the id of each node to its name."""
     def examine(node: str) -> list[Result]:
         name, results, left = nodes[node], list[Result](), list[str]()
         try:
@@ -99,7 +100,7 @@ def survey(
                 else:
                     results.append(Result(name, each["id"], NOT_TRIED, each["problem"]))
                 del left[0]
-        except Exception as error:   # of the node, of Ray, or of xsem there: the other nodes go on
+        except Exception as error:   # of the node, of Ray, or of xsem on the node; the other nodes continue
             lines = str(error).strip().splitlines()
             why = f"the node died ({type(error).__name__})" if not is_alive(node) else ": ".join(
                 filter(None, [type(error).__name__, *lines[-1:]]))
@@ -116,7 +117,7 @@ def write(results: Sequence[Result], folder: Path) -> str:
     reports: dict[str, Report] = {}
     for each in results:
         if each.report is not None:
-            # The name tells two nodes with the same model apart.
+            # The name of the node distinguishes two devices of the same model.
             device = each.report["device"] | {"name": f"{each.report['device']['name']} on {each.node}"}
             reports[each.file] = each.report | {"device": device}
             (folder / each.file).write_text(json.dumps(reports[each.file], indent=1) + "\n", encoding="utf-8")
@@ -159,7 +160,7 @@ def on_ray(address: str, options: Sequence[str], timeout_s: float) -> list[Resul
 
     def start(node: str, function: Callable[..., object], *arguments: object) -> Future[Any]:
         place = NodeAffinitySchedulingStrategy(node, soft=False)
-        # No retry: a repeated run would hide the first one. No CPU: a head node often offers none.
+        # No retry: a repeated run would hide the first run. No CPU: a head node often offers no CPU.
         task = ray.remote(function).options(scheduling_strategy=place, max_retries=0, num_cpus=0)
         return task.remote(*arguments).future()
 

@@ -1,4 +1,4 @@
-"""Identify the code behind a verdict: the backend's files and the vendor's libraries. Other code outdates a report."""
+"""Identify the tested code of a report: the backend's files and the vendor's libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["digest", "libraries_in_words", "of"]
 
 
 def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
-    """Return the code behind a device for the report; None if the module of the plugin has no files.
+    """Return the identity of the code of a device for the report; None if the module of the plugin has no files.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
     Returns
     -------
     dict or None
-        ``package``, the module of the plugin, and ``sha256``, its `digest`. ``libraries``, the vendor's libraries as
-        the backend names them, each with a ``name`` and a ``sha256``. The SHA-256 is None for a text and for an
-        unreadable file. ``libraries`` is None if the backend cannot tell.
+        ``package`` is the module of the plugin, and ``sha256`` its `digest`. ``libraries`` are the vendor's libraries
+        that the backend names, each with a ``name`` and a ``sha256``. The SHA-256 is None for a text and for an
+        unreadable file. ``libraries`` is None if the method of the backend raises.
     """
     module = _plugin(type(backend).__module__)
     try:
@@ -70,7 +70,7 @@ def digest(package: Path) -> str:
 
 
 def libraries_in_words(report: Mapping[str, Any]) -> str:
-    """Return the vendor's libraries behind a report: "unknown" for an older report, "none named" for an empty list."""
+    """Return the vendor's libraries of a report: "unknown" for an older report, "none named" for an empty list."""
     told = (report.get("code") or {}).get("libraries")
     if told is None:
         return "unknown"

@@ -25,9 +25,9 @@ class Outcome(str, enum.Enum):
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The device does not declare the capability. If the suite can call it, xsem refuses the call.
+    """The device does not declare the capability. If the suite can call the capability, xsem refuses the call.
 
-    A case that needs a missing hook of the backend (`SuiteHooks`) has this outcome, too. Its detail begins with
+    A case without the hook that it needs (`SuiteHooks`) has this outcome, too. The detail of this case begins with
     "not examined"."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
@@ -59,7 +59,7 @@ class Case:
     exporter: str = NONE
     direction: str = NONE
     kind: str = ""
-    """The kind of `handle_type`, for a check of both: semaphore or memory. It is not part of the key."""
+    """The kind of `handle_type` for a check of both kinds: semaphore or memory. The key does not contain the kind."""
 
     @property
     def key(self) -> str:
@@ -124,7 +124,7 @@ class Failure:
     calls : tuple of Call
         The last calls in the order of their begin.
     earlier_calls : int
-        The number of calls before these.
+        The number of calls before `calls`.
     frames : tuple of Frame
         The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
     stack : str
@@ -185,11 +185,11 @@ class BlockedError(Exception):
 
 
 class NotExaminedError(Exception):
-    """The case does not apply to the driver, or the backend gives no hook for it (`SuiteHooks`)."""
+    """The case does not apply to the driver, or the backend does not implement the hook of the case (`SuiteHooks`)."""
 
 
 class NotRunError(Exception):
-    """A case was not run, or not to its end; the message is the reason."""
+    """A case did not start or did not end; the message is the reason."""
 
 
 def expect(met: object, otherwise: str) -> None:

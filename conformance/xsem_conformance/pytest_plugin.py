@@ -1,7 +1,7 @@
 """Run the suite among the tests of an author: ``pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0``.
 
-Every case is a test with the key of the case as its name, in the order of the requirements. It runs in the runner's
-processes as under ``xsem conformance run``. The last test checks the needs of the profile.
+Every case is a test in the order of the requirements. The name of the test is the key of the case. The test runs in
+the same processes as under ``xsem conformance run``. The last test checks the needs of the profile.
 
 A FAIL or an ERROR fails. An unmet SHOULD and a waived failure are expected failures. UNSUPPORTED is skipped with its
 reason. BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker ``xsem``: ``-m xsem``
@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and take the node ids of cases from the arguments: pytest would look for files."""
+    """Register the marker. Remove the node ids of cases from the arguments, because pytest would look for files."""
     config.addinivalue_line("markers", "xsem: a case of the conformance suite of xsem")
     device = config.getoption("xsem_device")
     if device is None:
@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(
 
     known, name = profiles(), config.getoption("xsem_profile")
     if name not in known:
-        raise pytest.UsageError(f"--xsem-profile: {name!r} is none of {', '.join(known)}")
+        raise pytest.UsageError(f"--xsem-profile: {name!r} is not one of {', '.join(known)}")
     requirements = list(load().requirements.values())
     file, report = config.getoption("xsem_waivers"), config.getoption("xsem_report")
     try:
@@ -112,7 +112,7 @@ def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.It
         names = {each.name for each in cases}
         for each in chosen:
             if each not in names:
-                raise pytest.UsageError(f"{config.getoption('xsem_device')} has no case {each!r}")
+                raise pytest.UsageError(f"the case {each!r} does not exist for {config.getoption('xsem_device')}")
         cases = [each for each in cases if each.name in chosen]
     config.stash[_CASES] = len(cases)
     return cases
@@ -122,7 +122,7 @@ def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.It
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the report of the cases that ran."""
     suite, path = session.config.stash.get(_SUITE, None), session.config.getoption("xsem_report")
-    # A process of xdist knows only a part of the results.
+    # A process of xdist has only a part of the results.
     if suite is not None and path is not None and not hasattr(session.config, "workerinput"):
         suite.write(path)
 
@@ -134,7 +134,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
 
 
 class _Suite(pytest.Collector):
-    """One device; its processes live from its first case to its last case."""
+    """The cases of one device. The processes of the device live from the first case to the last case."""
 
     def __init__(
         self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, waived: list[Waiver], **node: Any
@@ -182,7 +182,7 @@ class _Suite(pytest.Collector):
         Raises
         ------
         NotRunError
-            The case was not run, or not to its end.
+            The case did not start or did not end.
         """
         from xsem_conformance import waivers
         from xsem_conformance.outcomes import Outcome, Result
@@ -191,7 +191,7 @@ class _Suite(pytest.Collector):
         if self.workers is None:
             return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)
         missing = planned.undeclared
-        # The suite can call only these capabilities. Other entries are texts.
+        # The suite can call only the capabilities of `surveyed.undeclared`. Other entries are texts.
         if missing in self.surveyed.undeclared and missing not in self.refused:
             self.refused[missing] = refusal(self.workers, missing)
         found = self.results[planned.case.key] = result(self.workers, planned, self.refused, self.patience_s)
@@ -247,7 +247,7 @@ class _Case(_Item):
     def setup(self) -> None:
         from xsem_conformance.outcomes import NotRunError, Outcome
 
-        # Run here, judge in runtest: for pytest an exception here is an error, not a failure.
+        # `runtest` decides the outcome: for pytest, an exception in `setup` is an error and not a failure.
         try:
             self.found = self.parent.result(self.planned)
         except NotRunError as error:
@@ -274,7 +274,7 @@ class _Case(_Item):
         from xsem_conformance.report.failure_text import failure_lines
 
         shown = failure_lines(case_of(self.parent.as_run(), found, 1), calls=_CALLS, stack=_STACK)
-        return [printable_lines(each) for each in shown[1:]]   # the requirement's sentence is there already
+        return [printable_lines(each) for each in shown[1:]]   # `said` contains the requirement's sentence
 
 
 class _Profile(_Item):
@@ -285,7 +285,7 @@ class _Profile(_Item):
             pytest.fail(f"UNAVAILABLE: {self.parent.surveyed.unavailable}", pytrace=False)
 
     def runtest(self) -> None:
-        # With -k, or with xdist, this process does not know all results.
+        # With -k or xdist, this process does not have all results.
         problems = self.parent.as_run().problems
         if problems:
             pytest.fail("\n".join(problems), pytrace=False)

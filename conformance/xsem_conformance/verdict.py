@@ -1,4 +1,4 @@
-"""The verdict of a run: its exit status, its totals by level, and the same in words.
+"""The verdict of a run: the exit status, the totals by level, and the sentence.
 
 0: every declared capability works, or its failure is waived. 1: a FAIL, an ERROR, a stale waiver, or a missing
 capability of the profile. 2: wrong usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE).
@@ -32,20 +32,20 @@ STATES: Final[Mapping[str, str]] = {
     "PASS": "met", "FAIL": "not met", "ERROR": "error", "WAIVED": "waived", "BLOCKED": "blocked",
     "UNAVAILABLE": "unavailable", "UNSUPPORTED": "not declared",
 }
-"""What a table of totals calls each outcome, in the order of its columns."""
+"""The name of each outcome in a table of totals, in the order of the columns."""
 _UNTRIED_STATES: Final = ("blocked", "unavailable")
-_ALWAYS: Final = ("met", "not met", "not declared")   # columns that a table has even if they are empty
+_ALWAYS: Final = ("met", "not met", "not declared")   # columns of every table, also without cases
 NOT_RUN: Final = "not run"
 """The state of a planned case without a result."""
 LEVELS: Final = ("MUST", "SHOULD", "MAY")
 NOT_DECLARED: Final = ("not declared (UNSUPPORTED): the device does not declare the capability, and xsem refuses its "
-                       "use. It counts neither for nor against the device; only a profile can need the capability")
+                       "use. Such a case does not change the verdict; only a profile can need the capability")
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
     """Return the exit status.
 
-    A failed SHOULD is in the report and does not change the status. A run without cases and problems proves nothing.
+    A failed SHOULD does not change the status. A run without cases and problems has the status NOT_TRIED.
     """
     if not results and not problems:
         return NOT_TRIED
@@ -61,36 +61,36 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
 
 
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:
-    """Return a message for each area of the profile without a passed or waived case."""
+    """Return a message for each area of the profile in which no case passed or is waived."""
     area = {each.id: each.area for each in requirements}
     ran = {area[result.case.requirement] for result in results if result.outcome in (Outcome.PASS, Outcome.WAIVED)}
-    return [f"profile {profile.name}: nothing in the area {each} has passed" for each in sorted(profile.areas - ran)]
+    return [f"profile {profile.name}: no case in the area {each} has passed" for each in sorted(profile.areas - ran)]
 
 
 def counts(results: Sequence[Result]) -> dict[str, int]:
-    """Return the number of results for every outcome, zeros included."""
+    """Return the number of results for every outcome, also for outcomes without results."""
     found = Counter(result.outcome for result in results)
     return {outcome.value: found[outcome] for outcome in Outcome}
 
 
 def state(outcome: str) -> str:
-    """Return the word of `STATES` for an outcome; an outcome of a later suite keeps its name."""
+    """Return the name of an outcome in `STATES`. An unknown outcome of a later suite keeps its name."""
     return STATES.get(outcome, outcome)
 
 
 @dataclass
 class Tally:
-    """The totals of a run, MUST, SHOULD and MAY apart.
+    """The totals of a run, separate for MUST, SHOULD and MAY.
 
     Attributes
     ----------
     rows : dict
         For each level the number of cases in each state.
     requirements : dict
-        For each pair of level and state, the requirements of these cases: one requirement can have many cases.
+        For each pair of level and state, the requirements of these cases. One requirement can have many cases.
     called, refused : int
-        The number of undeclared capabilities that the suite called, and of those that xsem refused. They are not
-        cases.
+        The number of undeclared capabilities that the suite called, and the number that xsem refused. The calls are
+        not cases.
     """
 
     rows: dict[str, Counter[str]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Tally:
 
     @classmethod
     def of_cases(cls, cases: Iterable[tuple[str, str, str]], refusals: Sequence[str]) -> Tally:
-        """Return the totals of cases ``(level, requirement, outcome)`` and of the outcomes of the refusals."""
+        """Return the totals of cases ``(level, requirement, outcome)`` and of the refusals, given as outcomes."""
         made = cls({level: Counter() for level in LEVELS}, called=len(refusals),
                    refused=sum(each == Outcome.UNSUPPORTED.value for each in refusals))
         for level, requirement, outcome in cases:
@@ -122,13 +122,13 @@ class Tally:
 
     @property
     def states(self) -> list[str]:
-        """The states of the columns: those of `STATES` that occur, and those of a later suite."""
+        """The states of the columns: first the names of `STATES`, then the unknown outcomes of a later suite."""
         occur = {each for row in self.rows.values() for each in row}
         return [*(each for each in STATES.values() if each in occur or each in _ALWAYS),
                 *sorted(occur - set(STATES.values()))]
 
     def total(self, level: str = "", states: Sequence[str] = ()) -> int:
-        """Return the number of cases of a level, of some states, or of both; without arguments of the run."""
+        """Return the number of cases of a level and of some states; by default of all levels and states."""
         return sum(count for name, found in self.rows.items() if level in ("", name)
                    for each, count in found.items() if not states or each in states)
 
@@ -147,7 +147,7 @@ def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, part
     problems : int
         The number of problems outside the cases: waivers, and capabilities that the profile needs.
     partial : bool
-        Only a part of the requirements was tried, so the device cannot conform to the profile yet.
+        Whether the run tried only a part of the requirements. Such a run does not decide the conformance.
     """
     said = {
         (GOOD, False): f"conforms to {profile}", (BAD, False): f"does not conform to {profile}",
@@ -187,7 +187,7 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
     tally : Tally
         The totals.
     verdict : str
-        What `sentence` says.
+        The result of `sentence`.
     subject : str
         The device and the exporter.
     """

@@ -73,7 +73,7 @@ def load(path: Path) -> list[Waiver]:
         if not isinstance(case, str) or case.count("/") != 3:
             raise WaiverError(f"{path}, waiver {number}: case is ID/handle_type/exporter/direction, not {case!r}")
         if set(case.partition("/")[0]) & set("*?["):
-            # One such line would waive whatever fails, also what breaks next year.
+            # A wildcard in the id would waive also failures of other requirements, and later failures.
             raise WaiverError(f"{path}, waiver {number}: case begins with the id of one requirement, without "
                               f"wildcards, not {case!r}")
         if not isinstance(reason, str) or not reason.strip():
@@ -88,7 +88,7 @@ def load(path: Path) -> list[Waiver]:
 
 
 def concerned(waivers: Sequence[Waiver], only: Sequence[str], cases: Sequence[str]) -> list[Waiver]:
-    """Return the waivers of a part of the suite: the others can be neither used nor stale.
+    """Return the waivers of a part of the suite. The other waivers are neither used nor stale in this run.
 
     Parameters
     ----------
@@ -107,10 +107,10 @@ def concerned(waivers: Sequence[Waiver], only: Sequence[str], cases: Sequence[st
 def apply(
     waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date, not_run: Iterable[str] = ()
 ) -> list[str]:
-    """Change waived failures to WAIVED; return the problems of the waivers themselves.
+    """Change waived failures to WAIVED. Return the problems of the waivers themselves.
 
-    A waiver is strict: a waiver without a case that fails today is stale. Cases that were not run (`not_run`, keys) may
-    fail, so their waivers are not stale. The function may be called again with more results.
+    A waiver without a failed case is stale. `not_run` holds the keys of the cases without a result. The waivers of
+    these cases are not stale. A later call with more results is possible.
     """
     problems = []
     # Two waivers for one case both count as matched, and so does a waiver that was applied before.
@@ -126,7 +126,7 @@ def apply(
         elif not hits:
             problems.append(f"the waiver of {waiver.case} matches no case")
         elif not any(result.case.key in failed for result in hits):
-            problems.append(f"the waiver of {waiver.case} is stale: nothing that it matches fails")
+            problems.append(f"the waiver of {waiver.case} is stale: no case that matches it fails")
         for result in hits:
             if result.case.key in failed:
                 result.outcome = Outcome.WAIVED

@@ -140,7 +140,7 @@ def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:
     done = run("--profile", "core", **odd("declares nothing"))
     assert done.returncode == 1
     assert "profile core: declares none of semaphore_import:opaque_fd" in done.stdout
-    assert "profile core: nothing in the area IMP has passed" in done.stdout
+    assert "profile core: no case in the area IMP has passed" in done.stdout
     assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}   # all declared capabilities work
 
 
@@ -298,7 +298,7 @@ def test_malformed_device_name_is_a_usage_error(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["run", "--profile", "all"], "'all' is none of core, timeline, memory, full"),
+    (["run", "--profile", "all"], "'all' is not one of core, timeline, memory, full"),
     (["run", "--only", "XSEM-NOPE"], "no requirement's id begins with 'XSEM-NOPE'"),
     (["run", "--waivers", "gone.toml"], "gone.toml"),
     (["run", "--html", "gone/out.html"], "cannot be written"),
@@ -309,9 +309,9 @@ def test_malformed_device_name_is_a_usage_error(run: Run) -> None:
     (["run", "--only", ""], "no requirement's id begins with ''"),
     (["run", "--patience", "0"], "--patience"),
     (["show", "XSEM-NOPE-001"], "unknown requirement 'XSEM-NOPE-001'"),
-    (["list", "--profile", "all"], "'all' is none of core, timeline, memory, full"),
+    (["list", "--profile", "all"], "'all' is not one of core, timeline, memory, full"),
     (["matrix"], "Missing argument"),
-    (["list", "--area", "NOPE"], "'NOPE' is none of DISC"),
+    (["list", "--area", "NOPE"], "'NOPE' is not one of DISC"),
     (["compare", "one.json"], "compare"),
     (["examine"], "examine"),
 ])
@@ -505,7 +505,7 @@ def test_matrix_refuses_a_file_that_is_not_a_report(tmp_path: Path, text: str) -
     (tmp_path / "out.json").write_text(text)
     status, output = in_words("matrix", tmp_path / "out.json", "--html", tmp_path / "out.html")
     assert status == 2
-    assert output.startswith("xsem: cannot make the matrix: ")
+    assert output.startswith("xsem: cannot write the matrix: ")
     assert not (tmp_path / "out.html").exists()
 
 

@@ -95,13 +95,13 @@ def test_device_that_did_not_open_has_a_row(reports: dict[str, Any]) -> None:
     source = matrix_html(fleet(reports))
     assert "node n2 died" in source
     assert "conformance to full not decided" in source
-    assert "Nothing is known: the report has no quirks." in source
+    assert "Unknown: the report contains no quirks." in source
 
 
 def test_page_shows_devices_changes_and_what_to_code_around(reports: dict[str, Any]) -> None:
     source = matrix_html(fleet({**reports, "new.json": updated(reports["cuda"])}))
     for said in ("Conformance of 3 devices", "driver 13.0, then 13.1", "1 worse, 1 better, 0 new, 0 gone",
-                 "What changed: quirks", "To code around", "Keep at most 64 appends behind an unmet wait.",
+                 "Changes: quirks", "Quirks to handle", "Keep at most 64 appends behind an unmet wait.",
                  "~ yes; waived", "✗ requirement not met", "· not declared", "✓ yes"):
         assert said in source, said
     assert source.count("<table") == source.count("<caption>") == source.count('role="region"')
@@ -140,4 +140,4 @@ def test_report_without_newer_fields_reads_as_unknown(reports: dict[str, Any]) -
     (entry,) = fleet({"old.json": old}).entries
     assert {each.said("synchronises") for each in entry.handle_types} == {"unknown"}
     assert entry.code_around == {}
-    assert "Nothing is known" in matrix_html(fleet({"old.json": old}))
+    assert "Unknown: the report contains no quirks" in matrix_html(fleet({"old.json": old}))

@@ -47,7 +47,7 @@ def test_types_with_one_answer_are_one_line() -> None:
     assert words(size_checked={"opaque_fd": True, "dmabuf_fd": True, "opaque_win32": False}) == [
         ("opaque_fd, dmabuf_fd: the driver refuses sixteen times the exporter's size", ""),
         ("opaque_win32: the driver accepts sixteen times the exporter's size",
-         "Send the allocation size together with each handle: the device does not notice a wrong size.")]
+         "Send the allocation size together with each handle: the device does not detect a wrong size.")]
 
 
 @pytest.mark.parametrize(("measured", "said"), [
@@ -68,7 +68,7 @@ def test_declared_limits_are_quirks_to_code_around() -> None:
     found = words(capabilities)
     assert [text for text, _ in found] == [
         "opaque_fd: not declared", "declared as needed", "2 lists can be used at once",
-        "at most 64 appends behind an unmet wait", "a met wait does not reset it"]
+        "at most 64 appends behind an unmet wait", "a met wait does not reset the semaphore"]
     assert all(advice for _, advice in found)
     assert words({"semaphore_import": ["opaque_fd"], "wait_before_signal": ["opaque_fd"], "needs_handover": False,
                   "max_pending": None, "resets_on_wait": True}) == []

@@ -388,7 +388,7 @@ def test_page_shows_the_evidence_of_a_failure(report: dict[str, Any]) -> None:
     assert "1. met at 3" in text
     for said in ("Waits for 4.", "The wait is met at 4.", "acme/queue.py:77 in append_wait", "x()",
                  "12 earlier calls are left out", "device: append_wait([#3]) -> #7 0.001 s",
-                 "exporter: host_signal(#3) never returned", "Thread 1", "xsem conformance run --case K --debug"):
+                 "exporter: host_signal(#3) does not return", "Thread 1", "xsem conformance run --case K --debug"):
         assert text.count(said) == 2, said   # with its cause, and with its case
 
 

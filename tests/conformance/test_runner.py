@@ -230,7 +230,7 @@ def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, sai
 def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_START_S", 0.5)
     with workers("hangs when opened") as running, clock_starts_when(lambda: opens(folder)), pytest.raises(
-            UnavailableError, match=r"it did not open in 0\.5 s"):
+            UnavailableError, match=r"the device did not open within 0\.5 s"):
         running.run(PLAIN, LONG_S)
     assert all(ended(each) for each in odd_backend.opened(folder))
 

@@ -69,7 +69,7 @@ def test_area_without_a_pass_is_named() -> None:
     ]
     # The area WBS has no cases.
     assert verdict.unmet(profile, REQUIREMENTS, results) == [
-        "profile core: nothing in the area ORD has passed", "profile core: nothing in the area WBS has passed"]
+        "profile core: no case in the area ORD has passed", "profile core: no case in the area WBS has passed"]
 
 
 def test_all_outcomes_are_counted() -> None:

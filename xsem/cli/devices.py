@@ -39,13 +39,13 @@ def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
 
 
 def answer(backend: str) -> Iterator[dict[str, Any]]:
-    """Yield why the backend is unavailable, or its devices; then each device with its capabilities (`ask`)."""
+    """Yield the reason why the backend is unavailable, or its devices and then each device with its capabilities."""
     try:
         infos = xsem.devices(backend)
     except XsemError as error:
         yield {"unavailable": one_line(str(error)), "rows": []}
         return
-    except Exception as error:  # a defect of a plugin is a text, as a missing library
+    except Exception as error:  # a defect of a plugin gives a text, as a missing library does
         yield {"unavailable": one_line(f"{type(error).__name__}: {error}"), "rows": []}
         return
     yield {"unavailable": None, "rows": [_row(info) for info in infos]}
@@ -61,7 +61,7 @@ def _unavailable(answer: Answer) -> str | None:
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:
-    """Return the rows of one backend. After a hang or a crash, the devices without an answer have it as a problem."""
+    """Return the rows of one backend. After a hang or a crash, each device without an answer has a problem."""
     if not answer.parts:
         return []
     looked = list(answer.parts[1:])

@@ -134,8 +134,8 @@ def _backend(loaded: Loaded, name: str, told: Answer) -> _Section:
         called = ("checks", "devices")[min(len(told.parts), 1)]
         checks.append(HealthCheck(
             name=called, ok=False, detail=f"{called}() {told.failure}",
-            remedy=f"report it to {loaded.distribution}; XSEM_BACKENDS with the other names leaves it out, and "
-                   "--patience gives a slow driver more time"))
+            remedy=f"report it to {loaded.distribution}; to exclude the backend, set XSEM_BACKENDS to the other names; "
+                   "for a slow driver, increase --patience"))
     last = told.parts[-1] if told.parts else {}
     return _Section(name, checks, last.get("works", False), last.get("missing", False))
 

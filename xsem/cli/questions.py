@@ -1,7 +1,7 @@
-"""Questions to backends, each in its own process: a backend that hangs or crashes does not stop the command.
+"""Questions to backends, each in its own process. A backend that hangs or crashes does not stop the command.
 
-`ask` starts one process for each backend, all at once. Each process sends its answer in parts. If a part takes longer
-than the patience, `ask` aborts the process. `faulthandler` then writes the place of the hang, as after a crash.
+`ask` starts the processes of all backends at once. Each process sends its answer in parts. If a part takes longer than
+the patience, `ask` aborts the process. `faulthandler` then writes the stack of the process, as after a crash.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import IO, Any, Final
 __all__ = ["PATIENCE_S", "Answer", "ask"]
 
 PATIENCE_S: Final = 3.5
-"""Longest time for one part of an answer, in seconds. With the start of the command, it stays below 5 s."""
+"""Longest time for one part of an answer, in seconds. The sum with the start of the command is below 5 s."""
 _GRACE_S: Final = 0.25   # for the end of a process after its signal
-_START_S: Final = 30.0   # for a new interpreter and its imports, which a fork does not need
+_START_S: Final = 30.0   # for a new interpreter and its imports; a fork needs neither
 _FRAME: Final = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one backend answered.
+    """The answer of one backend.
 
     Attributes
     ----------
     parts : sequence
         The parts that the process sent before its end.
     failure : str or None
-        Why the answer is incomplete; None for a complete answer.
+        The reason why the answer is incomplete; None for a complete answer.
     """
 
     parts: Sequence[Any]
@@ -46,7 +46,7 @@ class Answer:
 
 
 def ask(question: str, backends: Iterable[str], patience_s: float = PATIENCE_S) -> dict[str, Answer]:
-    """Ask backends, all at the same time.
+    """Ask several backends at the same time.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class _Asked:
                 self.parts.append(self.answers.recv())
             except EOFError:
                 return Answer(self.parts[1:], self._ending())
-            # Parts can wait here while another backend is asked, so this clock may only be late.
+            # A part can wait while `ask` reads another backend. The deadline can therefore be late, but never early.
             self.deadline = time.monotonic() + patience_s
         if sys.platform != "win32" and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGABRT)
@@ -121,13 +121,13 @@ class _Asked:
     def end(self) -> None:
         if self.process.exitcode is None:
             self.process.kill()
-            self.process.join(_GRACE_S)   # the kernel may end it later: it can be in a system call of the driver
+            self.process.join(_GRACE_S)   # a process in a system call of the driver may end later
         self.answers.close()
         self.trace.close()
 
 
 def _start(question: str, backend: str, patience_s: float) -> _Asked:
-    # A fork has the plugins already. The command has no other thread here, and has loaded no vendor's library.
+    # A fork contains the loaded plugins. At this point, the command has one thread and no vendor's library.
     forks = sys.platform == "linux"
     context: Any = multiprocessing.get_context("fork" if forks else "spawn")
     ours, theirs = context.Pipe(duplex=False)
@@ -147,9 +147,9 @@ def _start(question: str, backend: str, patience_s: float) -> _Asked:
 
 def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     """Send the parts of the answer."""
-    os.dup2(2, 1)   # what a vendor's library prints is not part of the output
+    os.dup2(2, 1)   # the text that a vendor's library prints is not part of the output
     if sys.platform != "win32":
-        signal.signal(signal.SIGINT, signal.SIG_DFL)   # the asking process tells of Ctrl-C
+        signal.signal(signal.SIGINT, signal.SIG_DFL)   # the asking process handles Ctrl-C
     if trace is not None:
         faulthandler.enable(trace)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -159,7 +159,7 @@ def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     out.send(None)   # the plugins are loaded
     for part in importlib.import_module(f"xsem.cli.{question}").answer(backend):
         out.send(part)
-    # Without the end of the interpreter: a vendor's library may hang or crash there, and the answer is complete.
+    # The answer is complete. A vendor's library could hang or crash at the exit of the interpreter.
     os._exit(0)
 
 

@@ -44,10 +44,10 @@ def backends() -> tuple[BackendInfo, ...]:
 def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     """List all devices, or the devices of one backend.
 
-    The call asks each backend in this process, and sets no deadline: the driver must be loaded here before a device can
-    be opened. A backend that hangs or crashes therefore stops the caller. ``xsem devices`` and ``xsem doctor`` ask each
-    backend in its own process, and name such a backend. Without its name in the environment variable
-    ``XSEM_BACKENDS``, xsem does not load it.
+    The call queries each backend in this process without a deadline, because a device can be opened only in a process
+    with the loaded driver. A backend that hangs or crashes therefore stops the caller. ``xsem devices`` and ``xsem
+    doctor`` query each backend in its own process, and name such a backend. If the environment variable
+    ``XSEM_BACKENDS`` lists only the other backends, xsem does not load this backend.
 
     Parameters
     ----------

@@ -11,12 +11,13 @@ __all__ = ["Clock", "check_generation", "clock", "generation"]
 
 
 class Clock:
-    """Counts forks.
+    """A counter of forks.
 
     Attributes
     ----------
     now : int
-        Each append compares this number. os.getpid() would be a system call per append.
+        The fork generation of this process. Each append compares this number, because os.getpid() would be a system
+        call for each append.
     """
 
     __slots__ = ("now",)

@@ -16,7 +16,7 @@ __all__ = ["Background", "Deferred", "Worker", "enter_own_thread", "exiting", "o
 _log = logging.getLogger("xsem")
 
 _AGAIN_S: Final = 0.5
-_REST: Final = 4   # a pass of deferred work is followed by a rest of this many times its duration
+_REST: Final = 4   # duration of the rest after a pass of deferred work, as a multiple of the pass
 
 
 class _Exit:
@@ -60,14 +60,14 @@ class Worker:
     name : str
         Name of the thread, and of the work in log messages.
     work : callable
-        Does all work that is possible now, and then returns.
+        Does all work that is possible now, then returns.
     busy : callable
         Returns whether work is left.
 
     Attributes
     ----------
     stalled : bool
-        Work may be left that no thread does. `resume` tries again.
+        Work may remain without a thread that does it. `resume` tries again.
     """
 
     def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
@@ -82,17 +82,17 @@ class Worker:
         Returns
         -------
         bool
-            False if a thread does not do the work now. `stalled` is then True.
+            False if no thread does the work now. `stalled` is then True.
         """
         raise NotImplementedError
 
     @property
     def running(self) -> bool:
-        """Whether a thread does the work, or is about to begin."""
+        """Whether a thread does the work, or begins it."""
         return False
 
     def ensure(self) -> bool:
-        """Request the work, as `wake` does, with a message about a failure. Not for finalizers."""
+        """Request the work, as `wake` does, and log a failure. Not for finalizers."""
         return self.wake()
 
     def resume(self, *, now: bool = False) -> bool:
@@ -101,12 +101,12 @@ class Worker:
         Parameters
         ----------
         now : bool
-            For `Deferred`.
+            Only for `Deferred`: see there.
 
         Returns
         -------
         bool
-            Whether no work is left without a thread.
+            Whether all remaining work has a thread.
         """
         raise NotImplementedError
 

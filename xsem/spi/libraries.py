@@ -16,13 +16,13 @@ def loaded_library(name: str) -> Path | str:
     Parameters
     ----------
     name : str
-        File name of the library, for example ``"libacme.so.1"``. Its version may be missing or differ from that of the
-        file: a link named ``libacme.so.1`` loads ``libacme.so.1.4.2``.
+        File name of the library, for example ``"libacme.so.1"``. The version in the name may be absent, or differ from
+        the version of the file: a link named ``libacme.so.1`` loads ``libacme.so.1.4.2``.
 
     Returns
     -------
     Path or str
-        The file. `name` itself if no such file is loaded, or if the system does not tell (only Linux does).
+        The file. `name` itself if the process has not loaded such a file, and on other systems than Linux.
 
     Examples
     --------
@@ -34,6 +34,6 @@ def loaded_library(name: str) -> Path | str:
         lines = Path(_MAPS).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return name
-    # Address, permissions, offset, device and inode stand before the file.
+    # The fields before the file are address, permissions, offset, device and inode.
     files = (Path(fields[5]) for line in lines if len(fields := line.split(maxsplit=5)) == 6)
     return next((file for file in files if file.name == stem or file.name.startswith(f"{stem}.")), name)

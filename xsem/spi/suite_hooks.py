@@ -16,14 +16,14 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeQueue:
-    """A queue that the suite's application owns.
+    """A native queue that the suite owns, in the role of an application.
 
     Attributes
     ----------
     stream : object
         The argument of `BorrowedQueues.borrow_queue`.
     handle : int or None
-        The vendor's handle, if `QueueDriver.native_handle` of the borrowed queue must be equal to it.
+        The necessary value of `QueueDriver.native_handle` of the borrowed queue; None for any value.
     works : callable
         Runs an operation on the queue through the vendor's API, without xsem. Returns whether the operation completed.
     close : callable
@@ -38,7 +38,7 @@ class NativeQueue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NativeEvent:
-    """An event that the suite's application owns. Its operation is held back.
+    """A native event that the suite owns, in the role of an application. The operation of the event is pending.
 
     Attributes
     ----------
@@ -59,10 +59,10 @@ class NativeEvent:
 
 
 class SuiteHooks:
-    """Abilities of a vendor API that the conformance suite needs and the driver interface does not contain.
+    """Abilities of a vendor API that the conformance suite needs, and that the driver interface does not contain.
 
-    Each method returns None if the backend does not offer it. The suite then reports the cases as not examined. xsem
-    itself calls no hook.
+    A method returns None if the backend does not offer the ability. The suite then reports the cases as not examined.
+    xsem itself calls no hook.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class SuiteHooks:
         return None
 
     def native_event(self) -> NativeEvent | None:
-        """Create a native event of the driver's device and context, with an operation that is held back."""
+        """Create a native event of the driver's device and context. `NativeEvent.reach` completes its operation."""
         return None
 
     def failing_work(self) -> Callable[[QueueDriver], None] | None:

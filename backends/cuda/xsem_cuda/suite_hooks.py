@@ -20,7 +20,7 @@ _TRAP: Final = b"""
 .address_size 64
 .visible .entry fail() { trap; }
 \0"""
-"""A kernel that raises an exception on the device. The context is unusable afterwards."""
+"""A kernel that raises an exception on the device. The context is unusable after the exception."""
 
 
 class CudaHooks(SuiteHooks):
@@ -72,7 +72,7 @@ class CudaHooks(SuiteHooks):
         return NativeQueue(stream=int(stream), handle=int(stream), works=works, close=close)
 
     def native_event(self) -> NativeEvent:
-        """Record an event behind a wait for a value in page-locked memory."""
+        """Record an event behind a wait of the stream for a value in page-locked memory."""
         driver, context = self._driver, self._context
         with context:
             stream = call(driver.cuStreamCreate, int(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))

@@ -91,7 +91,7 @@ class HostBackend(Backend):
         return HostHooks()
 
     def libraries(self, index: int) -> Sequence[Path | str]:
-        """Return the kernel, which has the semaphores and the memory."""
+        """Return the name of the kernel, because the kernel implements the semaphores and the memory."""
         return (f"{platform.system()} {platform.release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:

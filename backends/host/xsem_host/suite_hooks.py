@@ -11,7 +11,7 @@ __all__ = ["HostHooks"]
 
 
 class HostHooks(SuiteHooks):
-    """The native event of host is a `threading.Event`. Host has no native queues."""
+    """The native event of `host` is a `threading.Event`. `host` does not support native queues."""
 
     def native_event(self) -> NativeEvent:
         """Create an unset `threading.Event`."""
@@ -19,7 +19,7 @@ class HostHooks(SuiteHooks):
         return NativeEvent(event=event, reach=event.set, works=event.is_set)
 
     def failing_work(self) -> Callable[[QueueDriver], None]:
-        """Return a function that appends a Python function that raises."""
+        """Return a function that appends a raising Python function as work."""
         return lambda queue: queue.append_work(_fail)
 
 

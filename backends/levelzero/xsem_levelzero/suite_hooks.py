@@ -35,7 +35,8 @@ class LevelZeroHooks(SuiteHooks):
     def foreign_queue(self) -> NativeQueue | None:
         """Create an immediate list in another context of the same device.
 
-        Return None for a loader before 1.17: it cannot tell the context of a list, so the driver cannot refuse it.
+        Return None for a loader before 1.17. Such a loader cannot query the context of a list, so the driver cannot
+        refuse a list of another context.
         """
         core = self._core
         if core.loader.find("zeCommandListGetContextHandle") is None:

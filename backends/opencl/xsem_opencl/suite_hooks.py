@@ -12,8 +12,8 @@ __all__ = ["OpenCLHooks"]
 class OpenCLHooks(SuiteHooks):
     """Queues and events of pyopencl.
 
-    OpenCL has no failing work that stops a queue: if a user event fails, only the commands that wait for the event end
-    with an error. Later commands of the queue run (measured on PoCL).
+    OpenCL does not support failing work that stops a queue: if a user event fails, only the commands that wait for the
+    event end with an error. Later commands of the queue run (measured on PoCL).
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class VulkanHooks(SuiteHooks):
         self._open_another = open_another
 
     def native_queue(self) -> NativeQueue:
-        """Return the first VkQueue of the device. Vulkan cannot destroy it."""
+        """Return the first VkQueue of the device. Vulkan does not destroy queues."""
         return _queue_of(self._gpu)
 
     def foreign_queue(self) -> NativeQueue:

@@ -1,4 +1,4 @@
-"""Files of the suite at numbers that a driver has given up. A second close of such a number closes the file."""
+"""Files of the suite at descriptor numbers that a driver no longer owns. A second close of a number closes the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Canaries"]
 
 
 class Canaries:
-    """Duplicates of one pipe, at numbers that the check chooses. The inode of a pipe is unique, so `fstat` is enough.
+    """Duplicates of one pipe at numbers that the check chooses. `fstat` identifies a pipe, because its inode is unique.
 
     The end of the ``with`` block closes the files that are still open.
     """

@@ -86,7 +86,7 @@ class CaseParticipant:
         self.side.write(commands, self._pick(memory), offset, base64.b64encode(data).decode())
 
     def write_noise(self, commands: int, memory: Shared, size: int, *, seed: int) -> None:
-        """Append a copy of `size` bytes that `first_difference` knows to the start of the memory."""
+        """Append a copy to the start of the memory: `size` bytes of `noise`, as `first_difference` expects them."""
         self.side.write_noise(commands, self._pick(memory), size, seed)
 
     def read(self, commands: int, memory: Shared, size: int, offset: int = 0) -> int:
@@ -98,7 +98,7 @@ class CaseParticipant:
         return base64.b64decode(self.side.fetch(reading))
 
     def first_difference(self, reading: int, *, seed: int) -> int | None:
-        """Return the offset of the first byte of `read` that `write_noise` has not written; None if all are equal."""
+        """Return the offset of the first read byte that differs from `write_noise`; None if all bytes are equal."""
         return self.side.first_difference(reading, seed)
 
     def done(self, commands: int) -> bool:

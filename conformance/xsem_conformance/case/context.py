@@ -135,16 +135,17 @@ class CaseContext:
         return self._driver
 
     def hook(self, name: str) -> Any:
-        """Call a hook of the backend for `driver`, and return its result; see `SuiteHooks`.
+        """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`.
 
         Raises
         ------
         NotExaminedError
-            The backend gives no such hook.
+            The backend does not implement the hook.
         """
         made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
         if made is None:
-            raise NotExaminedError(f"not examined: the backend {self.device.info.backend} gives no hook {name}()")
+            raise NotExaminedError(
+                f"not examined: the backend {self.device.info.backend} does not implement the hook {name}()")
         return made
 
     # ---- shared objects
@@ -164,7 +165,7 @@ class CaseContext:
             return Shared(self.here.import_semaphore(desc), there)
 
     def repeats(self, consumer: CaseParticipant, type: str) -> bool:
-        """Return whether a consumer may wait for one semaphore of that type again and again."""
+        """Return whether a consumer may wait repeatedly for one semaphore of a type."""
         kind = SemaphoreHandleType(type).kind
         if kind is SemaphoreKind.BINARY:
             return consumer.side is not self.here or self.device.capabilities.resets_on_wait

@@ -1,4 +1,4 @@
-"""Use of an object that a check imported through the driver itself: its signal, or its bytes, reach the exporter."""
+"""Use of an object that a check imported through the driver: a signal or written bytes must reach the exporter."""
 
 from __future__ import annotations
 

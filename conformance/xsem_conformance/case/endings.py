@@ -1,4 +1,4 @@
-"""Ends of the processes of the suite: with their parent, and with their stacks if they crash or hang."""
+"""Ends of the processes of the suite: the end with the parent, and the stacks of a process that crashes or hangs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def end_with(parent: int) -> None:
 def dump_stacks_to(fd: int) -> None:
     """Let this process write the stacks of its threads to a file when it crashes, and when `ASK_FOR_STACKS` arrives.
 
-    The dump needs no lock of Python, so it also works while a driver call holds the interpreter.
+    The dump needs no lock of Python, and therefore also works while a driver call holds the lock of the interpreter.
     """
     faulthandler.enable(fd)
     if sys.platform != "win32" and ASK_FOR_STACKS is not None:

@@ -1,4 +1,4 @@
-"""Events of several lists of the device, each held back by a wait of its own."""
+"""Events of several lists of the device. A separate wait holds each list back."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MOST: Final = 3
 
 
 class Gates:
-    """Lists of the device that wait for the exporter, at most three, and one fewer than the device has independent.
+    """Lists of the device that wait for the exporter: at most three, and at most `independent_lists` - 1.
 
     Parameters
     ----------
     context : CaseContext
     type : str
-        The type of the semaphores. The device may wait for it before the signal.
+        The type of the semaphores. The device must declare a wait before the signal for this type.
     """
 
     def __init__(self, context: CaseContext, type: str) -> None:
@@ -37,7 +37,7 @@ class Gates:
         return len(self._lists)
 
     def close(self, work: Callable[[CommandList], object] | None = None) -> list[Event]:
-        """Append a wait, then `work`, to each list. Return one event for each list, behind both."""
+        """Append a wait and then `work` to each list. Return one event for each list, behind the wait and the work."""
         self._semaphores = [self._context.semaphore(self._type) for _ in self._lists]
         events = []
         for commands, semaphore in zip(self._lists, self._semaphores, strict=True):

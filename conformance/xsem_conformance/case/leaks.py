@@ -1,4 +1,4 @@
-"""Count what stays open after repeated work."""
+"""Count the files and threads that remain after repeated work."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def open_files() -> dict[int, Identity]:
 
 
 def growth(work: Callable[[], object], times: int, patience_s: float, *counts: Callable[[], int]) -> list[int]:
-    """Run `work` several times; return the growth of each count, or 0 for a count that does not grow again and again.
+    """Run `work` in one or two series. Return the growth of each count; 0 for a count that grows in one series only.
 
-    The first rounds may fill a cache of the driver, once. A count that grows in two successive series is a leak.
+    The first series may fill a cache of the driver once. A count that grows in two successive series is a leak.
 
     Parameters
     ----------
     work : callable
         One round.
     times : int
-        The rounds of a series.
+        Number of rounds of a series.
     patience_s : float
-        Seconds until a count that has not gone back counts as grown, at most 2.
+        Seconds until a higher count is growth, at most 2.
     *counts : callable
         Each returns a number, for example of threads.
     """

@@ -45,7 +45,7 @@ BLOCKS_S: Final = 0.5
 Checks of a MUST wait longer.
 """
 WAKE_UP_S: Final = 1.0
-"""Longest time from a signal to the end of its wait, in the best of several tries. A busy machine stays far below."""
+"""Longest time from a signal to the end of its wait, in the best of several tries. A busy machine needs far less."""
 
 
 def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
@@ -181,7 +181,7 @@ def wake_up_s(context: CaseContext, type: str, tries: int = 5) -> float:
         soon(commands.query, "a wait was not met by its signal", context.patience_s + WAKE_UP_S)
         least = min(least, time.monotonic() - began)
         if least < WAKE_UP_S / 10:
-            break   # five tries are for a busy machine
+            break   # only a busy machine needs five tries
     return least
 
 

@@ -1,4 +1,4 @@
-"""Bytes that both sides of a case know: each part of them differs from every other part."""
+"""Bytes that both sides of a case can compute. Each part of the bytes differs from every other part."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ __all__ = ["first_difference", "noise"]
 
 
 def noise(size: int, seed: int) -> bytes:
-    """Return `size` random bytes, the same ones for the same seed."""
+    """Return `size` random bytes. The same seed gives the same bytes."""
     return random.Random(seed).randbytes(size)   # noqa: S311 - not for cryptography
 
 
 def first_difference(found: bytes, seed: int) -> int | None:
-    """Return the offset of the first byte of `found` that is not the byte of `noise`; None if all are equal."""
+    """Return the offset of the first byte of `found` that differs from `noise`; None if all bytes are equal."""
     expected = noise(len(found), seed)
     if found == expected:
         return None

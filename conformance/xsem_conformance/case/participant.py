@@ -263,7 +263,7 @@ class LocalParticipant:
         return base64.b64encode(self._read_bytes(reading)).decode()
 
     def first_difference(self, reading: int, seed: int) -> int | None:
-        """Return the offset of the first copied byte that is not the byte of `noise`; None if all are equal."""
+        """Return the offset of the first copied byte that differs from `noise`; None if all bytes are equal."""
         return first_difference(self._read_bytes(reading), seed)
 
     def _read_bytes(self, reading: int) -> bytes:
@@ -307,10 +307,10 @@ class LocalParticipant:
         self.synchronize(commands, timeout_s)
 
     def meets_now(self, semaphore: int, value: int | None) -> bool:
-        """Wait without a delay; return whether the wait was met. A list gets the time that its driver needs."""
+        """Return whether a wait is met now. Without host waits, a list gets the time that its driver needs."""
         try:
             if Feature.HOST_WAIT in self.device.capabilities.features:
-                with contextlib.suppress(UnsupportedError):   # the host of Vulkan waits only for timelines
+                with contextlib.suppress(UnsupportedError):   # Vulkan has host waits only for timelines
                     self.get(semaphore).host_wait(value, timeout_s=0.0)
                     return True
             self.host_wait(semaphore, value, _LISTS_S)

@@ -176,7 +176,7 @@ def free_behind_a_wait(context: CaseContext) -> str:
 
 
 def wake_up(context: CaseContext) -> str:
-    """Return the time from a signal of the exporter's host to the end of a pending wait, best of several."""
+    """Return the shortest of several times from a signal of the exporter's host to the end of a pending wait."""
     type = _preferred(context)
     return f"not known: {_NOT_FIRST}" if type is None else f"{measures.wake_up_s(context, type) * 1e3:.1f} ms"
 

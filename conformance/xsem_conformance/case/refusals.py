@@ -130,7 +130,7 @@ def _of_the_exporter(
     context: CaseContext, type: SemaphoreHandleType | MemoryHandleType, declared: str, made: Callable[[], Any],
     importing: Callable[[Any], object],
 ) -> Iterator[_Call]:
-    """Yield the import of an object of that type, if the exporter makes one."""
+    """Yield the import of an object of a type, if the exporter creates such an object."""
     try:
         if type.value not in context.peer.about()[declared]:
             return

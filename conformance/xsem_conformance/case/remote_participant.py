@@ -72,9 +72,9 @@ class RemoteParticipant:
     """
 
     observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
-    """Calls a request for all participants: takes the role, the operation, its arguments, and the request."""
+    """Makes the requests of all participants. The arguments are the role, the operation, its arguments, the request."""
     launch: ClassVar[Callable[[int, str], ParticipantProcess]] = staticmethod(_launch)
-    """Starts a process with one end of the connection and the name of its device."""
+    """Starts a process. The arguments are one end of the connection, and the name of the device."""
 
     _socket: socket.socket
     _process: ParticipantProcess

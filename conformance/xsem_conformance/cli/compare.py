@@ -16,7 +16,7 @@ __all__ = ["compare"]
 
 
 def compare(before: Path, after: Path, as_json: Json = False) -> None:
-    """Compare two reports: of one device as worse and better, of two devices as a table of differences.
+    """Compare two reports: worse and better cases of one device, or tables of differences of two devices.
 
     Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be compared.
     """

@@ -27,9 +27,10 @@ def _tell(call: str) -> None:
 
 
 def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
-    """Run a case in this process: print its calls as they are made, and the whole traceback.
+    """Run a case in this process. Print each call before it is made, and the whole traceback.
 
-    Nothing ends a case that hangs. After its deadline the stacks of all threads are printed, again and again.
+    A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
+    repeatedly.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
     Returns
     -------
     int
-        The exit status: 0 if the case passed, 3 if it cannot run here, otherwise 1.
+        The exit status: 0 if the case passed, 3 if the case cannot run here, otherwise 1.
 
     Raises
     ------

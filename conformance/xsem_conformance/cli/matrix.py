@@ -26,7 +26,7 @@ def matrix(
     html: Annotated[Path | None, typer.Option(help="Write the matrix as an HTML page.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show several reports: devices, handle types, what deviates, what to code around, and changes between reports.
+    """Show several reports: devices, handle types, deviations, quirks to handle, and changes between reports.
 
     Exit: 0 shown, 2 a report cannot be read or the page cannot be written, 3 a package is missing.
     """
@@ -38,7 +38,7 @@ def matrix(
         if html is not None:
             write_file(html, matrix_html(found).encode(errors="replace"))
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        print(f"xsem: cannot make the matrix: {printable(_said(error))}", file=sys.stderr)
+        print(f"xsem: cannot write the matrix: {printable(_said(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE) from error
     if as_json:
         print_json({"schema": 1} | data)
@@ -47,17 +47,17 @@ def matrix(
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
-    """Return the files by name; files with one name in several folders by their paths."""
+    """Return the files by name. If several files have the same name, return these files by path."""
     often = Counter(path.name for path in paths)
     return {path.name if often[path.name] == 1 else str(path): path for path in paths}
 
 
 def _said(error: BaseException) -> str:
-    return f"a report lacks {error}" if isinstance(error, KeyError) else str(error)
+    return f"the field {error} of a report is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _check_place(path: Path) -> None:
-    """Refuse a path that cannot be written, and a missing package, before the work."""
+    """Refuse an unwritable path and a missing package before the work."""
     try:
         check_writable(path)
     except CannotWriteError as error:
@@ -73,7 +73,7 @@ def _print(found: Fleet) -> None:
         (name, exporter, f"{type.kind} {type.name}", *(type.said(column) for column in COLUMNS),
          ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no")
         for name, exporter, type in types])
-    print_table("to code around", ("device", "what to do", "why"), [
+    print_table("quirks to handle", ("device", "what to do", "reason"), [
         (entry.name, advice, "; ".join(each.text for each in why))
         for entry in found.entries for advice, why in entry.code_around.items()])
     for entry in found.entries:

@@ -25,7 +25,10 @@ def new_backend(
     name: Annotated[str, typer.Argument(help="Name of the backend, for example acme: its first device is acme:0.")],
     folder: Annotated[Path | None, typer.Option(help="Folder of the project. Default: xsem-NAME.")] = None,
 ) -> None:
-    """Write the project of a new backend. It passes its tests and the core profile. Exit: 0 written, 2 refused."""
+    """Write the project of a new backend. The project passes its tests and the core profile.
+
+    Exit: 0 written, 2 refused.
+    """
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise typer.BadParameter(
             f"{printable(name)!r} is not a name of a backend: a name has at most {_LONGEST} lower-case letters, digits "
@@ -51,7 +54,7 @@ def new_backend(
 
 
 def _folders() -> tuple[Path, Path]:
-    """Return the template's folder in a wheel, and in a clone: hatch_build.py copies it into the wheel."""
+    """Return the folder of the template in a wheel, and in a clone. hatch_build.py copies the folder into the wheel."""
     here = Path(__file__)
     return here.parents[1] / "backend_template", here.parents[3] / "examples" / "backend-template"
 
@@ -61,7 +64,7 @@ def _template() -> Iterator[tuple[Path, str]]:
     root = next(each for each in _folders() if each.is_dir())
     for file in sorted(root.rglob("*")):
         path = file.relative_to(root)
-        # A clone may have caches and builds beside the files.
+        # A clone may contain caches and builds in the same folder.
         if file.is_file() and not any(each in ("__pycache__", "build", "dist") or each.endswith(".egg-info")
                                       or (each.startswith(".") and each != ".github") for each in path.parts):
             yield path, file.read_text(encoding="utf-8")

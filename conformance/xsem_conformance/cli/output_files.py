@@ -1,4 +1,4 @@
-"""The files of ``xsem conformance run``: checked before the run, and written during and after it."""
+"""The output files of ``xsem conformance run``: the check before the run, and the writes during and after the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["OutputFiles", "command_line"]
 
 _OPTIONS: Final = ("--report", "--html", "--markdown", "--junit")
 _PAUSE_S: Final = 1.0
-_SHARE: Final = 10   # at most a tenth of a run writes reports
+_SHARE: Final = 10   # the command uses at most a tenth of a run for its reports
 
 
 class OutputFiles:
-    """The files that a run writes: option and path.
+    """The output files of a run: option and path.
 
-    Each file is replaced as a whole, so the file of a killed run is a readable report of the cases until then.
+    A write replaces the whole file. The file of a killed run is therefore a readable report of its finished cases.
     """
 
     def __init__(self, places: dict[str, Path]) -> None:
@@ -35,7 +35,7 @@ class OutputFiles:
         self._next = 0.0
 
     def check(self) -> None:
-        """Refuse paths that cannot be written, before a run of minutes."""
+        """Refuse unwritable paths before a run of several minutes."""
         named: dict[Path, str] = {}
         for option, path in self._places.items():
             try:
@@ -51,7 +51,7 @@ class OutputFiles:
                 raise typer.Exit(verdict.NOT_TRIED)
 
     def update(self, run: Any, commit: str) -> None:
-        """Write the reports of a run that continues, from time to time. A failure counts only at the end."""
+        """Write the reports of a running run, at most once a second. Ignore a failed write: `write` reports it."""
         began = time.monotonic()
         if not self._places or began < self._next:
             return
@@ -65,7 +65,7 @@ class OutputFiles:
         self._next = ended + max(_PAUSE_S, _SHARE * (ended - began))
 
     def write(self, built: dict[str, Any]) -> bool:
-        """Write the reports; return whether all were written. A failure of one report does not stop the others."""
+        """Write the reports, and return whether all writes succeeded. After a failed write, write the other reports."""
         if not self._places:
             return True
         from xsem_conformance.report.build import check
@@ -82,7 +82,7 @@ class OutputFiles:
 
 
 def command_line() -> str:
-    """Return the command of this process without the paths of the reports: these are paths of one machine."""
+    """Return the command of this process without the paths of the reports, which differ between machines."""
     return " ".join(["xsem", *_asked(sys.argv[1:])])
 
 

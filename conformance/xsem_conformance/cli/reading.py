@@ -1,4 +1,4 @@
-"""What the commands on reports share: reading reports, and printing tables and JSON."""
+"""Input and output of the commands on reports: read reports, and print tables and JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_report(path: Path) -> dict[str, Any]:
     Raises
     ------
     OSError, ValueError, RecursionError
-        The file cannot be read, or is not a report; the message names the file.
+        The file cannot be read, or is not a report. The message names the file.
     """
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
@@ -39,13 +39,13 @@ def read_report(path: Path) -> dict[str, Any]:
 
 
 def print_json(data: object) -> None:
-    """Print JSON with the version of its form."""
+    """Print data as JSON."""
     json.dump(data, sys.stdout, indent=1)
     print()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table; without a terminal it has a fixed width."""
+    """Print a table. Without a terminal, the table has a fixed width."""
     console = new_console()
     if not console.is_terminal:
         console = new_console(width=_WIDE)

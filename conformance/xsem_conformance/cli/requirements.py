@@ -23,10 +23,10 @@ def list_requirements(
     from xsem_conformance.requirements import AREAS, load
 
     if area and area not in AREAS:
-        raise typer.BadParameter(f"{area!r} is none of {', '.join(AREAS)}", param_hint="--area")
+        raise typer.BadParameter(f"{area!r} is not one of {', '.join(AREAS)}", param_hint="--area")
     known = profiles()
     if profile and profile not in known:
-        raise typer.BadParameter(f"{profile!r} is none of {', '.join(known)}", param_hint="--profile")
+        raise typer.BadParameter(f"{profile!r} is not one of {', '.join(known)}", param_hint="--profile")
     areas = known[profile].areas if profile else AREAS.keys()
     found = [each for each in load().requirements.values() if each.area in areas and area in ("", each.area)]
     if as_json:
@@ -60,14 +60,14 @@ _CHECKED = {"facade": "facade", "run": "run", "none": "-"}
 
 
 def _how(requirement: Any) -> str:
-    """Return how a requirement is checked: by the tests of xsem (facade), by a run, or by none."""
+    """Return the method of the check: "facade" for the tests of xsem, "run" for a run of the suite, or "none"."""
     from xsem_conformance.suite import all_checks
 
     return "facade" if requirement.subject == "facade" else "run" if requirement.id in all_checks() else "none"
 
 
 def _requirement(requirement: Any) -> dict[str, Any]:
-    """Return a requirement for programs, with the gists of its clauses."""
+    """Return a requirement as data, with the gists of its clauses."""
     from xsem_conformance.requirements import load
 
     clauses = load().clauses
@@ -114,4 +114,4 @@ def _show_profile(profile: Profile, *, as_json: bool) -> None:
     print(f"  {'areas':8} {'':26} MUST SHOULD    MAY")
     for each in areas:
         print(f"  {each['area']:8} {each['name']:26} {each['MUST']:4} {each['SHOULD']:6} {each['MAY']:6}")
-    print("  Each MUST that applies to the device must be met, and in each of these areas at least one case.")
+    print("  The device must meet each applicable MUST. In each of these areas, at least one case must pass.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-_JOBS = min(4, 2 * (os.cpu_count() or 1))   # most of a run is waiting
+_JOBS = min(4, 2 * (os.cpu_count() or 1))   # a case waits most of its time
 
 
 def run(
@@ -42,23 +42,24 @@ def run(
         list[str] | None, typer.Option(help="Only the case with this key, ID/type/exporter/direction; repeatable.")
     ] = None,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Run the one --case in this process, and print its calls and traceback.")
+        bool, typer.Option("--debug", help="Run one --case in this process, and print its calls and its traceback.")
     ] = False,
     patience: Annotated[float, typer.Option(min=0.05, help="Seconds until a result counts as missing.")] = 10.0,
     jobs: Annotated[int, typer.Option(min=1, help="Number of cases at once.")] = _JOBS,
     max_failures: Annotated[
-        int, typer.Option(min=0, help="Begin no case after so many failures of a MUST; 0: no limit.")] = 0,
+        int, typer.Option(min=0, help="Number of failures of a MUST after which no further case begins; 0: no "
+                                      "limit.")] = 0,
     time_limit: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for all cases together; the others are not run.")] = None,
+        float | None, typer.Option(min=1, help="Seconds for all cases together. Later cases are not run.")] = None,
     max_hangs: Annotated[
-        int, typer.Option(min=0, help="Make a call no more after so many cases in a row that hang in it; 0: always "
-                                      "make it.")] = 3,
-    quirks: Annotated[bool, typer.Option(help="Measure also the behaviour that the rules leave open.")] = True,
+        int, typer.Option(min=0, help="Number of cases in a row that hang in one call, after which no case makes the "
+                                      "call; 0: no limit.")] = 3,
+    quirks: Annotated[bool, typer.Option(help="Also measure the behaviour that the rules leave open.")] = True,
 ) -> None:
     """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
     known = profiles()
     if profile not in known:
-        raise typer.BadParameter(f"{profile!r} is none of {', '.join(known)}", param_hint="--profile")
+        raise typer.BadParameter(f"{profile!r} is not one of {', '.join(known)}", param_hint="--profile")
     try:
         waived = waivers.load(waiver_file) if waiver_file is not None else []
     except waivers.WaiverError as error:
@@ -68,7 +69,7 @@ def run(
                          if path is not None})
     files.check()
     if debug and len(case or ()) != 1:
-        raise typer.BadParameter("it needs exactly one --case", param_hint="--debug")
+        raise typer.BadParameter("exactly one --case is needed", param_hint="--debug")
     # Imported here, so that --help needs neither a device nor the suite.
     from xsem_conformance.cli.debug import debug as run_here
     from xsem_conformance.report.build import build
@@ -97,7 +98,7 @@ def run(
                           limits=Limits(jobs, max_failures, time_limit, max_hangs))
     except UnknownCaseError as error:
         raise typer.BadParameter(printable(str(error)), param_hint="--case") from error
-    except UnavailableError as error:   # no such device, or an exporter that cannot be used; nothing has run
+    except UnavailableError as error:   # the device does not exist, or the exporter cannot be used; no case has run
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
     except KeyboardInterrupt:

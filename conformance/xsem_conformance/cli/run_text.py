@@ -1,4 +1,4 @@
-"""What ``xsem conformance run`` prints: the progress, the causes of failures, and the totals with the verdict."""
+"""The output of ``xsem conformance run``: the progress, the causes of failures, and the totals with the verdict."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _STACK: Final = 16
 
 
 class Progress:
-    """Prints one line for every 25 cases, and one for the first case of each cause of failures."""
+    """Prints one line for every 25 cases, and one line for the first case of each cause."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str, ...]] = set()
 
     def show(self, run: Run, result: Result) -> None:
-        """Print the line of a result, if it has one."""
+        """Print the lines that a result causes, if any."""
         from xsem_conformance.run.causes import signature
 
         done, total = len(run.results), len(run.results) + len(run.not_run)
@@ -44,7 +44,7 @@ class Progress:
 
 
 def cause_lines(report: dict[str, Any]) -> list[str]:
-    """Return the causes of the failures of a report: the first ones in full, then one line each."""
+    """Return the causes of a report: the first five causes in full, then one line for each further cause."""
     from xsem_conformance.report.failure_text import failure_lines, others
 
     cases = {each["key"]: each for each in report["cases"]}

@@ -1,4 +1,4 @@
-"""Compare two reports: of one device case by case, of two devices as a table of differences."""
+"""Compare two reports: each case of one device, or the tables of differences of two devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLO
 
 
 class NotComparableError(ValueError):
-    """The reports have different schemas, or one of them is not a report."""
+    """The reports have different schemas, or one value is not a report."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """One row of a table of differences: what differs, and the two values in words."""
+    """One row of a table of differences: the name of the value, and the two values in words."""
 
     what: str
     one: str
@@ -77,7 +77,7 @@ def same_device(one: Report, other: Report) -> bool:
         The schemas differ, or one argument is not a report.
     """
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
-        raise NotComparableError("one of them is not a report")
+        raise NotComparableError("one of the two files is not a report")
     if one.get("schema") != other.get("schema"):
         raise NotComparableError(
             f"the reports differ in their schema: {one.get('schema')} and {other.get('schema')}")
@@ -91,7 +91,7 @@ def same_device(one: Report, other: Report) -> bool:
 
 
 def compare(before: Report, after: Report) -> Comparison:
-    """Compare two reports of one device. A missing case counts as worse if it passed before."""
+    """Compare two reports of one device. A missing case is worse if it passed in the first report."""
     found = Comparison()
     old = {case["key"]: case["outcome"] for case in before["cases"]}
     new = {case["key"]: case["outcome"] for case in after["cases"]}
@@ -111,7 +111,7 @@ _ABSENT: Final = "-"
 
 
 def differences(one: Report, other: Report) -> Differences:
-    """Compare two devices, also with different backends and exporters: only what differs has a row."""
+    """Compare two devices, also with different backends and exporters. Equal values have no row."""
     both = (one, other)
     requirements, only = _requirements(*both)
     tables = {
@@ -121,7 +121,7 @@ def differences(one: Report, other: Report) -> Differences:
         "capabilities": _rows([_capabilities(each) for each in both]),
         "requirements with different results": requirements,
         "cases that apply to one device only": only,
-        # A quirk of a handle type that one device lacks is not a difference of its own.
+        # A quirk of a handle type that only one device has is not a separate difference.
         "quirks": [row for row in _rows([_quirks(each) for each in both]) if _ABSENT not in (row.one, row.other)],
     }
     return Differences(_named(one, both), _named(other, both),
@@ -161,7 +161,7 @@ def _capabilities(report: Report) -> dict[str, str]:
 
 
 def _quirks(report: Report) -> dict[str, str]:
-    # The capabilities have a table of their own.
+    # The capabilities have a separate table.
     return {f"{each.title}: {type}" if type else each.title: each.finding for each in quirks(report)
             if not each.name.startswith("capability ") for type in each.types or ("",)}
 

@@ -1,4 +1,4 @@
-"""A failed case as plain text: what was done, expected and seen, the calls, and the command that repeats it."""
+"""A failed case as plain text: action, expected and observed behaviour, calls, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _MOST_OTHERS: Final = 8
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
-    """Return the evidence of a case of a report, one fact a line.
+    """Return the evidence of a case of a report, with one fact in each line.
 
     Parameters
     ----------
     case : dict
         The case; its ``failure`` is not null.
     calls, stack : int
-        Longest number of calls and of lines of the stacks; 0 for all.
+        Largest number of calls and of lines of the stacks; 0 for all.
     """
     found = case["failure"]
     lines = [f"{name}: {found[name]}" for name in ("expected", "done", "seen") if found[name]]

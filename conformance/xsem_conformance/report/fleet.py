@@ -1,4 +1,4 @@
-"""Several reports as data: devices x handle types x (declared, imports, synchronises, deviates), and their changes."""
+"""Several reports as data: devices, their handle types with deviations, and the changes between two reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Change", "Entry", "Fleet", "entries", "fleet"]
 
 @dataclass
 class Entry:
-    """One device with one exporter, by its newest report.
+    """One device with one exporter, in its newest report.
 
     Attributes
     ----------
@@ -32,11 +32,11 @@ class Entry:
     report : mapping
         The report.
     handle_types : list of HandleType
-        The handle types that it declares, has imported, or deviates with.
+        The handle types that the device declares, has tried or deviates with.
     deviations : list of Deviation
-        What the device does not meet apart from its handle types.
+        The deviations of the device itself, without a handle type.
     code_around : dict
-        For each advice the quirks and limits behind it: what an application must code around.
+        For each advice to an application, the quirks and limits that are its reason.
     """
 
     file: str
@@ -80,9 +80,9 @@ class Change:
     before, after : Entry
         The older and the newer report.
     worse, better, new, gone : list of str
-        Cases, as `compare` gives them.
+        Cases, as `compare` returns them.
     tables : dict
-        What differs beside the cases: verdict, handle types, capabilities and quirks.
+        The differences of the verdict, the handle types, the capabilities and the quirks.
     """
 
     before: Entry
@@ -114,8 +114,8 @@ def fleet(reports: Mapping[str, Report]) -> Fleet:
     """Return the matrix of these reports.
 
     A report replaces an older report of the same device if the driver, the backend or the suite differs. Two machines
-    with the same model and the same software both stay. A device is the same by its UUID, or by its model if it has
-    none.
+    with the same model and the same software both have an entry. Two reports are of the same device if their UUIDs are
+    equal. Without UUIDs, the backend, the exporter and the name must be equal.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def _replaces(new: Entry, old: Entry) -> bool:
 
 
 def _software(report: Report) -> tuple[Any, ...]:
-    """Return what an update changes; a fact that an older report lacks is None."""
+    """Return the versions that an update changes. A field that is missing in an older report is None."""
     return (report["device"].get("driver_version"), report["device"].get("driver_uuid"), report.get("code"),
             report.get("suite"))
 

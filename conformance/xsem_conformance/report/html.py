@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page, light and dark. Its filter is a small script; the page works without it."""
+"""A report as one HTML page in light and dark colours. A small script is the filter; the page needs no script."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPEN = frozenset({"fail", "error", "untried"})
 
 
 def html(report: dict[str, Any]) -> str:
-    """Return the page: verdict, handle types, totals, deviations, areas, quirks, then every case, failures first."""
+    """Return the page: verdict, handle types, totals, causes, deviations, areas, quirks, and all cases."""
     report = shown(report)
     types = handle_types(report)
     return render(
@@ -31,7 +31,7 @@ def html(report: dict[str, Any]) -> str:
 
 
 def _areas(report: Mapping[str, Any], types: Iterable[Any]) -> dict[str, Any]:
-    """Return the table of areas and handle types, and the types that the device neither declares nor fails on."""
+    """Return the table of areas and handle types, and the types that the device neither declares nor has tried."""
     columns = [("-", "-"), *((each.kind, each.name) for each in types)]
     rest = dict.fromkeys((case["kind"], case["handle_type"]) for case in report["cases"])
     others = [each for each in rest if each not in columns]
@@ -56,7 +56,7 @@ def _cell(cases: Iterable[Mapping[str, Any]], kind: str, type: str) -> dict[str,
 
 
 def _groups(cases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the cases by mark and requirement: failures first, and the good ones folded."""
+    """Return the cases by mark and requirement, from the worst mark to the best. Only bad marks are open."""
     found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in _ORDER}
     for case in cases:
         requirement = found[mark_of(case).name].setdefault(case["requirement"], {
@@ -69,6 +69,6 @@ def _groups(cases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _clause(name: str) -> tuple[str, str]:
-    """Return a clause and its subject; a clause of another version of the suite has no text here."""
+    """Return a clause and its subject. A clause of another version of the suite has a text that says so."""
     known = load().clauses.get(name)
     return name, "not in this version of the suite" if known is None else f"{known.gist} ({known.source})"

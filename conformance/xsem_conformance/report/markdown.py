@@ -77,7 +77,7 @@ def _totals(report: dict[str, Any]) -> list[str]:
 
 
 def _not_passed(report: dict[str, Any]) -> list[str]:
-    """Return an item for each cause, with its evidence and its cases. A report without causes has an item per case."""
+    """Return an item for each cause, with the evidence and the cases. Without causes, return an item for each case."""
     cases = {case["key"]: case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")}
     if not cases:
         return []
@@ -89,7 +89,7 @@ def _not_passed(report: dict[str, Any]) -> list[str]:
             lines.append(f"  - {len(cause['cases'])} cases: {one_line(others(cause))}")
         if cause["summary"] not in first["detail"]:
             lines.append(f"  - cause: {one_line(cause['summary'])}")
-        # The requirement's sentence is in the item. Lines of a list begin with blanks.
+        # The item already contains the requirement's sentence. Lines of a list begin with blanks.
         lines += [f"  {'  ' * line.startswith('  ')}- {one_line(line.strip())}"
                   for line in failure_lines(first, calls=_CALLS, stack=_STACK)[1:]]
         if len(cause["cases"]) > 1:

@@ -17,7 +17,7 @@ _WIDTH: Final = 100
 
 
 def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
-    """Return the table and, below it, what its deviations are. A type that is neither declared nor tried has no row.
+    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row.
 
     Parameters
     ----------

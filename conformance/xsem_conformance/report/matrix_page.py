@@ -16,14 +16,14 @@ COLUMNS = ("declared", "imports", "synchronises")
 
 
 def matrix_html(found: Fleet) -> str:
-    """Return the page: an overview, each device with its deviations and quirks, and the changes of each device."""
+    """Return the page: an overview, the changes of each device, and each device with its deviations and quirks."""
     types = list(dict.fromkeys((type.kind, type.name) for each in found.entries for type in each.handle_types))
     overview = [(entry, [_cell(entry, *type) for type in types]) for entry in found.entries]
     return render("matrix.html.j2", fleet=found, types=types, overview=overview, marks=MARKS)
 
 
 def _cell(entry: Entry, kind: str, name: str) -> tuple[str, str]:
-    """Return the mark and the words of a handle type: whether it works, and its worst deviation."""
+    """Return the mark and the text of a handle type: whether the type works, and its worst deviation."""
     type = next((each for each in entry.handle_types if (each.kind, each.name) == (kind, name)), None)
     if type is None or not (type.declared or type.deviations):
         return "undeclared", MARKS["undeclared"].label

@@ -1,4 +1,4 @@
-"""What all HTML pages share: one self-contained file, light and dark, which works without its script."""
+"""The common parts of all HTML pages. A page is one file in light and dark colours, and needs no script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["render", "shown"]
 def render(template: str, **values: Any) -> str:
     """Return the page of a template.
 
-    The page allows only its own style and script by their hashes (Content-Security-Policy), and nothing external.
+    The Content-Security-Policy of the page allows only its own style and script, by their hashes.
     """
     import jinja2
 
@@ -34,7 +34,7 @@ def _source(text: str) -> str:
 
 
 def shown(value: Any) -> Any:
-    """Make all texts printable: HTML escapes do not cover control characters and bidirectional overrides."""
+    """Make all texts printable: an HTML escape does not change control characters and bidirectional overrides."""
     if isinstance(value, str):
         return printable_lines(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Quirks in words: what the device does where the rules leave it open, and what an application must do about it."""
+"""Quirks in words: the behaviour of the device where the rules leave it open, and the advice for an application."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Quirk:
     name : str
         The quirk's name in the report, or the capability.
     title : str
-        The question.
+        The subject of the quirk.
     finding : str
-        The answer: what was measured or declared.
+        The measured or declared behaviour.
     advice : str
-        What an application must code around; empty if it needs nothing.
+        The necessary action of an application; empty if no action is necessary.
     types : tuple of str
-        The handle types with this answer; empty: it concerns the device.
+        The handle types with this finding; empty for a quirk of the device.
     """
 
     name: str
@@ -44,7 +44,7 @@ Said = tuple[str, str]
 
 
 def quirks(report: Mapping[str, Any]) -> list[Quirk]:
-    """Return the declared limits and the measured quirks of a device; what was not measured says so."""
+    """Return the declared limits and the quirks of a device. A quirk without a value has the finding "not measured"."""
     found = _limits(report.get("capabilities") or {})
     for name, value in (report.get("quirks") or {}).items():
         title, say = _SAYS.get(name, (name.replace("_", " "), _as_it_is))
@@ -62,7 +62,7 @@ def quirks(report: Mapping[str, Any]) -> list[Quirk]:
 
 
 def _limits(capabilities: Mapping[str, Any]) -> list[Quirk]:
-    """Return the declared limits that an application meets."""
+    """Return the declared limits that affect an application."""
     found = []
     into = capabilities.get("semaphore_import", ())
     late = sorted(set(into) - set(capabilities.get("wait_before_signal", into)))
@@ -71,7 +71,7 @@ def _limits(capabilities: Mapping[str, Any]) -> list[Quirk]:
                            "Submit the signal before you append its wait.", tuple(late)))
     if capabilities.get("needs_handover"):
         found.append(Quirk("capability needs_handover", "Handover of memory", "declared as needed",
-                           "Name memory in acquire= and release= when it passes to another device or API."))
+                           "Name memory in acquire= and release= at each handover to another device or API."))
     lists = capabilities.get("independent_lists")
     if lists is not None:
         found.append(Quirk("capability independent_lists", "Independent lists", f"{lists} lists can be used at once",
@@ -79,9 +79,10 @@ def _limits(capabilities: Mapping[str, Any]) -> list[Quirk]:
     if capabilities.get("max_pending") is not None:
         found.append(Quirk("capability max_pending", "Pending appends",
                            f"at most {capabilities['max_pending']} appends behind an unmet wait",
-                           "Expect WouldBlockError from the next append, and append it after the wait is met."))
+                           "Expect WouldBlockError from the next append. Repeat the append after the wait is met."))
     if into and capabilities.get("resets_on_wait") is False:
-        found.append(Quirk("capability resets_on_wait", "Reset of a binary semaphore", "a met wait does not reset it",
+        found.append(Quirk("capability resets_on_wait", "Reset of a binary semaphore",
+                           "a met wait does not reset the semaphore",
                            "Let the exporter reset the semaphore, and call Semaphore.mark_reset after each reset."))
     return found
 
@@ -117,7 +118,7 @@ def _failed_fd(value: object) -> Said:
     if (state, real) in (("left", "open"), ("taken", "closed")):
         return f"after a refused import the file descriptor is {real}, as the backend says", ""
     if state == "unknown":
-        return f"the backend does not know the state of the file descriptor; it is {real}", ""
+        return f"the backend does not know the state of the file descriptor; the descriptor is {real}", ""
     return (f"the backend says {state!r}, but the file descriptor is {real}",
             "Pass a duplicate of each file descriptor that the application still needs.")
 
@@ -132,7 +133,7 @@ def _kind(value: object) -> Said:
     told = str(value)
     if told.startswith("takes "):
         return (f"the driver also accepts {told.removeprefix('takes ')} as this type",
-                "Send the handle type together with each handle: the device does not notice a wrong type.")
+                "Send the handle type together with each handle: the device does not detect a wrong type.")
     return "the driver refuses handles of other kinds", ""
 
 
@@ -140,13 +141,14 @@ def _size(value: object) -> Said:
     if value:
         return "the driver refuses sixteen times the exporter's size", ""
     return ("the driver accepts sixteen times the exporter's size",
-            "Send the allocation size together with each handle: the device does not notice a wrong size.")
+            "Send the allocation size together with each handle: the device does not detect a wrong size.")
 
 
 def _overlap(value: object) -> Said:
     if value:
-        return "a write through one of two overlapping mappings is read through the other", ""
-    return "a write through one of two overlapping mappings is not seen through the other", "Map each range once."
+        return "a write through one of two overlapping mappings is visible through the other mapping", ""
+    return ("a write through one of two overlapping mappings is not visible through the other mapping",
+            "Map each range once.")
 
 
 def _back(value: object) -> Said:
@@ -162,8 +164,8 @@ def _blocks(value: object) -> Said:
     told = str(value)
     if told.startswith("blocks"):
         return ("the driver's call blocks until the pending wait is met; xsem's releasing thread makes the call later",
-                "Do not count on the memory of released objects while a wait is pending.")
-    return f"the driver's call {told} beside a pending wait", ""
+                "Do not expect that released objects free their memory while a wait is pending.")
+    return f"the driver's call {told} during a pending wait", ""
 
 
 def _woken(value: object) -> Said:
@@ -180,7 +182,7 @@ _SAYS: Final[Mapping[str, tuple[str, Callable[[object], Said]]]] = {
     "size_checked": ("Check of the allocation size", _size),
     "overlap_is_coherent": ("Overlapping mappings", _overlap),
     "timeline_goes_back": ("Signal of a lower value", _back),
-    "release_behind_a_wait": ("Release of a semaphore beside a pending wait", _blocks),
-    "free_behind_a_wait": ("Release of memory beside a pending wait", _blocks),
+    "release_behind_a_wait": ("Release of a semaphore during a pending wait", _blocks),
+    "free_behind_a_wait": ("Release of memory during a pending wait", _blocks),
     "wake_up": ("Time from a signal to the end of its wait", _woken),
 }

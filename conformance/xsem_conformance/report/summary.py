@@ -1,4 +1,4 @@
-"""What a report says of each handle type, in the words of an integrator: declared, imports, synchronises, deviates."""
+"""The content of a report for each handle type: declared, imports, synchronises, deviates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMPORTS: Final = frozenset({"IMP", "OWN"})
 SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH", "BUF"})
 
 UNKNOWN: Final = "unknown"
-"""The word for a field that an older report lacks."""
+"""The value of a field that is missing in an older report."""
 _WAIVED: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
 
 
@@ -34,7 +34,7 @@ class Deviation:
     requirement, level, area, text : str
         The requirement.
     state : str
-        A word of `verdict.STATES`: not met, error or waived; the worst one of the cases.
+        A name of `verdict.STATES`: not met, error or waived. The worst state of the cases.
     reason, until : str
         The reason and the last day of the waiver; empty without a waiver.
     cases : list of dict
@@ -59,7 +59,7 @@ class Deviation:
 
     @property
     def seen(self) -> list[str]:
-        """The observed behaviour of the cases, each text once."""
+        """The observed behaviour of the cases, without duplicates."""
         return list(dict.fromkeys(_WAIVED.sub("", case["detail"], count=1) if self.reason else case["detail"]
                                   for case in self.cases))
 
@@ -75,8 +75,8 @@ class HandleType:
     declared : bool or None
         Whether the device declares the import; None: unknown.
     imports, synchronises : dict
-        "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases reads
-        "yes": `waived` names the exceptions.
+        "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases has the
+        value "yes". `waived` names the exceptions.
     waived : dict
         For "imports" and "synchronises" the requirements with a waived case.
     deviations : list of Deviation
@@ -93,7 +93,7 @@ class HandleType:
 
     @property
     def mentioned(self) -> bool:
-        """Whether the device declares the type, or has imported or refused to import it."""
+        """Whether the device declares the type, deviates with the type, or has tried an import of the type."""
         return bool(self.declared or self.deviations) or any(each != "-" for each in self.imports.values())
 
     def said(self, column: str) -> str:
@@ -119,7 +119,7 @@ class HandleType:
 
 
 def handle_types(report: Report) -> list[HandleType]:
-    """Return the handle types that a device declares, has imported, or deviates with, in the order of the report."""
+    """Return the handle types that a device declares, has tried or deviates with, in the order of the report."""
     found: dict[tuple[str, str], HandleType] = {}
     for row in report["handle_types"]:
         type = found.setdefault((row["kind"], row["handle_type"]),
@@ -150,7 +150,7 @@ _LEVELS: Final = ("MUST", "SHOULD", "MAY")
 
 
 def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
-    """Return the unmet requirements of these cases: MUST first, waived ones behind the others of their level."""
+    """Return the unmet requirements of these cases: MUST first, and in each level the waived requirements last."""
     found: dict[str, Deviation] = {}
     for case in cases:
         state = verdict.state(case["outcome"])
@@ -182,13 +182,13 @@ def verdict_of(report: Report) -> str:
 
 
 def device_name(report: Report) -> str:
-    """Return the device as an integrator names it: ``cuda: NVIDIA H200``."""
+    """Return the backend and the name of the device: ``cuda: NVIDIA H200``."""
     device = report["device"]
     return ": ".join(each for each in (device.get("backend", ""), device.get("name", "")) if each) or "no device"
 
 
 def _both(said: Mapping[str, str]) -> str:
-    """Return the value once if both directions agree, else the value of each direction."""
+    """Return one value if both directions have the same value, otherwise the value of each direction."""
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
     return ", ".join(f"{direction}: {what}" for direction, what in said.items())

@@ -1,4 +1,4 @@
-"""The words of the pages: what a mark means, and how bad it is."""
+"""The marks of the pages: sign, label, meaning and rank."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["MARKS", "Mark", "mark_of"]
 
 @dataclass(frozen=True)
 class Mark:
-    """How a page shows the cases of one outcome at one level.
+    """The mark of a page for the cases of one outcome at one level.
 
     Attributes
     ----------
     name : str
-        The name of the class in the page's style, and of the choice in its filter.
+        The name of the class in the style of the page, and the value in its filter.
     sign, label, meaning : str
-        The sign, its words, and a sentence for the legend.
+        The sign, its label, and a sentence for the legend.
     """
 
     name: str
@@ -29,21 +29,21 @@ class Mark:
     meaning: str
 
 
-# From worst to best. MUST, SHOULD and MAY have marks of their own: only a MUST changes the verdict.
+# From worst to best. MUST, SHOULD and MAY have separate marks, because only a MUST changes the verdict.
 _MARKS: Final = (
     Mark("fail", "✗", "requirement not met", "A MUST is not met, or the driver crashed or hung: the device does not "
          "conform."),
-    Mark("error", "!", "error", "The case ended with an exception that the suite does not expect. With such "
-         "a MUST, the device does not conform."),
+    Mark("error", "!", "error", "The case ended with an exception that the suite does not expect. If the requirement "
+         "is a MUST, the device does not conform."),
     Mark("untried", "?", "not tried", "The device declares the capability, but the exporter or the machine cannot "
-         "provide the rest, or the device did not open."),
+         "provide an object or an ability; or the device cannot be opened."),
     Mark("waived", "~", "waived", "The case failed, and a waiver with a reason and a last day covers it."),
     Mark("should", "△", "recommendation not met", "A SHOULD is not met. The verdict does not change."),
     Mark("may", "◇", "option used wrongly", "A MAY shows a behaviour that every device must avoid. The verdict does "
          "not change."),
-    Mark("met", "✓", "met", "The requirement is met. A MAY that is met reports what was seen."),
+    Mark("met", "✓", "met", "The requirement is met. For a MAY, the case reports the observation."),
     Mark("undeclared", "·", "not declared", "The device does not declare the capability (UNSUPPORTED), and xsem "
-         "refuses its use. It counts neither for nor against the device; only a profile can need the capability."),
+         "refuses its use. Such a case does not change the verdict; only a profile can need the capability."),
 )
 MARKS: Final[Mapping[str, Mark]] = {mark.name: mark for mark in _MARKS}
 _OTHER: Final = {"met": "met", "error": "error", "waived": "waived", "not declared": "undeclared"}

@@ -1,4 +1,4 @@
-"""The calls of one case, in a file that two processes map: it outlives a process that hangs or is killed."""
+"""The calls of one case, in a file that two processes map. The file outlives a process that hangs or is killed."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SIZE: Final = _FIRST + _SLOTS * _SLOT_SIZE
 class CallLog:
     """The last calls of a case. The worker writes them, and the runner reads them.
 
-    A call is written before it is made, so the log of a killed process shows the call that it was in. Equal calls in
-    a row share one entry: most are polls.
+    The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
+    progress. Equal calls in a row share one entry, because most of them are polls.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class CallLog:
         self._last: tuple[int, int, str] | None = None   # slot, side and text of the last call, if it has returned
 
     def clear(self) -> None:
-        """Forget all calls, also those in flight: a new case begins."""
+        """Remove all calls for a new case, also the calls in flight."""
         with self._lock:
             self._map[:] = bytes(SIZE)
             self._in_flight.clear()
@@ -55,7 +55,7 @@ class CallLog:
             self._slot, self._last = -1, None
 
     def begin(self, by: str, call: str) -> tuple[int, int]:
-        """Note a call before it is made; return its place for `end`."""
+        """Record a call before the call is made. Return the place for `end`."""
         side, raw = _SIDES.index(by), call.encode(errors="replace")[:_ROOM - _LONGEST_RESULT]
         with self._lock:
             number = _HEAD.unpack_from(self._map)[0] + 1
@@ -77,12 +77,12 @@ class CallLog:
             return self._cases, slot
 
     def end(self, place: tuple[int, int], by: str, call: str, result: str) -> None:
-        """Note the return of a call."""
+        """Record the return of a call."""
         case, slot = place
         raw = result.encode(errors="replace")[:_LONGEST_RESULT]
         with self._lock:
             if case != self._cases:
-                return   # a call of an earlier case, on a thread that was left behind
+                return   # a call of an earlier case, on a thread that still runs
             at = _at(slot)
             number, began, _, times, length, _, side = _SLOT.unpack_from(self._map, at)
             start = at + _SLOT.size + length
@@ -92,7 +92,7 @@ class CallLog:
             self._last = (slot, _SIDES.index(by), call)
 
     def calls(self) -> tuple[tuple[Call, ...], int]:
-        """Return the kept calls in the order of their begin, and the number of earlier calls."""
+        """Return the kept calls in the order of their start, and the number of earlier calls."""
         found: list[tuple[int, int, Call]] = []
         for slot in range(_SLOTS):
             at = _at(slot)
@@ -109,7 +109,7 @@ class CallLog:
         return tuple(call for _, _, call in found), max(0, earlier)
 
     def in_flight(self) -> tuple[str, float] | None:
-        """Return the side and the name of the oldest call that has not returned, and its seconds so far."""
+        """Return the side and the name of the oldest call in flight, and its duration so far in seconds."""
         oldest: tuple[float, str] | None = None
         for slot in range(_SLOTS):
             at = _at(slot)

@@ -17,7 +17,7 @@ _WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 _VARIES: Final = re.compile(
     r"\b(?:semaphore|memory)(?:_import|_export)?[.:]\w+|\b\w+_(?:fd|win32|fence|kmt|heap|resource)\b"   # handle types
     r"|0x[0-9a-fA-F]+|\b\d[\d.,]*\b|\([\w.]+\.py:\d+\)")
-# A descriptor that two owners close is later missing anywhere, also in the suite and in the facade.
+# If two owners close one descriptor, a later call fails at another place, also in the suite or the facade.
 _LOST: Final = re.compile(r"Bad file descriptor|Errno 9\b|EBADF|not a socket")
 _OWNERSHIP: Final = "-OWN-"
 _LONGEST: Final = 300
@@ -30,9 +30,9 @@ class Cause:
     Attributes
     ----------
     results : list of Result
-        The cases; the first one stands for all.
+        The cases; the first case represents all cases.
     lost : bool
-        Whether a descriptor is lost, so that two owners have probably closed it.
+        Whether a descriptor is lost: two owners have probably closed it.
     """
 
     results: list[Result] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Cause:
 
     @property
     def summary(self) -> str:
-        """The sentence that stands for all cases."""
+        """One sentence for all cases."""
         if self.results[0].failure is not None and self.results[0].failure.hung_in:
             hung = dict.fromkeys(each.failure.hung_in for each in self.results if each.failure is not None)
             return f"hangs: {' or '.join(each.replace(': ', ', ') for each in hung if each)} does not return"
@@ -54,10 +54,10 @@ class Cause:
 
 
 def causes(results: Sequence[Result]) -> list[Cause]:
-    """Return the causes of all results that did not pass, worst first, and those with more cases first.
+    """Return the causes of all unpassed results: the worst outcome first, then the largest number of cases.
 
-    Cases have one cause if they hung or died in the same call, if they failed at the same line of the backend, or if
-    they report the same observation apart from handle types and numbers.
+    Cases have one cause if they hung or died in the same call, or failed at the same line of the backend. Other cases
+    have one cause if they report the same observation without handle types and numbers.
     """
     found: dict[tuple[str, ...], Cause] = {}
     for result in results:
@@ -94,7 +94,7 @@ def _without_output(detail: str) -> str:
 
 
 def _without_consequences(ordered: list[Cause]) -> list[Cause]:
-    """Fold lost descriptors into the failed check of ownership; without one, into one entry."""
+    """Fold lost descriptors into the entry of a failed check of ownership. Without such an entry, add one entry."""
     lost = [each for each in ordered if _is_lost(each)]
     owners = [each for each in ordered if _says_who_owns(each.results[0]) and each not in lost]
     if not lost:

@@ -1,7 +1,7 @@
 """Start the processes of participants by forks: a new interpreter takes a third of a second to import the suite.
 
-The server is a fork of a process that has imported the suite, but neither a plugin nor a vendor's library, and that has
-one thread. So a forked participant equals one that a new interpreter runs.
+The server is a fork of a process with one thread. This process has imported the suite, but neither a plugin nor a
+vendor's library. A forked participant therefore behaves as a participant of a new interpreter.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST: Final = 1 << 16
 
 
 class _Forked:
-    """A forked process, known by a descriptor of it. The server is its parent, so it leaves no zombie here."""
+    """A forked process, as a process descriptor. The server is its parent, so this process collects no zombie."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -47,7 +47,7 @@ class _Forked:
         Raises
         ------
         TimeoutExpired
-            It still runs after `timeout` seconds.
+            The process still runs after `timeout` seconds.
         """
         if not select.select([self._descriptor], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("participant", timeout or 0)
@@ -57,12 +57,13 @@ class _Forked:
 
 
 def serve_forks() -> Callable[[], object] | None:
-    """Fork the server, and let `RemoteParticipant` use it. Call this early, while the process has one thread.
+    """Fork the server, and let `RemoteParticipant` use the server. The process must still have only one thread.
 
     Returns
     -------
     callable or None
-        In a process that the server has forked: its work, after which the process exits. Otherwise None.
+        In a process that the server has forked: the work of this process. The process exits after the work. Otherwise
+        None.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
@@ -89,7 +90,7 @@ def _asked(server: socket.socket, connection: int, device: str) -> _Forked:
 
 
 def _serve(requests: socket.socket) -> Callable[[], object]:
-    """Fork a process for each request. Return in each of them, and end this process with its parent."""
+    """Fork a process for each request. Return in each forked process, and end the server with its parent."""
     server = os.getpid()
     while True:
         asked, descriptors, _, _ = socket.recv_fds(requests, _LONGEST, 1)
@@ -109,7 +110,7 @@ def _serve(requests: socket.socket) -> Callable[[], object]:
 
 
 def _reap() -> None:
-    """Collect the processes that have ended. The last ones are collected by the system, at the end of this process."""
+    """Collect the processes that have ended. After the end of the server, the system collects the last processes."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

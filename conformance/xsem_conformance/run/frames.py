@@ -21,7 +21,7 @@ _CODE: Final = 120
 def frames_of(error: BaseException, package: str) -> tuple[Frame, ...]:
     """Return the frames of an exception in the files of a package, outermost first.
 
-    The cause of an exception counts before the exception: the facade raises its own error from that of a driver.
+    The cause of an exception comes before the exception, because the facade raises its own error from a driver's error.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def frames_in(dump: str, package: str) -> tuple[Frame, ...]:
 
 
 def shortened(dump: str) -> str:
-    """Return a dump of faulthandler without the suite's own runner, and with paths relative to the import folders."""
+    """Return a dump of faulthandler without the frames of the runner, and with paths relative to the import folders."""
     short = re.sub(r'File "([^"]*)"', lambda found: f'File "{_relative(found[1])}"', dump)
     return "\n".join(line for line in short.splitlines() if not _OURS.search(line)).strip()
 

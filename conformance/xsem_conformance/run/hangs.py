@@ -1,4 +1,4 @@
-"""Calls that hang: how long a case may stay in a call, and when a call is not made any more."""
+"""Calls that hang: the longest duration of a call, and the calls that no further case makes."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Final
 __all__ = ["MOST_HANGS", "Hangs", "group"]
 
 MOST_HANGS: Final = 3
-"""After so many cases in a row that hang in one call, the call is not made any more."""
+"""Number of cases in a row that hang in one call, after which no case makes the call."""
 _PATIENCES: Final = 1.5
-"""Checks wait for one patience inside a call, so a longer call hangs."""
+"""A check waits at most one patience inside a call. A call of 1.5 times this duration therefore hangs."""
 _LEAST_S: Final = 3.0
 _APPENDS: Final = frozenset({"wait", "signal", "write", "read", "occupy"})
 _OPENS: Final = ("exporter: about", "second process: about")
-"""The first call of a process also starts it and opens its device."""
+"""The first call of a process. It also includes the start of the process and the opening of its device."""
 
 
 class Hangs:
     """The calls that hung in a run, shared by all its workers.
 
-    A call hangs if it takes longer than one and a half patience. Once a call has hung, a case that makes it again waits
-    3 s. After `most` cases in a row that hung in it, no case makes it any more. A case that comes to its end with this
-    call ends the row.
+    A call hangs if it takes longer than 1.5 times the patience, at least 3 s. After a hang, the limit of the call is
+    3 s. After `most` cases in a row that hung in the call, no case makes the call. A case in which the call returns
+    ends the row.
 
     Parameters
     ----------
     patience_s : float
         Seconds until an expected result counts as missing.
     most : int
-        As described; 0 for no limit.
+        Number of cases in a row; 0 for no limit.
     """
 
     def __init__(self, patience_s: float, most: int = MOST_HANGS) -> None:
@@ -42,7 +42,7 @@ class Hangs:
         self._hung: set[str] = set()
 
     def limit_s(self, call: str) -> float | None:
-        """Return the longest duration of a call, given as `Call.name`; None if only the deadline of the case counts."""
+        """Return the limit of a call, given as `Call.name`; None if the call has only the deadline of the case."""
         if call in _OPENS:
             return None
         with self._lock:
@@ -51,20 +51,20 @@ class Hangs:
         return max(_LEAST_S, _PATIENCES * self._patience_s)
 
     def hung(self, call: str, key: str) -> None:
-        """Note that a case hung in a call."""
+        """Record that a case hung in a call."""
         with self._lock:
             self._hung.add(group(call))
             self._in_a_row[call].append(key)
 
     def ended(self, calls: Iterable[str]) -> None:
-        """Note the calls of a case that came to its end."""
+        """Record the returned calls of a case that ended without a hang."""
         with self._lock:
             for each in calls:
                 if not self._most or len(self._in_a_row.get(each, ())) < self._most:
                     self._in_a_row.pop(each, None)
 
     def skipped(self) -> dict[str, str]:
-        """Return the calls that no case makes any more, each with the reason."""
+        """Return the calls that no further case makes, each with the reason."""
         if not self._most:
             return {}
         with self._lock:
@@ -73,7 +73,7 @@ class Hangs:
 
 
 def group(call: str) -> str:
-    """Return the calls that probably hang for one reason: all appends of the device under test, in any process."""
+    """Return a name for calls with one probable reason of a hang. All appends of the device have one name."""
     by, _, name = call.partition(": ")
     if (by == "device" and name.startswith(("append_", "prepared"))) or (by == "second process" and name in _APPENDS):
         return "device: append"

@@ -1,4 +1,4 @@
-"""Several workers at once: each takes the next case when it has finished one."""
+"""Several workers at once. Each worker takes the next case after the end of its case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Task = TypeVar("Task")
 
 
 class Pool(Generic[Task]):
-    """Runs tasks on threads, each with workers of its own. With one worker, the caller's thread runs them all.
+    """Runs tasks on threads. Each thread has its own `Workers`. With one element, the caller's thread runs all tasks.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class Pool(Generic[Task]):
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """End the cases that run now, and begin no other."""
+        """End the running cases, and begin no further case."""
         self._stopped.set()
         for each in self._workers:
             each.stop()
 
     def run(self, tasks: Iterable[Task]) -> None:
-        """Run all tasks in order; return when the last one has ended. An exception of a task ends the run."""
+        """Run all tasks in order, and return after the end of the last task. An exception of a task ends the run."""
         rest = iter(tasks)
         if len(self._workers) == 1:
             self._work(self._workers[0], rest)
@@ -49,7 +49,8 @@ class Pool(Generic[Task]):
             raise self._failures[0]
 
     def _on_threads(self, rest: Iterator[Task]) -> None:
-        # The kernel ends a worker with the thread that started it, so a thread ends its workers itself.
+        # The kernel ends a worker together with the thread that started the worker. Each thread therefore ends its
+        # own workers.
         threads = [threading.Thread(target=self._thread, args=(each, rest), daemon=True) for each in self._workers]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""The process of a worker: its start, its requests and answers, its end, and what it leaves behind."""
+"""The process of a worker: start, requests and answers, end, output and stacks."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _START_S: Final = 120.0
 _CREATES_S: Final = 20.0
 _TAIL: Final = 2000
 _LOOK_S: Final = 0.25
-"""Time between two looks at the calls of a case that takes longer."""
+"""Time between two reads of the call log of a running case."""
 _STACKS_S: Final = 2.0
 """Longest time for the dump of the stacks of a hanging process."""
 
 
 class UnavailableError(Exception):
-    """The device cannot be opened; the message says why.
+    """The device cannot be opened; the message is the reason.
 
     Attributes
     ----------
     usage : bool
-        Whether no device has this name.
+        Whether the name is wrong: no device has this name.
     other_device : bool
         Whether the exporter is another device than the importer.
     """
@@ -54,7 +54,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True)
 class About:
-    """The description of a device by itself.
+    """The description of a device, from its own process.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class About:
 
 
 class HangsError(Exception):
-    """A process gives no answer in time; `call` is the call that it is in, or empty."""
+    """A process does not answer in time. `call` is the call in progress; empty if no call is in progress."""
 
     def __init__(self, message: str, call: str = "") -> None:
         super().__init__(message)
@@ -107,7 +107,7 @@ class WorkerProcess:
         self._text = b""
 
     def ask(self, key: str, skipped: Mapping[str, str], **more: Any) -> None:
-        """Send a request: a key, the calls that the case must not make, and more."""
+        """Send a request: the key of a case, the calls that the case must not make, and further fields."""
         request = json.dumps({"key": key, "skipped": skipped, **more}).encode() + b"\n"
         with contextlib.suppress(BrokenPipeError):
             os.write(self._requests, request)
@@ -145,13 +145,13 @@ class WorkerProcess:
         return self.log.in_flight() or ("", 0.0)
 
     def tail(self) -> str:
-        """Return the end of the output of the worker and its exporter."""
+        """Return the end of the output of the worker and of its exporter."""
         return _read(self._said, -_TAIL)
 
     def stacks(self, *, of_all: bool) -> str:
-        """Return the stacks of the process, and with `of_all` also those of the other participants.
+        """Return the stacks of the process. With `of_all`, return also the stacks of the other participants.
 
-        A process that hangs writes them when it is asked; one that crashed has written them.
+        A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
         """
         if sys.platform != "win32" and self.process.poll() is None and ASK_FOR_STACKS is not None:
             before = os.fstat(self._said.fileno()).st_size
@@ -159,14 +159,14 @@ class WorkerProcess:
                 os.kill(self.process.pid, ASK_FOR_STACKS)
                 _written(self._stacks)
                 if of_all:
-                    # The worker has answered already: a second dump of it changes nothing.
+                    # The signal of the group also reaches the worker: it writes its stacks a second time.
                     os.killpg(self.process.pid, ASK_FOR_STACKS)
                     _written(self._said, before)
                     return f"{_read(self._stacks)}\n\nin the other process:\n{_read(self._said, before)}"
         return _read(self._stacks)
 
     def close(self, *, grace_s: float) -> int:
-        """End the process; return its exit status. Its log and its files stay readable until `forget`."""
+        """End the process and return its exit status. Its log and files stay readable until `forget`."""
         os.close(self._requests)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=grace_s)
@@ -188,7 +188,7 @@ class WorkerProcess:
 def _read(file: IO[bytes], start: int = 0) -> str:
     """Return the text of a file from a position on; a negative position counts from the end.
 
-    The process writes at the same position of the same open file, so this must not move it.
+    The process writes at the position of the same open file. A read must therefore not move this position.
     """
     size = os.fstat(file.fileno()).st_size
     begin = max(0, size + start) if start < 0 else start
@@ -203,7 +203,7 @@ def _bytes_of(file: IO[bytes], begin: int, count: int) -> bytes:
 
 
 def _written(file: IO[bytes], before: int = 0) -> None:
-    """Wait until a file has grown and grows no more."""
+    """Wait until a file has grown and no longer grows."""
     deadline, size = time.monotonic() + _STACKS_S, before
     while time.monotonic() < deadline:
         time.sleep(0.05)
@@ -225,13 +225,13 @@ def start(
     Raises
     ------
     UnavailableError
-        It cannot open the device.
+        The process cannot open the device.
     """
     started = WorkerProcess(device, exporter, patience_s, importer)
     try:
         first = started.answer(_START_S)
     except HangsError:
-        first = {"unavailable": f"it did not open in {_START_S:g} s"}
+        first = {"unavailable": f"the device did not open within {_START_S:g} s"}
     except BaseException:
         started.close(grace_s=0)
         started.forget()
@@ -261,7 +261,7 @@ def look(device: str, importer: DeviceInfo | None = None, exports: Iterable[Sema
     importer : DeviceInfo, optional
         The device that imports the objects of `device`: see `xsem.facade.discovery.exporter_for`.
     exports : iterable of SemaphoreHandleType
-        The types that the importer imports. Of those that `device` declares, it must be able to create one.
+        The types that the importer imports. `device` must create a semaphore of one of these types that it exports.
 
     Returns
     -------
@@ -288,5 +288,5 @@ def _asked_to_create(looked: WorkerProcess, types: list[str]) -> str:
     try:
         answer = looked.answer(_CREATES_S)
     except HangsError:
-        return f"it does not create a semaphore within {_CREATES_S:g} s"
-    return "its process dies when it creates a semaphore" if answer is None else str(answer["unusable"])
+        return f"the device does not create a semaphore within {_CREATES_S:g} s"
+    return "the process dies during the creation of a semaphore" if answer is None else str(answer["unusable"])

@@ -1,7 +1,7 @@
-"""Record the calls of a case: those of the driver interface, and those of the other processes.
+"""Record the calls of a case: the calls of the driver interface, and the requests to the other processes.
 
-The methods of the driver's own classes are wrapped, so that every object stays an instance of its class. A class of a
-C extension that cannot be changed stays unrecorded.
+The recorder wraps the methods of the driver's own classes, so that every object remains an instance of its class. The
+recorder cannot change a class of a C extension. The log does not contain the calls of such a class.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _METHODS: Final = frozenset(
 
 
 class Recorder:
-    """Writes the calls of this process into a log, and refuses calls that are known to hang.
+    """Writes the calls of this process to a log, and refuses calls that hung before.
 
     Parameters
     ----------
     log : CallLog
         The log.
     tell : callable, optional
-        Called with each call before it is made, and with its result.
+        Called before each call with the text of the call, and after the call with its result.
 
     Attributes
     ----------
     skipped : dict of str to str
-        Calls that are not made, as `Call.name`, each with the reason.
+        Refused calls, as `Call.name`, each with the reason.
     refused : str
-        The reason why a call of this case was not made; empty if all were made.
+        The reason of the first refused call of this case; empty without a refused call.
     when_refused : callable
-        Called when a call is not made.
+        Called at a refused call.
     """
 
     def __init__(self, log: CallLog, *, tell: Callable[[str], object] | None = None) -> None:
@@ -68,7 +68,7 @@ class Recorder:
         self._names: dict[int, tuple[str, Any]] = {}
         self._count = 0
 
-    # ---- what is recorded
+    # ---- recorded classes
     def attach(self, backend: spi.Backend) -> None:
         """Record the calls of all drivers that a backend opens from now on, and of all other participants."""
         opens, borrows = backend.open, backend.borrow
@@ -83,7 +83,7 @@ class Recorder:
             self.wrap(type(driver))
             return info, driver
 
-        # A backend with slots stays unrecorded.
+        # The assignment fails for a backend with slots. The log then does not contain its calls.
         with contextlib.suppress(AttributeError):
             self._replace(backend, "open", open_)
             self._replace(backend, "borrow", borrow)
@@ -103,7 +103,7 @@ class Recorder:
         self._undo.append(undo)
 
     def wrap(self, cls: type) -> None:
-        """Record the methods of the driver interface that objects of a class have."""
+        """Record the methods of the driver interface that a class has."""
         if cls in self._wrapped:
             return
         self._wrapped.add(cls)
@@ -121,7 +121,7 @@ class Recorder:
         self._count, self.refused = 0, ""
 
     def returned(self) -> list[str]:
-        """Return the calls of this case that came back, each as `Call.name`."""
+        """Return the calls of this case that returned without an exception, each as `Call.name`."""
         return sorted(self._returned)
 
     # ---- calls
@@ -145,7 +145,7 @@ class Recorder:
 
     def _prepared(self, name: str, made: Any) -> Any:
         if isinstance(made, spi.NativeCall):
-            # The facade calls the method `append` of such an object, and another object would not take that path.
+            # The facade calls the method `append` of a `NativeCall`. A function in its place would take another path.
             cls = type(made)
             if cls not in self._wrapped:
                 self._wrapped.add(cls)
@@ -190,7 +190,7 @@ class Recorder:
 
     # ---- arguments in short
     def _shown(self, value: Any) -> str:
-        """Return a value as a short text. It calls no code of the backend."""
+        """Return a value as a short text. The method calls no code of the backend."""
         if value is None or isinstance(value, (bool, float)):
             return repr(value)
         if isinstance(value, enum.Enum):
@@ -221,7 +221,7 @@ class Recorder:
             return known[0]
         self._count += 1
         name = f"{type(value).__name__}#{self._count}"
-        # A reference would keep the object alive. Without a weak reference, the number may return for a later object.
+        # A reference would keep the object alive. Without a weak reference, a later object may get the same number.
         reference = None
         with contextlib.suppress(TypeError):
             reference = weakref.ref(value)

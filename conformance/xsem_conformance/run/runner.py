@@ -1,4 +1,4 @@
-"""Run cases in a process that may hang or crash: each hang or crash costs one case only."""
+"""Run cases in a process that may hang or crash. Each hang or crash affects only one case."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TOO_LATE: Final = "the time limit of the run was reached"
 
 
 class Workers:
-    """Run cases one after the other in a worker process, and replace a killed process by another.
+    """Run cases one after the other in a worker process, and replace a killed process.
 
-    Use it as a context manager: its exit ends the process.
+    An object is a context manager. The exit of the context ends the process.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class Workers:
     patience_s : float
         Seconds until an expected result counts as missing.
     hangs : Hangs, optional
-        The calls that hung, shared with other workers of the run. By default each call is made.
+        The calls that hung. All workers of a run share this object. By default, no call is skipped.
     ends_at : float, optional
-        The time of `time.monotonic` at which the run ends. A case that is not finished then counts as not run.
+        The time of `time.monotonic` at which the run ends. A case that is unfinished at this time counts as not run.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Workers:
         self._renew(grace_s=0 if exc[0] is not None or self._stopped else 10)
 
     def stop(self) -> None:
-        """End the current case, from another thread; it counts as not run, and so does each later one."""
+        """End the current case, from another thread. This case and each later case count as not run."""
         self._stopped = True
         current = self._worker
         if current is not None:
@@ -67,7 +67,7 @@ class Workers:
         return self._worker
 
     def _ask(self, key: str, deadline_s: float) -> dict[str, Any]:
-        """Return the answer to a request. Without an answer, it has the outcome of a failed case."""
+        """Return the answer to a request. If the process does not answer, return the outcome of a failed case."""
         left = float("inf") if self._ends_at is None else self._ends_at - time.monotonic()
         if self._stopped or left <= 0:
             raise NotRunError(_STOPPED if self._stopped else _TOO_LATE)
@@ -85,7 +85,7 @@ class Workers:
             why, hung_in, said = f"hangs: {error}", error.call, current.tail()
             stack = current.stacks(of_all=hung_in != "" and not hung_in.startswith("device"))
         except BaseException:
-            # Ctrl-C, or the deadline of a test runner: the outstanding answer must not reach a later question.
+            # Ctrl-C, or the deadline of a test runner. The outstanding answer must not reach a later request.
             self._renew(grace_s=0)
             raise
         self._worker = None
@@ -116,7 +116,7 @@ class Workers:
         deadline_s : float
             A case that takes longer counts as hanging: the worker is killed.
         spoils : bool
-            Whether the next case gets another process.
+            Whether the next case needs another process.
 
         Returns
         -------
@@ -128,7 +128,7 @@ class Workers:
         UnavailableError
             The device cannot be opened.
         NotRunError
-            The case needs a call that is known to hang, or the run ends.
+            The case needs a call that hung before, or the run ends.
         """
         result = self._result(case, case.key, deadline_s)
         if spoils:
@@ -157,7 +157,7 @@ class Workers:
             return Result(case, answer["outcome"], answer["detail"], round(time.monotonic() - began, 3),
                           answer["failure"])
         if answer["refused"]:
-            # An operation that was appended before the refused call may still be pending.
+            # An operation that the case appended before the refused call may still be pending.
             if any(each.startswith(("device: append", "device: prepared")) for each in answer["returned"]):
                 self._renew(grace_s=0)
             raise NotRunError(answer["refused"])
@@ -167,6 +167,6 @@ class Workers:
             if self._worker is not None:
                 calls, earlier = self._worker.log.calls()
                 result.failure = Failure(calls, earlier, tuple(Frame(**each) for each in answer["frames"]))
-            # A failed case may leave pending waits, and these would block the next case.
+            # A failed case may leave pending waits. Pending waits would block the next case.
             self._renew(grace_s=0)
         return result

@@ -42,8 +42,8 @@ class Run:
     results : list of Result
         One for each case.
     refusals : list of Result
-        One for each undeclared capability: UNSUPPORTED if it is refused. They decide the outcome of the cases
-        that need the capability. They enter the verdict only through these cases, so a waiver of the cases is enough.
+        One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
+        that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
     problems : list of str
         Problems outside the cases: waivers, and capabilities that the profile needs.
     code : dict or None
@@ -70,13 +70,13 @@ class Run:
 
     @property
     def status(self) -> int:
-        """Return the exit status: see `verdict`. A run that left cases out proves nothing about them."""
+        """Return the exit status: see `verdict`. A run with cases in `not_run` never has the status GOOD."""
         found = verdict.status(self.results, self.requirements, self.problems)
         return verdict.NOT_TRIED if found == verdict.GOOD and self.not_run else found
 
     @property
     def incomplete(self) -> str:
-        """Why cases were not run, in one sentence; empty if all were."""
+        """The reasons why cases were not run, in one sentence; empty for a complete run."""
         if not self.not_run:
             return ""
         reasons = "; ".join(f"{reason} ({count})" if len(set(self.not_run.values())) > 1 else reason
@@ -93,11 +93,11 @@ class Limits:
     jobs : int
         Number of workers at once.
     failures : int
-        After so many failures of a MUST, no case begins; 0 for no limit.
+        Number of failures of a MUST after which no further case begins; 0 for no limit.
     seconds : float or None
-        The longest duration of all cases together.
+        Longest duration of all cases together.
     hangs : int
-        After so many cases in a row that hang in one call, no case makes this call; 0 for no limit.
+        Number of cases in a row that hang in one call, after which no case makes this call; 0 for no limit.
     """
 
     jobs: int = 1
@@ -113,8 +113,8 @@ class Survey:
     Attributes
     ----------
     unavailable : str
-        The reason why the device cannot be opened. In this case `capabilities` is None, and `cases` are those of a
-        device that declares nothing.
+        The reason why the device cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
+        without declared capabilities.
     exporting : str
         The name of the exporter for `xsem.open_device`.
     """
@@ -138,7 +138,7 @@ class Survey:
 def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
     """Inspect both devices and plan the cases.
 
-    An `exporter` without an index stands for the device of this backend that has the UUID of `device`.
+    An `exporter` without an index selects the device of this backend with the UUID of `device`.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def _exporter(name: str, importer: About) -> About:
 
 
 def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
-    """Return the plan for a device that cannot be opened: the cases of a device that declares nothing."""
+    """Return the plan for a device that cannot be opened: the cases of a device without declared capabilities."""
     try:
         exported = look(exporter).info
     except UnavailableError as error:
@@ -200,9 +200,9 @@ def run(
     progress : callable
         Called after each case with the run so far and the result.
     only : sequence of str
-        Prefixes of ids: they limit the run to these requirements, and it measures no quirks.
+        Prefixes of ids. The run is limited to these requirements, and measures no quirks.
     cases : sequence of str
-        Keys of cases: they limit the run to these cases, as `only`.
+        Keys of cases. The run is limited to these cases, and measures no quirks.
     quirks : bool
         Whether to measure the quirks.
     patience_s : float
@@ -218,8 +218,8 @@ def run(
     Raises
     ------
     UnavailableError
-        `device` or `exporter` does not name a device (``usage``); `exporter` is another device (``other_device``), or
-        cannot be used. Nothing has run.
+        `device` or `exporter` does not name a device (``usage``), `exporter` is another device (``other_device``), or
+        `exporter` cannot be used. No case has run.
     UnknownCaseError
         The device has no case with one of the keys.
     """
@@ -308,7 +308,7 @@ class _Work:
             self._skip(task.case, why)
             return
         try:
-            # Workers take the refusals before the cases, so this one has been asked, or another worker asks for it.
+            # Workers take the refusals before the cases. The refusal of this case is therefore done or in progress.
             asked = self._refused.get(task.undeclared)
             found = result(workers, task, {} if asked is None else {task.undeclared: asked.result()}, self._patience_s)
         except NotRunError as error:
@@ -318,20 +318,20 @@ class _Work:
             self._add(found)
 
     def refusals(self) -> list[Result]:
-        """Return the results of the refusals, without those that were not asked for."""
+        """Return the results of the finished refusals."""
         return [each.result() for each in self._refused.values() if each.done() and each.exception() is None]
 
     def _ask(self, workers: Workers, name: str) -> None:
         future = self._refused[name]
         try:
             future.set_result(refusal(workers, name))
-        except BaseException as error:   # also Ctrl-C: another worker may wait for it
+        except BaseException as error:   # also Ctrl-C: another worker may wait for the future
             future.set_exception(error)
             if not isinstance(error, NotRunError):
                 raise
 
     def _measure(self, workers: Workers) -> None:
-        """Measure the quirks: the last task. The calls that hang would hang again."""
+        """Measure the quirks as the last task, but not after a limit: skipped calls would hang again."""
         why = next(iter(self._hangs.skipped().values()), "") or self._too_many()
         try:
             self._run.quirks = {"problem": f"not measured: {why}"} if why else workers.quirks()
@@ -372,7 +372,7 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
 def result(
     workers: Workers, planned: Planned, refused: Mapping[str, Result], patience_s: float = PATIENCE_S
 ) -> Result:
-    """Run one case; return its result. `refused` holds the result for each undeclared capability."""
+    """Run one case and return its result. `refused` holds the results of the refusals by capability."""
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:

@@ -1,10 +1,10 @@
 """The process that runs checks for `runner`.
 
 Its command is ``python -m xsem_conformance.run.worker IN OUT LOG STACKS DEVICE EXPORTER PATIENCE PARENT [NAME UUID]``:
-the descriptors of both pipes, of the `CallLog` and of a file for stacks, then the arguments of `main`.
+the descriptors of both pipes, of the `CallLog` and of a file for stacks, then the other arguments of `main`.
 
-The process reads one request per line, and writes one line of JSON after each case. If it hangs or crashes, the runner
-kills it, reports it, and starts another process.
+The process reads one request per line, and writes one line of JSON after each case. If the process hangs or crashes,
+the runner ends the process, reports the failure, and starts another process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(
     Parameters
     ----------
     requests, answers : file
-        One line of JSON each: the key of a case and the calls that it must not make; the answer.
+        Files with one JSON value per line. A request has the key of a case and the calls that the case must not make.
     log : CallLog
         The log of the calls.
     device, exporter : str
@@ -83,7 +83,7 @@ def main(
         return 3
     _say(answers, about=base64.b64encode(pickle.dumps(about)).decode())
     package = "" if code is None else code["package"]
-    # Without the refused call the objects of the case are never free, so nothing can wait for that.
+    # Without the refused call, the objects of the case are never free. A check must therefore not wait for this.
     recorder.when_refused = lambda: setattr(context, "let_go", lambda: None)
     for line in requests:
         asked = json.loads(line)
@@ -116,7 +116,7 @@ def run_case(context: CaseContext, key: str, package: str) -> tuple[Outcome, str
 
 
 def run_check(context: CaseContext, case: Case) -> str:
-    """Run the check of a case; return its observation. An exception says that the case did not pass: see `judged`."""
+    """Run the check of a case, and return its observation. An exception means that the case did not pass: `judged`."""
     kind, _, plain = case.handle_type.rpartition(".")
     with context.fresh():
         return all_checks()[case.requirement].run(context, Case(
@@ -146,7 +146,7 @@ def _judged(error: Exception, place: str) -> tuple[Outcome, str]:
 
 
 def _unusable(context: CaseContext, types: list[str]) -> str:
-    """Return why the device makes no semaphore of these types for an importer; empty if it makes one."""
+    """Return the reason why the device creates no semaphore of these types; empty if it creates one."""
     declared = {each.value for each in context.device.capabilities.semaphore_export}
     why = ""
     for type in types:
@@ -155,7 +155,7 @@ def _unusable(context: CaseContext, types: list[str]) -> str:
         try:
             number, desc = context.here.create_semaphore(type, None)
         except Exception as error:   # a backend may be broken in any way
-            why = f"it creates no semaphore of type {type}: {error}"
+            why = f"the device cannot create a semaphore of type {type}: {error}"
             continue
         desc.close()
         context.here.release(number)
@@ -173,7 +173,7 @@ if __name__ == "__main__":
     if sys.platform == "linux":
         from xsem_conformance.run.fork_server import serve_forks
 
-        all_checks()   # the server has imported all that its participants need
+        all_checks()   # the import of all modules that the participants need
         _work = serve_forks()
         if _work is not None:
             _work()

@@ -1,4 +1,4 @@
-"""Arrays over mapped memory: the DLPack device, and the address that an array uses."""
+"""Arrays over mapped memory: the DLPack device, and the bytes of an array."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CPU: Final = 1
 _DEFINED: Final = frozenset({1, 2, 3, 4, *range(7, 19)})
 """The values of DLDeviceType in dlpack.h, version 1.2."""
 _NUMBERED_0: Final = {1: "kDLCPU", 3: "kDLCUDAHost", 11: "kDLROCMHost"}
-"""Types of host memory: dlpack.h gives them the id 0. NumPy makes arrays of them."""
+"""Types of host memory. dlpack.h specifies the id 0 for these types, and NumPy creates arrays of them."""
 
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_the_memorys_device(context: CaseContext, case: Case) -> None:
-    """DLPack defines the type and the id, each call gives the same, and an array over host memory has its bytes.
+    """Each query returns the same DLPack device, DLPack defines its type and id, and an array shows the memory's bytes.
 
-    Other devices of the backend have other ids, except for host memory.
+    Other devices of the backend have other DLPack devices, except for host memory.
     """
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
@@ -63,7 +63,7 @@ def _others_differ(context: CaseContext, found: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def _memory(context: CaseContext) -> Iterator[tuple[xsem.Memory, Shared | None]]:
-    """Yield memory of the exporter, and its numbers; without such memory, memory that the device creates."""
+    """Yield memory of the exporter with its numbers. Without such memory, yield memory that the device creates."""
     try:
         shared = context.memory()
     except BlockedError:
@@ -87,7 +87,7 @@ def _array_is_right(
     try:
         array = np.from_dlpack(buffer)
     except BufferError as error:
-        expect(found[0] != _CPU, f"memory of {_NUMBERED_0[found[0]]} gives no array: {error}")
+        expect(found[0] != _CPU, f"NumPy cannot make an array of memory of type {_NUMBERED_0[found[0]]}: {error}")
         return
     if shared is None:
         buffer.copy_from_host(np.full(4096, 0x3c, np.uint8), timeout_s=context.patience_s)

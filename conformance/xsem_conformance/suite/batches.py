@@ -12,9 +12,9 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-BATCH-001")
 def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
-    """A wait for several semaphores is pending while any one of them is unmet.
+    """A wait for three semaphores is pending while any one of the semaphores is not signalled.
 
-    Each is missing in turn, first on a new list, then on a list that repeats the wait.
+    Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
     """
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
@@ -40,7 +40,7 @@ def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BATCH-002")
 def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: Case) -> None:
-    """Every semaphore of a batch gets its own value, and not the value of another."""
+    """Every semaphore of a batch gets its own value, and not the value of another semaphore."""
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(4)]
     values = [value_of(case.handle_type, each) for each in (40, 10, 30, 20)]
@@ -65,7 +65,7 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
 
 @check("XSEM-BATCH-003")
 def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
-    """A batch of a binary semaphore and a timeline waits for both and signals both, each by the rule of its kind."""
+    """A batch with a binary semaphore and a timeline waits for both and signals both, by the rules of their kinds."""
     producer, consumer = context.ends(case.direction)
     binary, timeline = context.semaphore("opaque_fd"), context.semaphore("timeline_semaphore_fd")
     signals, waits = producer.new_list(), consumer.new_list()

@@ -53,7 +53,7 @@ def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: 
 
 @check("XSEM-DEV-008")
 def objects_have_native_handles_of_their_own(context: CaseContext, case: Case) -> None:
-    """Two objects have two native handles, and each query of one object gives the same handle."""
+    """Different objects have different native handles, and each query of one object returns the same handle."""
     type, driver = context.some_type(), context.driver
     tokens = [context.driver_semaphore(context.semaphore(type)) for _ in range(3)]
     queues = [driver.create_queue() for _ in range(min(2, context.device.capabilities.independent_lists))]

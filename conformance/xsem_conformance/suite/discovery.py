@@ -43,7 +43,7 @@ _FOREIGN: Final = (
     ("an object", object()), ("a text", "native"), ("a float", 1.5), ("a lock", threading.Lock()),
     ("an object with a text as int_ptr", _Wrapped()),
 )
-"""Objects that belong to no API of a device."""
+"""Objects that do not belong to the API of a device."""
 
 _REGISTER = """
 import json, sys
@@ -58,9 +58,9 @@ print(json.dumps([backend in registry.backends, [each for each in heavy if each 
 
 @check("XSEM-DISC-001")
 def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
-    """Name, index and id of each device are correct; a second listing and one in another process are equal.
+    """Name, index and id of each device are correct. A second list and the list of another process are equal.
 
-    Listings are equal if all fields of all devices are equal.
+    Lists are equal if all fields of all devices are equal.
     """
     name = context.device.info.backend
     backend = registry().get(name)
@@ -74,7 +74,7 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
     done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
     expect(json.loads(done.stdout.splitlines()[-1]) == [repr(each) for each in found],
-           "another process sees other devices")
+           "the list of devices in another process differs")
 
 
 @check("XSEM-DISC-002")
@@ -87,7 +87,7 @@ def uuids_are_unique(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-DISC-003")
 def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
-    """The exporter's device has the UUID of the device, and its objects with this UUID import and work."""
+    """The exporter's device has the UUID of the device. Objects of the exporter with this UUID import and work."""
     about = context.peer.about()
     expect(about["uuid"] == context.importer,
            f"the exporter's device is {about['uuid']}, the device {context.importer}")
@@ -209,7 +209,7 @@ def undeclared_feature_is_refused(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-CAP-006")
 def foreign_objects_are_refused_by_name(context: CaseContext, case: Case) -> None:
-    """The driver refuses foreign objects as context, stream or event, and 0 as stream, with the specified reason."""
+    """The driver refuses foreign objects as context, stream or event, and 0 as stream. The reason is as specified."""
     backend, driver = registry().get(context.device.info.backend), context.driver
     for what, native in _FOREIGN:
         if Feature.NATIVE_CONTEXT in driver.capabilities.features:

@@ -1,4 +1,4 @@
-"""Events and fences: the waits for them, and the moment at which they are reached."""
+"""Events and fences: waits for events, and the time at which events and fences are reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FENCES = 256
 
 @check("XSEM-EVT-003")
 def event_is_reached_after_its_operation(context: CaseContext, case: Case) -> None:
-    """The event of a wait is not reached before the wait is met, and that of a signal not before the signal is made."""
+    """The event of a wait is pending until the wait is met, and the event of a signal until the signal is visible."""
     producer, device = context.ends(IN)
     semaphore, type = context.semaphore(case.handle_type), case.handle_type
     number, signals = device.new_list(), producer.new_list()
@@ -59,7 +59,7 @@ def _signal_is_made_when_its_event_is_reached(context: CaseContext, type: str, c
 
 
 def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int | None], bool]:
-    """Return a function that returns whether the signal of a value, or of a binary semaphore, is visible now."""
+    """Return a function that tests whether the signal of a value, or of a binary semaphore, is visible now."""
     imported = context.here.get(shared.here)
     if value_of(type) is not None:
         if Feature.READ_VALUE in context.device.capabilities.features:
@@ -71,7 +71,7 @@ def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int |
 
 @check("XSEM-EVT-002")
 def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> None:
-    """A wait for a met semaphore and a barrier are pending while any one of their events is not reached."""
+    """A wait for a met semaphore, and a barrier, are pending while any one of their wait events is not reached."""
     producer, device = context.ends(IN)
     semaphore, signals = context.semaphore(case.handle_type), producer.new_list()
     gates = Gates(context, case.handle_type)
@@ -104,7 +104,7 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
 
 @check("XSEM-EVT-001")
 def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> None:
-    """A signal is not visible while any one of its events is not reached, on new lists and on one that repeats it."""
+    """A signal is invisible while any one of its wait events is not reached, for first and repeated signals."""
     exporter, device = context.ends(IN)
     end = exporter if exporter.waits_early(case.handle_type) else device
     semaphore, gates = context.semaphore(case.handle_type), Gates(context, case.handle_type)
@@ -148,9 +148,9 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 
 @check("XSEM-EVT-005")
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
-    """The driver reports a held fence as not reached, its `wait` times out, and a reached fence stays reached.
+    """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached.
 
-    This holds also for the fence of a barrier behind the wait, and after the queue is closed.
+    The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
     """
     type = context.some_type()
     value, shared = value_of(type), context.semaphore(type)
@@ -171,7 +171,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
     for when in ("later", "after the close of its queue"):
         for fence in fences:
             expect(context.driver.query_fence(fence) and context.driver.wait_fence(fence, 0),
-                   f"a reached fence is not reached any more {when}")
+                   f"a reached fence is no longer reached {when}")
         if when == "later":
             commands.close()
     for fence in fences:
@@ -181,7 +181,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
 
 @check("XSEM-EVT-010")
 def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> None:
-    """Release the fence of a held wait: the call returns, the wait stays pending, and no other fence changes."""
+    """Release the fence of a held wait: the release returns, the wait stays pending, and no other fence changes."""
     type = context.some_type()
     driver, value, shared = context.driver, value_of(type), context.semaphore(type)
     token, commands = context.driver_semaphore(shared), context.driver.create_queue()
@@ -200,7 +200,7 @@ def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> Non
         hold.pending(lambda: any(driver.query_fence(each) for each in fences),
                      "a barrier behind a held wait whose fence was released")
         expect(all(driver.query_fence(each) for each in early[1::2]),
-               "a reached fence is not reached any more after the release of other fences")
+               "a reached fence is no longer reached after the release of other fences")
     soon(lambda: all(driver.query_fence(each) for each in fences), "a barrier behind a met wait is never done",
          context.patience_s)
     commands.close()

@@ -42,7 +42,7 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
     """A handle with the number 0 imports and works, and the reported state of the handle is true.
 
-    After the import the number 0 is standard input again. The release of the object does not close it.
+    After the import, the number 0 is standard input again. The release of the object does not close this number.
     """
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
@@ -62,7 +62,7 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
             driver_use.signals(context, token, shared, case.handle_type)
         driver_use.release(context, token, case.kind)
         expect((kept and zero.state == "taken") or before in (None, identity(0)),
-               f"the driver reports the state {zero.state!r} of number 0, and closes the number a second time")
+               f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time")
 
 
 @contextlib.contextmanager
@@ -127,9 +127,9 @@ def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
 # ---- export
 @check("XSEM-OWN-008")
 def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
-    """Each of three exports is closed in turn: the others are open, and imports of them are the exported object.
+    """Close three exports in turn: the other exports stay open, and an import of an open export is the same object.
 
-    The third export is made after the first one is closed.
+    The third export is made after the close of the first export.
     """
     round_trip = _memory_round_trip if case.kind == "memory" else _semaphore_round_trip
     with _made(context, case) as made:
@@ -140,7 +140,7 @@ def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None
             with _export(made) as third:
                 _close_one(second, third)
                 round_trip(context, made, third, 2)
-        with _export(made) as last:   # after all others are closed
+        with _export(made) as last:   # after the close of all other exports
             round_trip(context, made, last, 3)
 
 
@@ -151,7 +151,7 @@ def _made(context: CaseContext, case: Case) -> xsem.Semaphore | xsem.Memory:
 
 
 def _export(made: Any) -> Any:
-    """Export once more, after earlier exports are closed."""
+    """Export the object again, after the close of earlier exports."""
     try:
         return made.export()
     except OSError as error:
@@ -159,7 +159,7 @@ def _export(made: Any) -> Any:
 
 
 def _semaphore_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) -> None:
-    """Signal the object itself, then its import; the object's own waits are met."""
+    """Signal the object itself, then its import. The waits of the object itself are met."""
     type, order = desc.type.value, context.device.create_command_list()
     own, imported = value_of(type, 2 * turn - 1), value_of(type, 2 * turn)
     order.append_signal(made, own)
@@ -177,7 +177,7 @@ def _semaphore_round_trip(context: CaseContext, made: Any, desc: Any, turn: int)
 
 
 def _memory_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) -> None:
-    """Fill the object itself; its import shows the bytes."""
+    """Fill the object itself. Its import shows the bytes."""
     order = context.device.create_command_list()
     with made.map_buffer(0, 256) as buffer:
         order.append_fill(buffer, bytes([0x59 + turn]))

@@ -1,4 +1,4 @@
-"""Reads, signals and waits of the device's host."""
+"""Reads, signals and waits by the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem_conformance.outcomes import BrokenError, Case, expect
 
 @check("XSEM-TL-007")
 def device_reads_the_value(context: CaseContext, case: Case) -> None:
-    """The device reads the last value signalled by the exporter, and the last value signalled by itself."""
+    """The device reads the last value of the exporter's signals, and the last value of its own signals."""
     producer, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
     for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
@@ -27,7 +27,7 @@ def device_reads_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-008")
 def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
-    """A wait of the exporter's is pending until the device's host signals."""
+    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value."""
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits = exporter.new_list()
@@ -49,7 +49,7 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
 
 
 def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> None:
-    """Signal on the device's host: both sides read exactly this value, and a wait for the next value is pending."""
+    """Signal by the device's host: both sides read exactly this value, and a wait for the next value is pending."""
     exporter, device = context.ends(IN)
     imported = context.here.get(semaphore.here)
     imported.host_signal(value)
@@ -72,9 +72,9 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
 
 @check("XSEM-TL-009")
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
-    """A host wait times out while it is unmet, also one below its value, and returns after the exporter has signalled.
+    """An unmet host wait times out, also at one below its value, and a host wait returns after the exporter's signal.
 
-    A wait that times out leaves the semaphore unchanged. A met wait resets a binary semaphore.
+    A wait that times out does not change the semaphore. A met wait resets a binary semaphore.
     """
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
@@ -103,7 +103,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
 
 
 def _step(context: CaseContext) -> int:
-    """Return a distance of values that needs more than 32 bits, if both sides allow it."""
+    """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
     return min(2**33, context.device.capabilities.max_value_difference // 2,
                int(context.peer.about()["max_value_difference"]) // 2)
 

@@ -1,4 +1,4 @@
-"""Import and release: one object on both sides, the waits of a release, and leaks of a device."""
+"""Import and release: the same object on both sides, releases during pending work, and leaks of a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE_S: Final = 5.0
 # ---- import
 @check("XSEM-IMP-001")
 def object_of_the_exporter_is_the_same_object(context: CaseContext, case: Case) -> None:
-    """A signal, or bytes, of each side arrive on the other side. Memory has the size in its descriptor."""
+    """A signal, or the bytes, of each side arrive at the other side. Memory has at least the size of its descriptor."""
     if case.kind == "memory":
         _memory_imports(context, case)
         return
@@ -60,7 +60,7 @@ def _memory_imports(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-IMP-002")
 def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
-    """A signal or a write through each import arrives through the other."""
+    """A signal or a write through one import arrives through the other import, in both directions."""
     here = context.here
     if case.kind == "memory":
         shared = context.memory(type=case.handle_type)
@@ -82,14 +82,14 @@ def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
         with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
             again = here.import_semaphore(desc)
         signals, waits = (semaphore.here, again) if first_signals else (again, semaphore.here)
-        here.signal(order, [signals], [value])   # first: some waits are not allowed before it
+        here.signal(order, [signals], [value])   # first, because some devices allow no wait before its signal
         here.wait(order, [waits], [value])
         here.synchronize(order, context.patience_s)
 
 
 @check("XSEM-OWN-009")
 def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> None:
-    """The exporter releases its object; the import still works, and memory has its bytes."""
+    """The exporter releases its object. The import still works, and memory keeps its bytes."""
     if case.kind == "memory":
         _memory_outlives(context, case)
         return
@@ -161,7 +161,7 @@ def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> 
 
 @check("XSEM-LIFE-003")
 def memory_released_behind_a_wait_is_still_used(context: CaseContext, case: Case) -> None:
-    """Copies to and from memory, held behind a wait, run after its release. Then only the exporter uses the bytes."""
+    """Copies behind a pending wait run after the release of their memory. Then only the exporter changes the bytes."""
     producer, device = context.ends(IN)
     type = context.some_type()
     semaphore, memory, value = context.semaphore(type), context.memory(type=case.handle_type), value_of(type)
@@ -236,9 +236,9 @@ def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) ->
 
 @check("XSEM-LIFE-007", deadline_s=60)
 def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
-    """One of two drivers works after the other is closed; each close returns; openings leave no file and no thread.
+    """A driver works after the close of another driver, each close returns, and no file and no thread remains.
 
-    A driver may fill a cache, once: only a count that grows in two successive series of openings is a leak.
+    A driver may fill a cache once. Only a count that grows in two successive series of openings is a leak.
     """
     info = context.device.info
     with xsem.open_device(info) as one, xsem.open_device(info) as two:

@@ -129,7 +129,7 @@ def later_signal_of_another_list_frees_a_waiting_list(context: CaseContext, case
 
 @check("XSEM-WBS-006")
 def wait_is_met_within_a_second(context: CaseContext, case: Case) -> None:
-    """The shortest of five times from the exporter's signal to the end of the wait is below a second."""
+    """The shortest of at most five times from the exporter's signal to the end of the wait is below one second."""
     latency_s = measures.wake_up_s(context, case.handle_type)
     expect(latency_s < measures.WAKE_UP_S, f"a wait was met {latency_s:.1f} s after its signal, in the best of 5 tries")
 
@@ -193,14 +193,14 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
 
 @check("XSEM-LIST-003")
 def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseContext, case: Case) -> None:
-    """Lists write behind gates, another list copies or fills behind all their events: each event is missing in turn.
+    """Several lists write behind waits, and another list copies or fills behind the events of all these lists.
 
-    While one event is missing, neither the copy nor the fill has changed a byte.
+    The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
     """
     producer, device = context.ends(IN)
     type = context.some_type()
     if not device.waits_early(type):
-        raise BlockedError("nothing can hold the device back: it allows no wait before its signal")
+        raise BlockedError("the suite cannot hold the device back: the device allows no wait before its signal")
     old, new, filled = b"\x22" * 256, b"\xee" * 256, b"\x5a" * 256
     source, middle, copied = (context.memory(4096) for _ in range(3))
     views = [context.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
@@ -231,7 +231,7 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
 
 @check("XSEM-THR-001", deadline_s=60)
 def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
-    """Eight threads import, use and release semaphores at once. The exporter sees the signal of each on its own one."""
+    """Eight threads import, use and release semaphores at once. The exporter sees each signal on its own semaphore."""
     shared = [context.semaphore(case.handle_type) for _ in range(32)]
     given = [(context.peer.export_semaphore(each.there, context.importer), value_of(case.handle_type, 10 + index))
              for index, each in enumerate(shared)]

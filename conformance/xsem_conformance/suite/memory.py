@@ -35,11 +35,11 @@ _FILLS: Final = (
 )
 """Offset, size and pattern of each fill."""
 _SURE_FILLS: Final = 3
-"""The first fills, which no device may refuse."""
+"""Number of fills, from the first one, that no device may refuse."""
 
 
 def _written(context: CaseContext, type: str, offsets: Sequence[int]) -> tuple[Shared, list[bytes]]:
-    """Let the exporter write a page at each offset; return the memory, and the pages."""
+    """Let the exporter write a page at each offset. Return the memory and the pages."""
     producer, _ = context.ends(IN)
     memory = context.memory(SIZE, type)
     commands = producer.new_list()
@@ -66,7 +66,7 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
 
 @check("XSEM-BUF-002")
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
-    """A mapping at an offset, its address, and appended work on it begin at that byte of the memory.
+    """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work.
 
     A device may refuse an offset inside a page with `BadArgumentError`.
     """
@@ -106,7 +106,7 @@ def _work_is_right(
     try:
         copied = context.device.host_buffer(256)
     except UnsupportedError:
-        return   # the device has no host buffers: its copies are the application's
+        return   # the device does not support host buffers, so the application makes the copies
     with copied:
         commands.append_copy(copied, buffer)
         commands.append_fill(buffer.view((64,), "uint8", offset=64), b"\xaa")
@@ -121,7 +121,7 @@ def _work_is_right(
 
 @check("XSEM-BUF-004")
 def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
-    """Adjacent mappings write only to their parts, and work after other mappings and other memory are released.
+    """Adjacent mappings write only to their parts, and work after the release of other mappings and other memory.
 
     A later mapping of the same bytes shows the earlier writes.
     """
@@ -140,7 +140,7 @@ def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
         context.let_go()
         _show_their_numbers(context, buffers, "after another one was unmapped")
         with memory.map_buffer(4096 * gone, 4096) as again:
-            _show_their_numbers(context, {gone: again}, "made again over the same bytes")
+            _show_their_numbers(context, {gone: again}, "in a new mapping of the same bytes")
             again.copy_from_host(np.full(4096, gone + 1, np.uint8), timeout_s=context.patience_s)
         _show_their_numbers(context, buffers, "after a later one was unmapped")
     buffers.popitem()[1].release()
@@ -164,10 +164,10 @@ def _overlapping(context: CaseContext, type: str) -> None:
 
 @check("XSEM-BUF-003")
 def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
-    """Fills with patterns of 1, 2, 4 and 16 bytes change their bytes, and leave those before and after unchanged.
+    """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged.
 
-    A device may refuse a pattern of 16 bytes, and an offset or a size that is not a multiple of four bytes, with
-    ``bad_pattern``. Then no byte changes.
+    A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
+    multiple of four bytes. Then no byte changes.
     """
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
@@ -188,7 +188,8 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
             expected = b"\x99" * 32 + expected + b"\x99" * 32
             found = measures.read_there(context, shared, size + 64, at - 32)
             expect(found == expected, f"a fill of {size} bytes at {at} with {pattern.hex()} left other bytes")
-    expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024, "the fills changed bytes far behind")
+    expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024,
+           "the fills changed bytes far behind the last fill")
 
 
 @check("XSEM-BUF-005")
@@ -202,7 +203,7 @@ def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str
 
 @check("XSEM-KILL-003")
 def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
-    """After the kill the bytes of the memory are there, and old and new mappings read and write them."""
+    """After the kill of the exporter, the memory has its bytes, and old and new mappings read and write the bytes."""
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
     memory = context.here.get(shared.here)
@@ -213,7 +214,7 @@ def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
     context.kill_peer()
     with memory.map_buffer(SIZE // 2, SIZE // 2) as later:
         found = b"".join(bytes(each.copy_to_host(timeout_s=context.patience_s).tobytes()) for each in (buffer, later))
-        expect(found == noise(SIZE, seed=3), "the bytes are gone")
+        expect(found == noise(SIZE, seed=3), "the memory lost its bytes")
         for value, each in ((9, buffer), (10, later)):
             each.copy_from_host(np.full(SIZE // 2, value, np.uint8), timeout_s=context.patience_s)
         for value, each in ((9, buffer), (10, later)):

@@ -1,4 +1,4 @@
-"""Native queues and events of the application, and failing work: objects that the backend's hooks create."""
+"""Native queues and events of the application, and failing work. The hooks of the backend create these objects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _borrows(context: CaseContext) -> BorrowedQueues:
 
 @check("XSEM-LIST-005")
 def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) -> None:
-    """Borrow a native queue twice, use both drivers, close both: the queue still works, and can be borrowed again."""
+    """Borrow a native queue, use its driver, and close the driver: the queue still works, and can be borrowed again."""
     driver, borrowing = context.driver, _borrows(context)
     type = context.some_type()
     native: NativeQueue = context.hook("native_queue")
@@ -82,7 +82,7 @@ def _check_identity(borrowing: BorrowedQueues, native: NativeQueue, queue: Queue
 
 @check("XSEM-DEV-007")
 def queue_of_another_device_is_refused(context: CaseContext, case: Case) -> None:
-    """The driver refuses a native queue of another device or context, which then still works."""
+    """The driver refuses a native queue of another device or context, and the queue still works."""
     borrowing = _borrows(context)
     native: NativeQueue = context.hook("foreign_queue")
     with contextlib.ExitStack() as at_end:
@@ -101,9 +101,9 @@ def queue_of_another_device_is_refused(context: CaseContext, case: Case) -> None
 
 @check("XSEM-EVT-009")
 def native_event_is_reached_with_its_operation(context: CaseContext, case: Case) -> None:
-    """Work that waits for a native event is pending until the event is reached. A release leaves the event unchanged.
+    """Work behind a native event is pending until the event is reached. A release leaves the event unchanged.
 
-    The second event is released before it is reached.
+    The fence of the second event is released before the event is reached.
     """
     queue = context.driver.create_queue()
     for release_early in (False, True):
@@ -163,7 +163,7 @@ def _times_out(wait: Callable[[], bool], patience_s: float) -> None:
 
 @check("XSEM-ORD-013", spoils=True)
 def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
-    """Work fails on a queue: the fences behind it are not reached, and queries or later appends raise DriverError."""
+    """Work fails on a queue: the fences behind this work are not reached, and later appends raise DriverError."""
     driver = context.driver
     fail: Callable[[QueueDriver], None] = context.hook("failing_work")
     queue, fences = driver.create_queue(), []

@@ -1,4 +1,4 @@
-"""Ownership of handles: the reported state of a handle is true, and a driver closes no number that is not its own."""
+"""Ownership of handles: the reported state of a handle is true, and a driver closes only its own descriptors."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
 
 _AT_ONCE: Final = 3
-"""Imports that are alive at the same time: a driver may treat only the first one correctly."""
+"""Number of imports at the same time: a faulty driver may treat only the first import correctly."""
 
 
 # ---- a successful import
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """The reported state of the handle is true: after the import, and until the object is used and released.
+    """The reported state of the handle is true after the import, and remains true until the release of the object.
 
-    After "left" and "unknown" the handle is closed, as the facade does. At each number that is then free, another file
-    is opened, and the driver does not close this file. After "taken" the driver closes the number, at the latest with
-    the release of the object.
+    After "left" and "unknown", the suite closes the handle, as the facade does. The suite then opens another file at
+    each free number, and the driver must not close this file. After "taken", the driver closes the number, at the
+    latest at the release of the object.
     """
     with Canaries() as canaries, contextlib.ExitStack() as kept:
         made = [_imported(context, case, canaries, kept) for _ in range(_AT_ONCE)]
@@ -76,10 +76,10 @@ def _imported(
 
 @check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Fifty imports, used and released, leave as many descriptors as before, and all of them are the same files.
+    """Fifty imports with use and release leave the same number of descriptors, and the same files, as before.
 
-    A driver may fill a cache, once: only a count that grows in two successive series is a leak. Beside each import
-    another file is opened at the number that xsem has closed, and the release of the object does not close this file.
+    A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
+    suite opens another file at the number that xsem has closed. The release of the object must not close this file.
     """
     def once() -> None:
         with Canaries() as canaries:
@@ -145,9 +145,9 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """Each refusal of a bad handle has a message, an identifier as reason, and call and code if a driver was called.
+    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code.
 
-    The refusals of memory belong to the case, too: each declared type is tried.
+    The case also tries each declared type of memory.
     """
     memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
                 if each.os_handle_kind is OsHandleKind.FD]
@@ -161,7 +161,7 @@ def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-ERR-002")
 def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case) -> None:
-    """After refused imports pending work continues, and a good handle imports and synchronises in both directions."""
+    """After refused imports, pending work continues, and a valid handle imports and synchronises in both directions."""
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     producer, device = context.ends(IN)
     waits, signals = device.new_list(), producer.new_list()
@@ -169,8 +169,8 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
         device.wait(waits, semaphore, value)
         for what, number in others():
             _refused(context, case, number, what)
-        hold.pending(lambda: device.done(waits), "a wait beside a refused import")
-    device.finish(waits, "a wait beside a refused import")
+        hold.pending(lambda: device.done(waits), "a wait during a refused import")
+    device.finish(waits, "a wait during a refused import")
     for each, commands in ((device, waits), (producer, signals)):
         each.side.release(commands)   # some devices have few queues
     for one, other in ((producer, device), (device, producer)):
@@ -178,7 +178,7 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
 
 
 def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.XsemError:
-    """Give the driver a handle of another file; check the reported state, and return the error of the refusal."""
+    """Pass a handle of another file to the driver. Check the reported state, and return the error of the refusal."""
     uuid = context.device.info.uuid
     with Given(OwnedHandle(number)) as given:
         desc: SemaphoreDesc | MemoryDesc

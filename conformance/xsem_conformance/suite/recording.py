@@ -14,7 +14,7 @@ from xsem_conformance.outcomes import Case, expect
 
 @check("XSEM-ORD-008")
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
-    """A recorded wait, signal and fill run only in a replay, with the values given to it.
+    """A recorded wait, signal and fill run only in a replay, with the values of the replay.
 
     One recording uses two timelines. The other uses one timeline, with a pair of values to wait for and to signal. The
     third fills memory between its wait and its signal.

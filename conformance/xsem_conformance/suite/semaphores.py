@@ -20,7 +20,7 @@ EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
     """A wait appended before its signal stays pending, and the signal meets it.
 
-    The same lists wait and signal three times. From the second time on, xsem uses the driver's prepared call.
+    The same lists wait and signal three times. From the second time, xsem uses the driver's prepared call.
     """
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
@@ -118,10 +118,10 @@ def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-005")
 def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
-    """At the edges of 31, 32, 63 and 64 bits a wait is pending at one below its value, and met at its value.
+    """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value.
 
-    One timeline has the same two lists at all values: from their second append on, xsem uses the driver's prepared
-    call. The other timeline has new lists at each value.
+    One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
+    call. The other timeline uses new lists for each value.
     """
     producer, consumer = context.ends(case.direction)
     limit = min(context.device.capabilities.max_value_difference, context.peer.about()["max_value_difference"])
@@ -181,9 +181,9 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-004")
 def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> None:
-    """With the initial values 0, 7 and 2**33 a wait for that value passes, and a wait for the next value is pending.
+    """With the initial values 0, 7 and 2**33, a wait for this value passes, and a wait for the next value is pending.
 
-    The exporter creates the timelines. If the device exports this type, it creates timelines of its own as well.
+    The exporter creates the timelines. If the device exports this type, the device also creates timelines.
     """
     producer, device = context.ends(IN)
     signals, waits = producer.new_list(), device.new_list()
@@ -203,7 +203,7 @@ def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> No
 
 
 def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> None:
-    """Create a timeline on the device, import it in the exporter's process if possible, and check its first value."""
+    """Create a timeline on the device, import the timeline on the exporter if possible, and check the initial value."""
     _, device = context.ends(IN)
     made, desc = context.here.create_semaphore(type, context.peer.about()["uuid"], initial)
     with desc:
@@ -253,7 +253,7 @@ def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) ->
 
 
 def _rising_waits_of_one_list(context: CaseContext, type: str) -> None:
-    """Append waits for 10, 20 and 30 to one list of the device; each has an event."""
+    """Append waits for 10, 20 and 30 to one list of the device. Each wait has an event."""
     exporter, device = context.ends(IN)
     semaphore = context.semaphore(type)
     commands, signals = context.here.get(device.new_list()), exporter.new_list()

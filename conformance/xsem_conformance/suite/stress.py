@@ -123,10 +123,11 @@ def _compare(context: CaseContext, model: _Model, events: list[Event], when: str
 
 @check("XSEM-STR-002", deadline_s=90)
 def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
-    """One side signals odd values, the other side even values, and each waits for the value of the other.
+    """One side signals odd values, the other side signals even values, and each side waits for the other's value.
 
-    If the device may wait before the signal, it appends ten turns in advance: a wait that passes early signals its
-    even value early. Before each odd value and after each even value, the timeline is read if one side can read it.
+    If the device may wait before the signal, the device appends ten turns in advance: a wait that is met too early
+    causes an early signal of an even value. If one side can read the timeline, the check reads the value before each
+    odd value and after each even value.
     """
     exporter, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
@@ -140,7 +141,8 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
             device.signal(other, semaphore, appended + 1)
             appended += 2
         found = read()
-        expect(found in (None, value - 1), f"before the signal of {value} the timeline is at {found}: a wait was early")
+        expect(found in (None, value - 1),
+               f"before the signal of {value} the timeline is at {found}: a wait was met too early")
         exporter.signal(one, semaphore, value)
         if not ahead:
             device.wait(other, semaphore, value)

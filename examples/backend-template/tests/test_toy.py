@@ -1,4 +1,4 @@
-"""Tests of what is special to toy. The conformance suite of xsem tests what xsem requires of every backend."""
+"""Tests of the special behaviour of toy. The conformance suite of xsem tests the requirements of every backend."""
 
 from __future__ import annotations
 

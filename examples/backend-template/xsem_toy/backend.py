@@ -40,7 +40,7 @@ class ToyBackend(Backend):
         return ToyDevice()
 
     def libraries(self, index: int) -> Sequence[Path | str]:
-        """Name the kernel, which has the semaphores. The reports of the suite contain this text.
+        """Return the name of the kernel, because the kernel implements the semaphores. Reports contain this text.
 
         A backend of a vendor returns the file of the vendor's library: ``[xsem.spi.loaded_library("libacme.so.1")]``.
         """
@@ -58,10 +58,10 @@ class ToyBackend(Backend):
 
 
 class ToyHooks(SuiteHooks):
-    """The toy has no native queues and no native events."""
+    """Hooks without native queues and native events: the toy does not support these."""
 
     def failing_work(self) -> Callable[[QueueDriver], None]:
-        """Return a function that appends a Python function that raises."""
+        """Return a function that appends a raising Python function as work."""
         return lambda queue: queue.append_work(_fail)
 
 

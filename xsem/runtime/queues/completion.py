@@ -356,7 +356,7 @@ class CompletionTracker:
 
 
 class AllOperations:
-    """The operations of a queue as the `User` of the queue's own lifetime: one use, with number 1."""
+    """All operations of a queue as one use of the queue's own lifetime. The use has the number 1."""
 
     __slots__ = ("_queue",)
 

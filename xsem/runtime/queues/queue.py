@@ -149,8 +149,8 @@ class Queue(CompletionTracker):
         # be issued or done.
         seq = op.seq = self.seq = self.seq + 1
         try:
-            # The new number precedes this check. A concurrent release in another thread sees the number, and the queue
-            # stays open; or this call sees the release.
+            # The new number precedes this check. Either a concurrent release in another thread reads the new number and
+            # the queue stays open, or this check detects the release.
             lifetime = self.lifetime
             if lifetime.released or (user is not None and user is not lifetime and user.is_released()):
                 self._raise_released(user)
