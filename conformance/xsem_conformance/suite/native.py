@@ -36,13 +36,14 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
     native: NativeQueue = context.hook("native_queue")
     another: NativeQueue = context.hook("native_queue")   # the same queue on a device with one
     producer, device = context.ends(IN)
-    signals, shared, after = producer.new_list(), context.semaphore(type), context.semaphore(type)
-    token, other = context.driver_semaphore(shared), context.driver_semaphore(after)
+    signals, value = producer.new_list(), value_of(type)
     with contextlib.ExitStack() as at_end:
         for each in (native, another):
             at_end.callback(each.close)
-        for turn in range(2):
-            value = value_of(type, turn + 1)
+        for _ in range(2):
+            # New semaphores: a wait does not reset a binary semaphore on every device.
+            shared, after = context.semaphore(type), context.semaphore(type)
+            token, other = context.driver_semaphore(shared), context.driver_semaphore(after)
             queue, second = (cast("AbleQueue", borrowing.borrow_queue(native.stream, True)) for _ in range(2))
             _check_identity(borrowing, native, queue, second)
             if another.handle != native.handle:
@@ -67,8 +68,8 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
             expect(native.works(), "the native queue does not work after the close of the driver that borrowed it")
             for fence in fences:
                 driver.release_fence(fence)
-    for each in (token, other):
-        driver.release_semaphore(each)
+            for semaphore in (token, other):
+                driver.release_semaphore(semaphore)
 
 
 def _check_identity(borrowing: BorrowedQueues, native: NativeQueue, queue: QueueDriver, second: QueueDriver) -> None:
