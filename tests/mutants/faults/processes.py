@@ -15,8 +15,8 @@ class KilledWaiterSignals(List):
     """When a process is killed, the semaphores that it waits for are signalled."""
 
     def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
-        # Only in the second process of the device, because it takes a while.
-        if "participant" in sys.modules["__main__"].__spec__.name:   # type: ignore[union-attr]
+        # Only in the second process of the device, because it takes a while. The worker leads the session of both.
+        if os.getpid() != os.getsid(0):
             for semaphore, param in zip(semaphores, params, strict=True):
                 _signal_when_killed(self.driver.inner.native_handle(semaphore), param.value)
         return self.inner.append_wait(semaphores, params, wait_fences, acquire, want_fence)
