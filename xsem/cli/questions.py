@@ -147,7 +147,9 @@ def _start(question: str, backend: str, patience_s: float) -> _Asked:
 
 def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     """Send the parts of the answer."""
-    os.dup2(2, 1)   # the text that a vendor's library prints is not part of the output
+    # The text that a vendor's library or its binding prints is not part of the output.
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
     if sys.platform != "win32":
         signal.signal(signal.SIGINT, signal.SIG_DFL)   # the asking process handles Ctrl-C
     if trace is not None:
@@ -160,6 +162,7 @@ def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     for part in importlib.import_module(f"xsem.cli.{question}").answer(backend):
         out.send(part)
     # The answer is complete. A vendor's library could hang or crash at the exit of the interpreter.
+    sys.stderr.flush()
     os._exit(0)
 
 
