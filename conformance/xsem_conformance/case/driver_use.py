@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from xsem.spi import Token
+from xsem.spi import DeviceDriver, QueueDriver, Token
 from xsem.types import SignalParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
-from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.polling import soon
 from xsem_conformance.outcomes import expect
 
-__all__ = ["fills", "release", "signals"]
+__all__ = ["fills", "finish", "release", "signals"]
 
 
 def fills(context: CaseContext, token: Token, shared: Shared) -> None:
     """Fill the first 256 bytes of imported memory; the exporter reads them."""
     buffer, _ = context.driver.map_buffer(token, 0, 4096)
     commands = context.driver.create_queue()
-    _finish(context, commands, commands.append_fill(buffer, 0, b"\x5a", 256, (), True), "a fill")
+    fence = commands.append_fill(buffer, 0, b"\x5a", 256, (), True)
+    finish(context.driver, commands, fence, "a fill", context.patience_s)
     context.driver.unmap_buffer(buffer)
     expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
 
@@ -27,7 +27,8 @@ def signals(context: CaseContext, token: Token, shared: Shared, type: str) -> No
     """Signal an imported semaphore; the exporter's host waits for the signal."""
     value = value_of(type)
     commands = context.driver.create_queue()
-    _finish(context, commands, commands.append_signal([token], [SignalParams(value=value)], (), (), True), "a signal")
+    fence = commands.append_signal([token], [SignalParams(value=value)], (), (), True)
+    finish(context.driver, commands, fence, "a signal", context.patience_s)
     context.arrives(shared, value)
 
 
@@ -36,7 +37,8 @@ def release(context: CaseContext, token: Token, kind: str) -> None:
     (context.driver.release_memory if kind == "memory" else context.driver.release_semaphore)(token)
 
 
-def _finish(context: CaseContext, commands: AbleQueue, fence: Token | None, what: str) -> None:
-    soon(lambda: context.driver.query_fence(fence), f"{what} is not done", context.patience_s)
-    context.driver.release_fence(fence)
+def finish(driver: DeviceDriver, commands: QueueDriver, fence: Token | None, what: str, patience_s: float) -> None:
+    """Wait for the fence of the last append to a queue. Release the fence, and close the queue."""
+    soon(lambda: driver.query_fence(fence), f"{what} is not done", patience_s)
+    driver.release_fence(fence)
     commands.close()

@@ -27,6 +27,7 @@ from xsem.types import (
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue, duplicate
+from xsem_conformance.case.other_thread import OtherThread
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.outcomes import expect
 
@@ -58,23 +59,10 @@ def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: 
     BaseException
         The exception of `call`.
     """
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(hold_s)
-    held = thread.is_alive()
+    thread = OtherThread(call)
+    held = not thread.ends_within(hold_s)
     meet()
-    thread.join(patience_s)
-    expect(not thread.is_alive(), "a call that was held behind a wait did not return when the wait was met")
-    if failures:
-        raise failures[0]
+    thread.finish(patience_s, "a call that was held behind a wait did not return when the wait was met")
     return held
 
 

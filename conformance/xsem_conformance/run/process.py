@@ -156,11 +156,9 @@ class WorkerProcess:
         if sys.platform != "win32" and self.process.poll() is None and ASK_FOR_STACKS is not None:
             before = os.fstat(self._said.fileno()).st_size
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.process.pid, ASK_FOR_STACKS)
+                (os.killpg if of_all else os.kill)(self.process.pid, ASK_FOR_STACKS)   # the worker leads its group
                 _written(self._stacks)
                 if of_all:
-                    # The signal of the group also reaches the worker: it writes its stacks a second time.
-                    os.killpg(self.process.pid, ASK_FOR_STACKS)
                     _written(self._said, before)
                     return f"{_read(self._stacks)}\n\nin the other process:\n{_read(self._said, before)}"
         return _read(self._stacks)

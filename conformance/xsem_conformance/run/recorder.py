@@ -87,7 +87,7 @@ class Recorder:
         with contextlib.suppress(AttributeError):
             self._replace(backend, "open", open_)
             self._replace(backend, "borrow", borrow)
-        self._replace(RemoteParticipant, "observer", self._remote)
+        self._replace(RemoteParticipant, "observer", self._call)
 
     def detach(self) -> None:
         """Undo `attach`: all calls go to their original methods again."""
@@ -156,9 +156,6 @@ class Recorder:
             return made
         return lambda values, fences, want_fence: self._call(
             _DEVICE, name, (values, fences, want_fence), lambda: made(values, fences, want_fence))
-
-    def _remote(self, role: str, operation: str, arguments: Sequence[Any], request: Callable[[], Any]) -> Any:
-        return self._call(role, operation, arguments, request)
 
     def _call(
         self, by: str, name: str, arguments: Sequence[Any], act: Callable[[], Any], named: dict[str, Any] | None = None

@@ -238,7 +238,7 @@ def run(
     needed = {each.undeclared for each in wanted}
     asks = [each for each in found.undeclared if not partial or each in needed]
     hangs = Hangs(patience_s, limits.hangs)
-    work = _Work(run_, asks, wanted, waived, progress, patience_s, limits.failures, hangs)
+    work = _Work(run_, asks, wanted, waived, progress, patience_s, limits.failures, hangs, clock)
     ends_at = None if limits.seconds is None else clock + limits.seconds
     workers = [Workers(device, found.exporting, patience_s, hangs=hangs, ends_at=ends_at)
                for _ in range(max(1, min(limits.jobs, len(wanted))))]
@@ -281,7 +281,7 @@ class _Work:
 
     def __init__(
         self, run_: Run, asks: Sequence[str], cases: Sequence[Planned], waived: Sequence[waivers.Waiver],
-        progress: Callable[[Run, Result], object], patience_s: float, most_failures: int, hangs: Hangs,
+        progress: Callable[[Run, Result], object], patience_s: float, most_failures: int, hangs: Hangs, clock: float,
     ) -> None:
         self._run = run_
         self._places = {each.case: place for place, each in enumerate(cases)}
@@ -290,7 +290,7 @@ class _Work:
         self._patience_s = patience_s
         self._most_failures = most_failures
         self._hangs = hangs
-        self._began = time.monotonic()
+        self._clock = clock
         self._lock = threading.Lock()
         self._refused: dict[str, Future[Result]] = {name: Future() for name in asks}
         self._failures = 0
@@ -351,7 +351,7 @@ class _Work:
         self._run.results.append(found)
         self._run.results.sort(key=lambda each: self._places[each.case])
         self._run.refusals = self.refusals()
-        self._run.seconds = round(time.monotonic() - self._began, 3)
+        self._run.seconds = round(time.monotonic() - self._clock, 3)
         wrong = found.outcome in (Outcome.FAIL, Outcome.ERROR)
         self._failures += wrong and self._levels[found.case.requirement] == "MUST"
         self._progress(self._run, found)

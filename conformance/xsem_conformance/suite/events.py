@@ -171,7 +171,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
     for when in ("later", "after the close of its queue"):
         for fence in fences:
             expect(context.driver.query_fence(fence) and context.driver.wait_fence(fence, 0),
-                   f"a reached fence is no longer reached {when}")
+                   f"a reached fence does not stay reached {when}")
         if when == "later":
             commands.close()
     for fence in fences:
@@ -200,7 +200,7 @@ def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> Non
         hold.pending(lambda: any(driver.query_fence(each) for each in fences),
                      "a barrier behind a held wait whose fence was released")
         expect(all(driver.query_fence(each) for each in early[1::2]),
-               "a reached fence is no longer reached after the release of other fences")
+               "a reached fence does not stay reached after the release of other fences")
     soon(lambda: all(driver.query_fence(each) for each in fences), "a barrier behind a met wait is never done",
          context.patience_s)
     commands.close()

@@ -10,7 +10,7 @@ from typing import Final
 import xsem
 from xsem.plugins import registry
 from xsem.spi import DeviceDriver
-from xsem_conformance.case import measures
+from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.case.descriptors import count
@@ -267,7 +267,4 @@ def _open_and_close(context: CaseContext) -> None:
 def _complete_one(context: CaseContext, driver: DeviceDriver) -> None:
     """Complete one operation on a new queue of a driver."""
     commands = driver.create_queue()
-    fence = commands.append_barrier((), True)
-    soon(lambda: driver.query_fence(fence), "a barrier is not done", context.patience_s)
-    driver.release_fence(fence)
-    commands.close()
+    driver_use.finish(driver, commands, commands.append_barrier((), True), "a barrier", context.patience_s)

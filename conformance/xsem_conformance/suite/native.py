@@ -11,6 +11,7 @@ from typing import cast
 from xsem.errors import DriverError, WrongDeviceError
 from xsem.spi import BorrowedQueues, NativeEvent, NativeQueue, QueueDriver
 from xsem.types import SignalParams, WaitParams
+from xsem_conformance.case import driver_use
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
@@ -150,10 +151,8 @@ def _pending_wait(context: CaseContext) -> Iterator[None]:
     with held(producer, device, signals, type, functools.partial(producer.signal, signals, shared, value)):
         fence = queue.append_wait([token], [WaitParams(value=value)], (), (), True)
         yield
-    soon(lambda: driver.query_fence(fence), "a wait is not done after its signal", context.patience_s)
-    driver.release_fence(fence)
+    driver_use.finish(driver, queue, fence, "a wait with a signal", context.patience_s)
     driver.release_semaphore(token)
-    queue.close()
 
 
 def _times_out(wait: Callable[[], bool], patience_s: float) -> None:

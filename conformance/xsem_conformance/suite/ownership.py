@@ -14,7 +14,7 @@ from xsem_conformance.case import driver_use
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
-from xsem_conformance.case.descriptors import is_open, null, others
+from xsem_conformance.case.descriptors import count, is_open, null, others
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import growth, open_files
@@ -93,7 +93,7 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
     for _ in range(5):
         once()
     before = open_files()
-    left, = growth(once, 50, context.patience_s, lambda: len(open_files()))
+    left, = growth(once, 50, context.patience_s, count)
     expect(not left, f"50 imports and releases left {left} file descriptors open")
     now = open_files()
     changed = sorted(number for number, file in before.items() if now.get(number) != file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
 from xsem_conformance.case.descriptors import count
 from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.leaks import growth, threads
+from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
@@ -40,34 +40,23 @@ def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
         for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
-                files, tasks = growth(_on_two_threads(work), _ROUNDS, context.patience_s, count, threads)
+                files, tasks = growth(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s, count,
+                                      threads)
                 expect(not files, f"{_ROUNDS} rounds of {name} left {files} file descriptors open")
                 expect(not tasks, f"{_ROUNDS} rounds of {name} left {tasks} threads")
 
 
-def _on_two_threads(work: Round) -> Round:
+def _on_two_threads(work: Round, patience_s: float) -> Round:
     """Return a round that runs `work` on the calling thread and on a new thread, in turn."""
     turns = itertools.count()
 
     def run() -> None:
         if next(turns) % 2:
-            failures: list[BaseException] = []
-            thread = threading.Thread(target=_kept, args=(work, failures))
-            thread.start()
-            thread.join()
-            for failure in failures:
-                raise failure
+            on_another_thread(work, 2 * patience_s, "a round on another thread does not end")
         else:
             work()
 
     return run
-
-
-def _kept(work: Round, failures: list[BaseException]) -> None:
-    try:
-        work()
-    except BaseException as error:
-        failures.append(error)
 
 
 def _backend(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:

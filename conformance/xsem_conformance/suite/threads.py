@@ -17,27 +17,10 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
-
-
-def _elsewhere(work: Callable[[], object], patience_s: float, otherwise: str) -> None:
-    """Run `work` on a new thread; fail with `otherwise` if it does not end in time."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(patience_s)
-    expect(not thread.is_alive(), otherwise)
-    if failures:
-        raise failures[0]
 
 
 @check("XSEM-THR-003")
@@ -112,7 +95,7 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
         driver.release_memory(mine)
         driver.release_semaphore(semaphore)
 
-    _elsewhere(work, 2 * context.patience_s, "a thread without an earlier driver call hangs in a driver call")
+    on_another_thread(work, 2 * context.patience_s, "a thread without an earlier driver call hangs in a driver call")
     commands.close()
     context.arrives(shared, value)
     expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")

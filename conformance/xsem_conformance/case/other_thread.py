@@ -1,0 +1,41 @@
+"""Work on another thread, with a time limit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from xsem_conformance.outcomes import expect
+
+__all__ = ["OtherThread", "on_another_thread"]
+
+
+class OtherThread:
+    """A new thread that runs `work` once and keeps its exception."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._failures.append(error)
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the end of the work. Return whether the work has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def finish(self, patience_s: float, otherwise: str) -> None:
+        """Wait for the end of the work, and raise its exception. Fail with `otherwise` if the work does not end."""
+        expect(self.ends_within(patience_s), otherwise)
+        for failure in self._failures:
+            raise failure
+
+
+def on_another_thread(work: Callable[[], object], patience_s: float, otherwise: str) -> None:
+    """Run `work` on a new thread. Fail with `otherwise` if the work does not end in time."""
+    OtherThread(work).finish(patience_s, otherwise)
