@@ -14,7 +14,7 @@ from xsem import spi
 from xsem.cli.text import printable
 from xsem.plugins import ENTRY_POINT_GROUP
 
-__all__ = ["digest", "libraries_in_words", "of"]
+__all__ = ["digest", "libraries_in_words", "of", "package_of"]
 
 
 def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
@@ -34,7 +34,7 @@ def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
         that the backend names, each with a ``name`` and a ``sha256``. The SHA-256 is None for a text and for an
         unreadable file. ``libraries`` is None if the method of the backend raises.
     """
-    module = _plugin(type(backend).__module__)
+    module = package_of(backend)
     try:
         found = importlib.util.find_spec(module)
     except ValueError:   # a module made by a program, without a file
@@ -113,8 +113,9 @@ def _is_compiled_form(path: Path) -> bool:
     return path.name.endswith(tuple(EXTENSION_SUFFIXES)) and source.exists()
 
 
-def _plugin(module: str) -> str:
-    """Return the entry point's module that contains a module; without an entry point, the package of the module."""
+def package_of(backend: spi.Backend) -> str:
+    """Return the entry point's module that contains the backend; without an entry point, the package of its module."""
+    module = type(backend).__module__
     plugins = [each.module for each in metadata.entry_points(group=ENTRY_POINT_GROUP)]
     mine = [each for each in plugins if module == each or module.startswith(f"{each}.")]
     return max(mine, key=len, default=module.partition(".")[0])

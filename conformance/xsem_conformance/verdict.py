@@ -127,6 +127,12 @@ class Tally:
         return [*(each for each in STATES.values() if each in occur or each in _ALWAYS),
                 *sorted(occur - set(STATES.values()))]
 
+    @property
+    def table(self) -> list[tuple[str, list[int]]]:
+        """The rows of the totals, with the row "total" as the last: the number of cases, then those in each state."""
+        return [(level or "total", [self.total(level), *(self.total(level, [each]) for each in self.states)])
+                for level in (*self.rows, "")]
+
     def total(self, level: str = "", states: Sequence[str] = ()) -> int:
         """Return the number of cases of a level and of some states; by default of all levels and states."""
         return sum(count for name, found in self.rows.items() if level in ("", name)
@@ -191,11 +197,7 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
     subject : str
         The device and the exporter.
     """
-    states = tally.states
-    rows = [["", "cases", *states]]
-    for level in (*tally.rows, ""):
-        counted = [tally.total(level), *(tally.total(level, [each]) for each in states)]
-        rows.append([level or "total", *map(str, counted)])
+    rows = [["", "cases", *tally.states], *([name, *map(str, counts)] for name, counts in tally.table)]
     columns = list(zip(*rows, strict=True))
     aligned = [[each.rjust(max(map(len, column))) for each in column] for column in columns]
     aligned[0] = [each.ljust(max(map(len, columns[0]))) for each in columns[0]]

@@ -253,14 +253,15 @@ def test_survey_ends_its_processes_when_a_device_cannot_open(
 
 
 def test_look_returns_the_facts_of_the_device(folder: Path) -> None:
-    about = process.look(odd_backend.device("well"))
-    assert (about.info.id, about.second) == (odd_backend.device("well"), True)
+    about = process.look(odd_backend.device("well"), with_code=True)
+    assert (about.info.id, about.second, about.package) == (odd_backend.device("well"), True, "odd_backend")
     assert about.code == {"package": "odd_backend",
                           "sha256": backend_code.digest(Path(odd_backend.__file__)), "libraries": []}
     assert about.capabilities == xsem_host.device.CAPABILITIES
     (pid,) = odd_backend.opened(folder)
     assert pid != os.getpid()
     assert ended(pid)
+    assert process.look("host:0").code is None
     with pytest.raises(UnavailableError) as caught:
         process.look("host:x")
     assert caught.value.usage

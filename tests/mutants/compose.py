@@ -34,7 +34,7 @@ from composer.faults import Composed, all_faults  # noqa: E402
 from composer.interface import methods  # noqa: E402
 from composer.trial import Calibration, Ended, Place, calibrate, planned, trial  # noqa: E402
 
-from run import library_folder  # noqa: E402
+from run import library_folder, plugin_folder  # noqa: E402
 from xsem_conformance.run.planning import Planned  # noqa: E402
 
 REPLANNED = "DeviceDriver.capabilities"
@@ -48,14 +48,6 @@ RELEASES = ("OWN", "LIFE")
 SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "*@first", "*/leak:thread",
         "DeviceDriver.capabilities/*")
 """Faults of which most survive, and therefore run every case. They run last."""
-
-
-def plugin_folder(folder: Path) -> None:
-    """Make the plugin discoverable like an installed one."""
-    info = folder / "composed-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: composed\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[xsem]\ncomposed = composer.plugin\n")
 
 
 def _try(place: Place, fault: str, base: str, cases: list[Planned] | None) -> Ended:
@@ -132,7 +124,7 @@ def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str,
     library = library_folder() if "cuda" in bases else ""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as made, ProcessPoolExecutor(max_workers=asked.jobs) as pool:
-        plugin_folder(Path(made))
+        plugin_folder(Path(made), "composer.plugin")
         place = Place(Path(made), library)
         if asked.only:
             measured = {each: planned(place, each, asked.only) for each in bases}

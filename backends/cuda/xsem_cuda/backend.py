@@ -20,7 +20,6 @@ from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
-from xsem_cuda.suite_hooks import CudaHooks
 
 __all__ = ["CudaBackend"]
 
@@ -100,6 +99,8 @@ class CudaBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native streams and events, and a failing kernel, for the conformance suite."""
+        from xsem_cuda.suite_hooks import CudaHooks
+
         made = cast("CudaDevice", driver)
         return CudaHooks(made._driver, made._context, made._device)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, DeviceDriver
+from xsem.spi import Backend, DeviceDriver, SuiteHooks
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
 from xsem_host.linux import (
@@ -22,7 +22,6 @@ from xsem_host.linux import (
     new_eventfd,
     new_sealed_memfd,
 )
-from xsem_host.suite_hooks import HostHooks
 
 __all__ = ["HostBackend"]
 
@@ -86,8 +85,10 @@ class HostBackend(Backend):
         self.devices()
         return HostDevice()
 
-    def suite_hooks(self, driver: DeviceDriver) -> HostHooks:
+    def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native events and failing work for the conformance suite."""
+        from xsem_host.suite_hooks import HostHooks
+
         return HostHooks()
 
     def libraries(self, index: int) -> Sequence[Path | str]:

@@ -23,7 +23,6 @@ from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.releases import INTEL, build_of, flaw_of, version_text
 from xsem_levelzero.results import SUCCESS
-from xsem_levelzero.suite_hooks import LevelZeroHooks
 
 __all__ = ["LevelZeroBackend"]
 
@@ -121,6 +120,8 @@ class LevelZeroBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native lists and events for the conformance suite."""
+        from xsem_levelzero.suite_hooks import LevelZeroHooks
+
         return LevelZeroHooks(cast("LevelZeroDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:

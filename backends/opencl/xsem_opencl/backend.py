@@ -17,7 +17,6 @@ from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
 from xsem_opencl.native import adopted
 from xsem_opencl.platforms import Found, all_devices, device_info, one_device, optional_uuid
-from xsem_opencl.suite_hooks import OpenCLHooks
 
 __all__ = ["OpenCLBackend"]
 
@@ -69,6 +68,8 @@ class OpenCLBackend(Backend):
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
         """Return native queues and events for the conformance suite."""
+        from xsem_opencl.suite_hooks import OpenCLHooks
+
         return OpenCLHooks(cast("OpenCLDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:

@@ -72,8 +72,7 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
             outcome = Outcome.PASS
         except Exception as error:
             traceback.print_exception(error)
-            code = backend_code.of(backend, context.device.info.index) or {}
-            outcome, detail, _ = judged(error, code.get("package", ""))
+            outcome, detail, _ = judged(error, backend_code.package_of(backend))
         finally:
             faulthandler.cancel_dump_traceback_later()
             recorder.detach()

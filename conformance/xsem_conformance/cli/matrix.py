@@ -15,8 +15,9 @@ from xsem.cli.text import printable
 from xsem_conformance import verdict
 from xsem_conformance.cli.reading import Json, print_json, print_table, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
-from xsem_conformance.report.matrix_page import COLUMNS, matrix_data, matrix_html
+from xsem_conformance.report.matrix_page import matrix_data, matrix_html
 from xsem_conformance.report.pages import shown
+from xsem_conformance.report.summary import COLUMNS
 
 __all__ = ["matrix"]
 
@@ -71,7 +72,7 @@ def _print(found: Fleet) -> None:
     types = [(entry.name, entry.exporter, type) for entry in found.entries for type in entry.handle_types]
     print_table("handle types", ("device", "exporter", "handle type", *COLUMNS, "deviates"), [
         (name, exporter, f"{type.kind} {type.name}", *(type.said(column) for column in COLUMNS),
-         ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no")
+         type.deviates)
         for name, exporter, type in types])
     print_table("quirks to handle", ("device", "what to do", "reason"), [
         (entry.name, advice, "; ".join(each.text for each in why))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 import sys
@@ -57,10 +56,7 @@ class OutputFiles:
             return
         from xsem_conformance.report.build import build
 
-        built = build(run, command=command_line(), commit=commit)
-        for option, path in self._places.items():
-            with contextlib.suppress(CannotWriteError):
-                write_file(path, _made(option, built).encode(errors="replace"))
+        self._write(build(run, command=command_line(), commit=commit))
         ended = time.monotonic()
         self._next = ended + max(_PAUSE_S, _SHARE * (ended - began))
 
@@ -71,14 +67,20 @@ class OutputFiles:
         from xsem_conformance.report.build import check
 
         check(built)
-        good = True
+        failures = self._write(built)
+        for error in failures:
+            tell(error)
+        return not failures
+
+    def _write(self, built: dict[str, Any]) -> list[CannotWriteError]:
+        """Write each report. Return the failures."""
+        failures = []
         for option, path in self._places.items():
             try:
                 write_file(path, _made(option, built).encode(errors="replace"))
             except CannotWriteError as error:
-                tell(error)
-                good = False
-        return good
+                failures.append(error)
+        return failures
 
 
 def command_line() -> str:

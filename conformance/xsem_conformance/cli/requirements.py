@@ -10,6 +10,7 @@ import typer
 
 from xsem_conformance.cli.reading import Json, print_json
 from xsem_conformance.profiles import Profile, profiles
+from xsem_conformance.verdict import LEVELS
 
 __all__ = ["list_requirements", "show"]
 
@@ -102,7 +103,7 @@ def _show_profile(profile: Profile, *, as_json: bool) -> None:
         mine = [each for each in load().requirements.values() if each.area == name and each.subject != "facade"]
         if name in profile.areas:
             areas.append({"area": name, "name": meaning} | {
-                level: sum(each.level == level for each in mine) for level in ("MUST", "SHOULD", "MAY")})
+                level: sum(each.level == level for each in mine) for level in LEVELS})
     if as_json:
         print_json({"schema": 1, "profile": profile.name, "text": profile.text, "capabilities": profile.capabilities,
                     "areas": areas})

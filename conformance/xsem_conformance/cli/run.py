@@ -113,6 +113,6 @@ def run(
         print(printable(problem))
     if ended.incomplete:
         print(f"incomplete: {printable(ended.incomplete)}")
-    for line in totals(ended, device, exporter, partial=bool(only or case)):
+    for line in totals(ended, device, exporter):
         print(line)
     raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))

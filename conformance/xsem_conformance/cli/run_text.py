@@ -66,10 +66,10 @@ def cause_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def totals(run: Run, device: str, exporter: str, *, partial: bool) -> list[str]:
+def totals(run: Run, device: str, exporter: str) -> list[str]:
     """Return the totals by level, and the verdict as the last line."""
     levels = {each.id: each.level for each in run.requirements}
     not_run = [(levels.get(case.requirement, "MUST"), case.requirement) for case in run.not_run]
     tally = verdict.Tally.of_results(run.results, run.refusals, run.requirements, not_run)
-    said = verdict.sentence(run.status, run.profile.name, tally, problems=len(run.problems), partial=partial)
+    said = verdict.sentence(run.status, run.profile.name, tally, problems=len(run.problems), partial=run.partial)
     return verdict.lines(tally, said, f"{device} with {exporter}")

@@ -7,7 +7,7 @@ import inspect
 import json
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import metadata, resources
 from typing import Any, Final
 
@@ -32,7 +32,8 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
     requirements = {each.id: each for each in run.requirements}
     folded = causes(run.results)
     cause_of = {result.case.key: number for number, cause in enumerate(folded, 1) for result in cause.results}
-    cases = [case_of(run, each, cause_of.get(each.case.key)) for each in run.results]
+    cases = [_case(run, requirements[each.case.requirement], each, cause_of.get(each.case.key))
+             for each in run.results]
     return {
         "schema": SCHEMA,
         "suite": metadata.version("xsem"),
@@ -49,9 +50,10 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
         "status": run.status,
         "problems": list(run.problems),
         "counts": verdict.counts(run.results),
-        "handle_types": list(_matrix(run)),
+        "handle_types": list(_matrix(run, requirements)),
         "cases": cases,
         "causes": [_cause(number, each) for number, each in enumerate(folded, 1)],
+        "partial": run.partial,
         "complete": not run.not_run,
         "incomplete": run.incomplete,
         "not_run": [{"key": case.key, "requirement": case.requirement, "area": requirements[case.requirement].area,
@@ -66,7 +68,10 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
 
 def case_of(run: Run, result: Result, cause: int | None) -> dict[str, Any]:
     """Return the entry of a result. `cause` is the number of its cause; None for a case that did not fail."""
-    requirement = next(each for each in run.requirements if each.id == result.case.requirement)
+    return _case(run, next(each for each in run.requirements if each.id == result.case.requirement), result, cause)
+
+
+def _case(run: Run, requirement: Requirement, result: Result, cause: int | None) -> dict[str, Any]:
     return {
         "key": result.case.key,
         "requirement": requirement.id,
@@ -156,10 +161,8 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
     return found
 
 
-def _matrix(run: Run) -> Iterable[dict[str, Any]]:
+def _matrix(run: Run, requirements: Mapping[str, Requirement]) -> Iterable[dict[str, Any]]:
     """Yield `declared`, `imports` and `synchronises` for each handle type and direction: drivers differ in each."""
-    area = {each.id: each.area for each in run.requirements}
-    requirements = {each.id: each for each in run.requirements}
     for kind, members in (("semaphore", SemaphoreHandleType), ("memory", MemoryHandleType)):
         for type in members:
             into: frozenset[Any] = (frozenset() if run.capabilities is None
@@ -174,9 +177,9 @@ def _matrix(run: Run) -> Iterable[dict[str, Any]]:
                     "handle_type": type.value,
                     "direction": direction,
                     "declared": type in into,
-                    "imports": _verdict(each for each in mine if area[each.case.requirement] in IMPORTS),
+                    "imports": _verdict(each for each in mine if requirements[each.case.requirement].area in IMPORTS),
                     "synchronises": _verdict(
-                        each for each in mine if area[each.case.requirement] in SYNCHRONISES
+                        each for each in mine if requirements[each.case.requirement].area in SYNCHRONISES
                         and each.case.direction in (direction, "-")),
                 }
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from xsem_conformance import verdict
 from xsem_conformance.report.quirk_words import quirks
-from xsem_conformance.report.summary import HandleType, device_name, handle_types, verdict_of
+from xsem_conformance.report.summary import COLUMNS, HandleType, Report, device_name, handle_types, verdict_of
 from xsem_conformance.requirements import AREAS
 
 __all__ = ["Comparison", "Difference", "Differences", "NotComparableError", "compare", "differences", "same_device"]
-
-Report = Mapping[str, Any]
 
 # From best to worst. UNSUPPORTED is worse than PASS: a supported capability has disappeared.
 _RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
@@ -147,7 +145,7 @@ def _types(report: Report) -> dict[str, str]:
 def _cells(type: HandleType) -> list[str]:
     if not type.declared:
         return [f"declared: {type.said('declared')}"]
-    return [f"{column}: {type.said(column)}" for column in ("declared", "imports", "synchronises")]
+    return [f"{column}: {type.said(column)}" for column in COLUMNS]
 
 
 def _capabilities(report: Report) -> dict[str, str]:

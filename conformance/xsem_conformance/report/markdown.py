@@ -9,13 +9,12 @@ from xsem.cli.text import printable
 from xsem_conformance.backend_code import libraries_in_words
 from xsem_conformance.report.failure_text import failure_lines, others
 from xsem_conformance.report.quirk_words import quirks
-from xsem_conformance.report.summary import HandleType, handle_types, tally, verdict_of
+from xsem_conformance.report.summary import COLUMNS, handle_types, tally, verdict_of
 from xsem_conformance.requirements import AREAS
 from xsem_conformance.verdict import NOT_DECLARED
 
 __all__ = ["markdown", "one_line"]
 
-_COLUMNS: Final = ("declared", "imports", "synchronises")
 _WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
 
 _CALLS: Final = 12
@@ -46,7 +45,7 @@ def markdown(report: dict[str, Any]) -> str:
         lines += [f"**Incomplete**: {one_line(report['incomplete'])}.", ""]
     lines += [f"- {one_line(each)}" for each in report["problems"]]
     lines += ["", "| Handle type | Declared | Imports | Synchronises | Deviates |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {' | '.join([f'{type.kind} {type.name}', *map(type.said, _COLUMNS), _deviates(type)])} |"
+    lines += [f"| {' | '.join([f'{type.kind} {type.name}', *map(type.said, COLUMNS), type.deviates])} |"
               for type in handle_types(report)]
     lines += ["", *_totals(report)]
     lines += _not_passed(report)
@@ -62,17 +61,11 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _deviates(type: HandleType) -> str:
-    return ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in type.deviations) or "no"
-
-
 def _totals(report: dict[str, Any]) -> list[str]:
     """Return the number of cases in each state by level: only a MUST changes the verdict."""
     totals = tally(report)
     lines = [f"| Level | Cases | {' | '.join(totals.states)} |", "| --- " * (len(totals.states) + 2) + "|"]
-    for level in (*totals.rows, ""):
-        counted = [totals.total(level), *(totals.total(level, [each]) for each in totals.states)]
-        lines.append(f"| {level or 'total'} | {' | '.join(map(str, counted))} |")
+    lines += [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in totals.table]
     return [*lines, "", f"{NOT_DECLARED[0].upper()}{NOT_DECLARED[1:]}."]
 
 

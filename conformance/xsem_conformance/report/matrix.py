@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xsem_conformance.report.fleet import Entry, entries
 from xsem_conformance.report.markdown import one_line
-from xsem_conformance.report.summary import Deviation, HandleType
+from xsem_conformance.report.summary import COLUMNS, Deviation, HandleType
 
 __all__ = ["STALE", "matrix"]
 
@@ -35,7 +35,7 @@ def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) ->
         first = [one_line(entry.name), one_line(entry.exporter)]
         last = f"[{entry.date}]({entry.file}): {one_line(entry.verdict.partition(';')[0])}"
         for type in entry.handle_types:
-            said = [type.said(column) for column in ("declared", "imports", "synchronises")] + [_deviates(type)]
+            said = [type.said(column) for column in COLUMNS] + [_deviates(type)]
             cells = [*first, f"{type.kind} `{type.name}`", *(said if fresh else [STALE] * len(said)), last]
             lines.append(f"| {' | '.join(cells)} |")
         if fresh:

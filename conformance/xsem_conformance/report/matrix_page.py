@@ -10,9 +10,7 @@ from xsem_conformance.report.pages import render
 from xsem_conformance.report.summary import Deviation, HandleType
 from xsem_conformance.report.words import MARKS, mark_of
 
-__all__ = ["COLUMNS", "matrix_data", "matrix_html"]
-
-COLUMNS = ("declared", "imports", "synchronises")
+__all__ = ["matrix_data", "matrix_html"]
 
 
 def matrix_html(found: Fleet) -> str:

@@ -10,11 +10,14 @@ from typing import Any, Final
 from xsem_conformance import verdict
 
 __all__ = [
-    "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name", "handle_types",
-    "tally", "verdict_of",
+    "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name",
+    "handle_types", "tally", "verdict_of",
 ]
 
 Report = Mapping[str, Any]
+
+COLUMNS: Final = ("declared", "imports", "synchronises")
+"""The questions about a handle type that `HandleType.said` answers."""
 
 # Areas that decide whether a handle type imports, and areas that decide whether it synchronises.
 IMPORTS: Final = frozenset({"IMP", "OWN"})
@@ -105,6 +108,10 @@ class HandleType:
         waived = self.waived.get(column)
         return f"{text}, except {', '.join(waived)} (waived)" if waived and "yes" in values.values() else text
 
+    @property
+    def deviates(self) -> str:
+        """The requirements of the deviations with their levels and states; "no" without deviations."""
+        return ", ".join(f"{each.requirement} ({each.level}, {each.state})" for each in self.deviations) or "no"
 
     def mark(self, column: str) -> str:
         """Return the name of the mark of a cell: see `xsem_conformance.report.words`."""
@@ -146,7 +153,6 @@ def _cases(report: Report, type: HandleType) -> list[Mapping[str, Any]]:
 
 
 _WORST: Final = ("not met", "error", "waived")
-_LEVELS: Final = ("MUST", "SHOULD", "MAY")
 
 
 def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
@@ -163,9 +169,9 @@ def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
         told = _WAIVED.match(case["detail"]) if state == "waived" else None
         if told is not None:
             each.reason, each.until = told["reason"], told["until"]
+    levels = {level: place for place, level in enumerate(verdict.LEVELS)}
     return sorted(found.values(), key=lambda each: (
-        _LEVELS.index(each.level) if each.level in _LEVELS else len(_LEVELS), _WORST.index(each.state),
-        each.requirement))
+        levels.get(each.level, len(levels)), _WORST.index(each.state), each.requirement))
 
 
 def tally(report: Report) -> verdict.Tally:
@@ -177,8 +183,11 @@ def tally(report: Report) -> verdict.Tally:
 
 def verdict_of(report: Report) -> str:
     """Return the verdict of a report as a sentence."""
+    partial = report.get("partial")
+    if partial is None:   # an older report: only the options of its command say this
+        partial = any(f" {each}" in report.get("command", "") for each in ("--only", "--case"))
     return verdict.sentence(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
-                            partial=any(f" {each}" in report.get("command", "") for each in ("--only", "--case")))
+                            partial=partial)
 
 
 def device_name(report: Report) -> str:

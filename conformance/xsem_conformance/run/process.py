@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import os
 import pickle
@@ -27,7 +28,7 @@ from xsem_conformance.run.hangs import Hangs
 __all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "death", "look", "start"]
 
 _START_S: Final = 120.0
-_CREATES_S: Final = 20.0
+_ANSWERS_S: Final = 20.0
 _TAIL: Final = 2000
 _LOOK_S: Final = 0.25
 """Time between two reads of the call log of a running case."""
@@ -62,14 +63,17 @@ class About:
         As in `xsem.Device`.
     second : bool
         Whether the backend has another device.
+    package : str
+        The module of the plugin: see `backend_code.package_of`.
     code : dict or None
-        See `backend_code.of`.
+        See `backend_code.of`. Only `look` with `with_code` sets the code, because its digests read whole libraries.
     """
 
     info: DeviceInfo
     capabilities: Capabilities
     second: bool
-    code: dict[str, str] | None = None
+    package: str
+    code: dict[str, Any] | None = None
 
 
 class HangsError(Exception):
@@ -249,7 +253,10 @@ def death(status: int) -> str:
     return f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
 
 
-def look(device: str, importer: DeviceInfo | None = None, exports: Iterable[SemaphoreHandleType] = ()) -> About:
+def look(
+    device: str, importer: DeviceInfo | None = None, exports: Iterable[SemaphoreHandleType] = (), *,
+    with_code: bool = False,
+) -> About:
     """Ask a device in a separate process for its description.
 
     Parameters
@@ -260,11 +267,13 @@ def look(device: str, importer: DeviceInfo | None = None, exports: Iterable[Sema
         The device that imports the objects of `device`: see `xsem.facade.discovery.exporter_for`.
     exports : iterable of SemaphoreHandleType
         The types that the importer imports. `device` must create a semaphore of one of these types that it exports.
+    with_code : bool
+        Whether to ask for the identity of the code.
 
     Returns
     -------
     About
-        Info, capabilities and the identity of the code.
+        The description.
 
     Raises
     ------
@@ -274,6 +283,8 @@ def look(device: str, importer: DeviceInfo | None = None, exports: Iterable[Sema
     looked, about = start(device, device, PATIENCE_S, importer)
     asked = sorted(each.value for each in exports)
     why = _asked_to_create(looked, asked) if asked else ""
+    if with_code:
+        about = dataclasses.replace(about, code=_asked_for_code(looked))
     looked.close(grace_s=0 if why else 10)
     looked.forget()
     if why:
@@ -281,10 +292,18 @@ def look(device: str, importer: DeviceInfo | None = None, exports: Iterable[Sema
     return about
 
 
+def _asked_for_code(looked: WorkerProcess) -> dict[str, Any] | None:
+    looked.ask(worker.CODE, {})
+    try:
+        return (looked.answer(_ANSWERS_S) or {}).get("code")
+    except HangsError:
+        return None
+
+
 def _asked_to_create(looked: WorkerProcess, types: list[str]) -> str:
     looked.ask(worker.EXPORTER, {}, types=types)
     try:
-        answer = looked.answer(_CREATES_S)
+        answer = looked.answer(_ANSWERS_S)
     except HangsError:
-        return f"the device does not create a semaphore within {_CREATES_S:g} s"
+        return f"the device does not create a semaphore within {_ANSWERS_S:g} s"
     return "the process dies during the creation of a semaphore" if answer is None else str(answer["unusable"])

@@ -63,7 +63,7 @@ class Workers:
     def _ready(self) -> WorkerProcess:
         if self._worker is None:
             self._worker, about = start(*self._names)
-            self._package = "" if about.code is None else about.code["package"]
+            self._package = about.package
         return self._worker
 
     def _ask(self, key: str, deadline_s: float) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Run:
         The planned cases without a result, each with the reason.
     seconds : float
         The duration so far.
+    partial : bool
+        The run tried only a part of the requirements, so it does not decide the conformance.
     """
 
     device: DeviceInfo | None
@@ -67,6 +69,7 @@ class Run:
     code: dict[str, str] | None = None
     not_run: dict[Case, str] = field(default_factory=dict)
     seconds: float = 0.0
+    partial: bool = False
 
     @property
     def status(self) -> int:
@@ -147,7 +150,7 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
     """
     backend = exporter.partition(":")[0]
     try:
-        looked = look(device)
+        looked = look(device, with_code=True)
     except UnavailableError as error:
         if error.usage:
             raise
@@ -227,8 +230,9 @@ def run(
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
     found = survey(device, exporter, requirements)
     wanted = chosen(found.cases, cases)
-    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code)
     partial = bool(only or cases)
+    run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,
+               partial=partial)
     if found.capabilities is None:
         run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
         run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in wanted]

@@ -39,6 +39,7 @@ __all__ = ["judged", "main", "run_case", "run_check"]
 REFUSAL = "refusal:"
 QUIRKS = "quirks"
 EXPORTER = "exporter"
+CODE = "code"
 
 
 def main(
@@ -73,16 +74,16 @@ def main(
         if loaded is not None:   # otherwise the next line raises the right error
             recorder.attach(loaded.backend)
         context = CaseContext(device, exporter, patience_s)
-        code = backend_code.of(registry().get(context.device.info.backend), context.device.info.index)
+        backend = registry().get(context.device.info.backend)
+        package = backend_code.package_of(backend)
         about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
-                 code)
+                 package)
     except Exception as error:   # a backend may be broken in any way
         said = str(error) if isinstance(error, XsemError) else f"{type(error).__name__}: {error}"
         _say(answers, unavailable=said, usage=isinstance(error, BadArgumentError),
              other_device=isinstance(error, WrongDeviceError))
         return 3
     _say(answers, about=base64.b64encode(pickle.dumps(about)).decode())
-    package = "" if code is None else code["package"]
     # Without the refused call, the objects of the case are never free. A check must therefore not wait for this.
     recorder.when_refused = lambda: setattr(context, "let_go", lambda: None)
     for line in requests:
@@ -92,6 +93,9 @@ def main(
         began = time.monotonic()
         if key == QUIRKS:
             _say(answers, quirks=measure(context))
+            continue
+        if key == CODE:
+            _say(answers, code=backend_code.of(backend, context.device.info.index))
             continue
         if key == EXPORTER:
             _say(answers, unusable=_unusable(context, asked["types"]))

@@ -329,17 +329,23 @@ def _object_left(call: Call) -> Any:
     return made
 
 
+def _with_duplicate(call: Call, handle: OwnedHandle) -> spi.Imported:
+    """Make the call with a duplicate of the handle, and settle the duplicate."""
+    own = OwnedHandle(os.dup(handle.fileno()))
+    imported: spi.Imported = call.go(handle=own)
+    if imported.handle == "taken":
+        own.detach()
+    else:
+        own.close()
+    return imported
+
+
 def _handle_left(call: Call) -> Any:
     handle = call.args["handle"]
     if handle is None:
         return call.go()
     call.acted()
-    own = OwnedHandle(os.dup(handle.fileno()))
-    imported = call.go(handle=own)
-    if imported.handle == "taken":
-        own.detach()
-    else:
-        own.close()
+    imported = _with_duplicate(call, handle)
     return spi.Imported(imported.token, handle="taken")
 
 
@@ -378,12 +384,7 @@ def _handle_closed(call: Call) -> Any:
     if handle is None:
         return call.go()
     call.acted()
-    own = OwnedHandle(os.dup(handle.fileno()))
-    imported = call.go(handle=own)
-    if imported.handle == "taken":
-        own.detach()
-    else:
-        own.close()
+    imported = _with_duplicate(call, handle)
     with contextlib.suppress(OSError):
         os.close(handle.fileno())
     return spi.Imported(imported.token, handle="left")
