@@ -9,6 +9,7 @@ from xsem.runtime.queues.operations cimport Append, DriverCall
 from xsem.runtime.queues.prepared_append cimport PreparedAppend
 from xsem.runtime.queues.prepared_cache cimport PreparedCache
 from xsem.runtime.queues.queue cimport Queue
+from xsem.runtime.wrapper_lifetime cimport new_wrapper_lifetime
 
 cdef class CommandList(DeviceObject):
     cdef public Queue _queue

@@ -71,6 +71,7 @@ class Device(Releasable):
         check_implements(info, driver)
         self.info = info
         self._device_state = DeviceState(info, driver)
+        self._borrowing = driver if isinstance(driver, BorrowedQueues) else None
         self._queues = QueueTable(self._device_state)
         self._lifetime = self._device_state.lifetime
         self.capabilities: Capabilities = self._device_state.capabilities
@@ -328,7 +329,9 @@ class Device(Releasable):
         self._check()
         check_stream(stream)
         queues, device_state = self._queues, self._device_state
-        borrowing = device_state.ability(BorrowedQueues, "borrow_queue")
+        borrowing = self._borrowing
+        if borrowing is None:
+            device_state.unsupported("borrow_queue")
         try:
             identity = borrowing.queue_identity(stream)
         except XsemError as error:

@@ -18,7 +18,7 @@ from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
-from xsem_cuda.stream_calls import StreamCalls
+from xsem_cuda.stream_calls import StreamBase, StreamCalls
 
 __all__ = ["StreamQueue"]
 
@@ -26,7 +26,7 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 """The function for each length of a pattern, in bytes."""
 
 
-class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
+class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
     """A queue on one stream, created by xsem or borrowed.
 
     Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
@@ -51,13 +51,11 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
     def __init__(
         self, driver: Any, context: Context, fences: Fences, handle: int, *, lent: object | None = None
     ) -> None:
+        super().__init__(StreamCalls(driver, fences, handle))
         self.identity = self.native_handle = handle
         self._driver = driver
         self._context = context
         self._stream = driver.CUstream(handle)
-        self._calls = StreamCalls(driver, fences, handle)
-        self._barrier = self._calls.barrier
-        self._query_capture = self._calls.is_capturing
         self._lent = lent
         self._own = lent is None
         self._signals = Batches(driver, signal=True)
@@ -111,10 +109,6 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         """Return a callable that calls cuSignalExternalSemaphoresAsync with arrays that are made once."""
         return self._prepared(self._signal, semaphores)
 
-    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
-        return self._barrier(wait_fences, want_fence)
-
     def append_copy(
         self, dst: DriverObject, dst_offset: int, src: DriverObject, src_offset: int, size: int,
         wait_fences: Sequence[Fence], want_fence: bool,
@@ -152,10 +146,6 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
         function = getattr(self._driver, _MEMSETS[width])
         arguments = (function, address, int.from_bytes(pattern, "little"), size // width, self._stream)
         return self._issue(self._in_context, arguments, wait_fences, want_fence)
-
-    def is_capturing(self) -> bool:
-        """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
-        return self._query_capture()
 
     def close(self) -> None:
         """Destroy the stream, unless it is borrowed. A borrowed stream stays the application's."""

@@ -3,6 +3,7 @@ from libc.stdint cimport uintptr_t
 from xsem.spi.native_call cimport NativeFunction, NativeQuery
 from xsem_cuda.fences cimport Fence, Fences, new_fence
 
+@cython.final
 cdef class StreamCalls:
     cdef public object captured, keyed
     cdef Fences _fences
@@ -16,3 +17,8 @@ cdef class StreamCalls:
     cpdef uintptr_t begin(self, wait_fences, bint want_fence) except? 0
     cpdef end(self, uintptr_t event)
     cpdef cancel(self, uintptr_t event)
+
+cdef class StreamBase:
+    cdef public StreamCalls _calls
+    cpdef append_barrier(self, wait_fences, bint want_fence)
+    cpdef is_capturing(self)

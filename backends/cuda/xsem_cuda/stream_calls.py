@@ -10,7 +10,7 @@ from xsem_cuda.direct import native_function, native_query
 from xsem_cuda.fences import Fence, Fences, new_fence
 from xsem_cuda.keyed_mutexes import KeyedWait
 
-__all__ = ["StreamCalls"]
+__all__ = ["StreamBase", "StreamCalls"]
 
 
 class StreamCalls:
@@ -111,3 +111,29 @@ class StreamCalls:
         """Give back the event of `begin` after a failure of the operation."""
         if event:
             self._fences.give_back(event)
+
+
+class StreamBase:
+    """The two methods of a queue that need only the calls of `StreamCalls`. The compiled form has C methods.
+
+    Parameters
+    ----------
+    calls : StreamCalls
+    """
+
+    def __init__(self, calls: StreamCalls) -> None:
+        self._calls = calls
+
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait.
+
+        Raises
+        ------
+        BusyError
+            ``capture_isolation``, as for `StreamCalls.begin`.
+        """
+        return self._calls.barrier(wait_fences, want_fence)
+
+    def is_capturing(self) -> bool:
+        """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
+        return self._calls.is_capturing()

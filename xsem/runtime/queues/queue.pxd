@@ -12,7 +12,8 @@ cdef class StreamUse:
 @cython.final
 cdef class Queue(CompletionTracker):
     cdef public list recorded, recorded_uses
-    cdef public object recorded_by, _use
+    cdef public object recorded_by, _last_use
+    cdef public StreamUse _use
     cdef public PreparedCache prepared
     cdef public DriverCall barrier
     cpdef StreamUse stream_use(self)

@@ -53,21 +53,25 @@ class Queue(CompletionTracker):
         self.recorded_by: object = None
         self.prepared = PreparedCache(self)
         self.barrier = DriverCall("barrier", driver.append_barrier)
-        self._use: ref[StreamUse] | None = None
+        self._use: StreamUse | None = None   # kept for the next list
+        self._last_use: ref[StreamUse] | None = None
 
     # ---- lists on a borrowed stream
     def stream_use(self) -> StreamUse:
         """Return the use of the lists on this borrowed stream. The caller holds `QueueTable.streams_lock`."""
-        use = None if self._use is None else self._use()
+        use = self._use
+        if use is None and self._last_use is not None:
+            use = self._last_use()
         if use is None:
             use = StreamUse()
-            self._use = ref(use)
+            self._last_use = ref(use)
+        self._use = use
         return use
 
-    @property
-    def used(self) -> bool:
-        """Whether a list on this borrowed stream exists."""
-        return self._use is not None and self._use() is not None
+    def is_used(self) -> bool:
+        """Return whether a list on this borrowed stream exists. The caller holds `QueueTable.streams_lock`."""
+        self._use = None   # from now on, only the lists keep the use
+        return self._last_use is not None and self._last_use() is not None
 
     # ---- appending
     def append(

@@ -122,11 +122,13 @@ class QueueTable:
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():
-            if queue.borrowed and not queue.used:
+            with self.streams_lock:
+                used = queue.is_used()
+            if queue.borrowed and not used:
                 queue.ensure_fence(queue.seq)
                 queue.poll()
                 with self.streams_lock:
-                    idle = not queue.used and queue.done_seq >= queue.seq
+                    idle = not queue.is_used() and queue.done_seq >= queue.seq
                     if idle:
                         self.remove(queue)
                 if idle:
