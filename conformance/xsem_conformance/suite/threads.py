@@ -161,7 +161,7 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
 
 
 def _memory_for_images(context: CaseContext) -> Token | None:
-    """Import memory in which the device maps an image. Return None if there is no such memory."""
+    """Import memory in which the device maps an image. Return None if such memory does not exist."""
     declared = context.device.capabilities
     if declared.features.isdisjoint({Feature.IMAGE, Feature.MIPMAPPED_ARRAY}):
         return None

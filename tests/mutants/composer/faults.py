@@ -88,8 +88,8 @@ def all_faults() -> dict[str, Composed]:
     for attribute in attributes():
         for detail, text, act in attribute_faults(attribute):
             name = f"{attribute.key}/wrong_value:{detail}"
-            found[name] = Composed(name, _base(attribute.owner, attribute.key, name), attribute.key, "wrong_value", "each",
-                                   f"{text}.", act)
+            base = _base(attribute.owner, attribute.key, name)
+            found[name] = Composed(name, base, attribute.key, "wrong_value", "each", f"{text}.", act)
     return found
 
 
