@@ -11,10 +11,14 @@ from xsem.spi import (
     DeviceDriver,
     DriverFd,
     HandleState,
+    HostMemory,
     HostSemaphore,
+    ImageQueue,
     Images,
     ImportFailure,
+    MemoryExport,
     MemoryImport,
+    SemaphoreExport,
     SemaphoreImport,
     SemaphoreQueue,
     Token,
@@ -25,11 +29,14 @@ from xsem_conformance.case.descriptors import identity
 __all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
 
 
-class AbleQueue(SemaphoreQueue, CopyQueue):
+class AbleQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     """For the type checker: a queue with all abilities that checks use. A check calls only declared abilities."""
 
 
-class AbleDriver(DeviceDriver, SemaphoreImport, MemoryImport, HostSemaphore, Images, BorrowedEvents):
+class AbleDriver(
+    DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, MemoryExport, HostSemaphore, HostMemory, Images,
+    BorrowedEvents,
+):
     """For the type checker: a driver with all abilities that checks use, as `AbleQueue`."""
 
     def create_queue(self) -> AbleQueue:

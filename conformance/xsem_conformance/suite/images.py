@@ -14,11 +14,14 @@ from typing import Any, Final
 import numpy as np
 
 import xsem
+from xsem.errors import UnsupportedError
 from xsem.types import MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
+
+__all__ = ["images_are_refused", "memory_for_images"]
 
 # Enough for every image here in any tiling: the images have at most 32 KiB of pixels.
 _SIZE: Final = 1 << 20
@@ -62,24 +65,25 @@ def _same(found: Any, data: Any) -> bool:
     return bool(found.shape == data.shape and found.dtype == data.dtype and found.tobytes() == data.tobytes())
 
 
-def _memory(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
+def memory_for_images(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
     """Import memory of the exporter, of the type of the case, in which the device can map a simple image.
 
     Raises
     ------
     BlockedError
-        The device cannot map it: some devices need memory made for an image, and exporters of xsem do not make it.
+        The device does not support it: some devices need memory made for an image, and exporters of xsem do not make
+        it. Any other error is a failure.
     """
     shared = context.memory(_SIZE, case.handle_type)
     memory: xsem.Memory = context.here.get(shared.here)
     try:
         memory.map_mipmapped_array(_PLAIN).release()
-    except Exception as error:
+    except UnsupportedError as error:
         raise BlockedError(f"the exporter's memory holds no image that this device maps: {error}") from error
     return shared, memory
 
 
-def _refused(context: CaseContext, case: Case) -> bool:
+def images_are_refused(context: CaseContext, case: Case) -> bool:
     """Return whether xsem refuses every image in memory of the case's type, before it calls the driver."""
     if case.handle_type != MemoryHandleType.DMABUF_FD.value:
         return False
@@ -121,9 +125,9 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
 @check("XSEM-MIP-001", deadline_s=60)
 def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels."""
-    if _refused(context, case):
+    if images_are_refused(context, case):
         return
-    _, memory = _memory(context, case)
+    _, memory = memory_for_images(context, case)
     for seed, (name, channels) in enumerate((name, channels) for name in _FORMATS for channels in (1, 2, 4)):
         desc = MipmapDesc(extent=(33, 17, 0), format=name, channels=channels)
         _round_trip(memory, desc, f"of {channels} x {name}", seed)
@@ -132,9 +136,9 @@ def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case
 @check("XSEM-MIP-002")
 def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """Every level of a mapped image, down to one pixel, has its own extent and contents; a level beyond them fails."""
-    if _refused(context, case):
+    if images_are_refused(context, case):
         return
-    _, memory = _memory(context, case)
+    _, memory = memory_for_images(context, case)
     _round_trip(memory, replace(_PLAIN, levels=6), "with 6 levels", 5)
     token = context.driver_memory(context.memory(_SIZE, case.handle_type))
     array = context.driver.map_mipmapped_array(token, replace(_PLAIN, levels=3))
@@ -153,11 +157,13 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
 def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> None:
     """The exporter sees the bytes before the image unchanged, and other bytes from the offset on.
 
+    Another memory is imported as well.
     Later images over the same import and over another import of the memory show the same pixels.
     """
-    if _refused(context, case):
+    if images_are_refused(context, case):
         return
-    shared, memory = _memory(context, case)
+    shared, memory = memory_for_images(context, case)
+    context.memory(_SIZE, case.handle_type)   # the image must not lie in this memory
     producer, _ = context.ends(IN)
     commands = producer.new_list()
     length = 1 << 13
@@ -185,8 +191,8 @@ def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> 
 @check("XSEM-MIP-004", deadline_s=60)
 def images_of_every_shape_keep_what_is_written(context: CaseContext, case: Case) -> None:
     """Images of all dimensions, with layers and levels, cubemaps, colour attachments and surfaces keep their pixels."""
-    if _refused(context, case):
+    if images_are_refused(context, case):
         return
-    _, memory = _memory(context, case)
+    _, memory = memory_for_images(context, case)
     for seed, (what, desc) in enumerate(_SHAPES):
         _round_trip(memory, desc, what, 100 * seed)

@@ -212,6 +212,8 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
             producer.finish(puts, "copies")
             events = gates.close(lambda each: each.append_copy(views[1], views[0]))
             done, target = context.device.create_event(), copied if what == "copy" else middle
+            reached = context.device.create_event()   # reached before the others, and no wait event
+            commands.append_barrier(signal_event=reached)
             if what == "copy":
                 commands.append_copy(views[2], views[1], wait_events=events, signal_event=done)
             else:
@@ -224,6 +226,7 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
                    f"a {what} changed bytes before event {missing + 1} of {len(gates)}")
             gates.open(missing)
             done.wait(timeout_s=context.patience_s)
+            expect(reached.query(), "an event behind no work is not reached")
             commands.synchronize(timeout_s=context.patience_s)
             expect(measures.read_there(context, copied, 256) == (new if what == "copy" else filled),
                    f"a {what} did not take effect after the writes of the other lists")

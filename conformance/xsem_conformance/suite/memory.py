@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,10 +11,11 @@ import numpy as np
 
 import xsem
 from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.types import MemoryHandleType
 from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
-from xsem_conformance.case.noise import noise
+from xsem_conformance.case.noise import first_difference, noise
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 
@@ -21,6 +23,7 @@ SIZE = 1 << 16
 _CPU: Final = 1   # kDLCPU of DLPack
 _ALIGNED: Final = 256
 """Alignment of every allocation, in bytes. DLPack requires this alignment of arrays, and all drivers provide it."""
+_CREATED: Final = (1, 4096, 4097, 3 * SIZE)
 _OFFSETS: Final = (4096, 3 * 4096, 8192 + 256, SIZE - 4096)
 _PAGES: Final = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 _FILLS: Final = (
@@ -199,6 +202,44 @@ def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str
     expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, neither the old nor the new bytes")
     verb = "is" if seen == new else "is not"
     return f"a write through one of two overlapping mappings {verb} read through the other"
+
+
+@check("XSEM-BUF-010")
+def created_memory_has_its_size_and_its_own_bytes(context: CaseContext, case: Case) -> None:
+    """Create memory of several sizes, write all its bytes, export it, and read all bytes of an import of the export.
+
+    All memory exists at the same time. A device may support only dedicated memory, or only other memory.
+    """
+    type = MemoryHandleType(case.handle_type)
+    made: list[xsem.Memory] = []
+    for size in _CREATED:
+        for dedicated in (True, False):
+            if (type.dedicated and not dedicated) or (dedicated and type is MemoryHandleType.DMABUF_FD):
+                continue   # the descriptor of such memory is refused
+            with contextlib.suppress(UnsupportedError):
+                memory = context.device.create_memory(type, size, dedicated=dedicated)
+                found = memory.allocation_size
+                expect(found >= size, f"created memory has {found} bytes, fewer than {size}")
+                made.append(memory)
+    expect(made, f"the device creates no memory of type {type.value}")
+    for seed, memory in enumerate(made):
+        data = np.frombuffer(noise(memory.allocation_size, seed), np.uint8)
+        with memory.map_buffer() as buffer:
+            buffer.copy_from_host(data, timeout_s=context.patience_s)
+    exports = [memory.export() for memory in made]
+    for seed, (memory, desc) in enumerate(zip(made, exports, strict=True)):
+        what = f"export {seed + 1} of {len(made)}"
+        _shows_its_bytes(context, memory, seed, f"the memory of {what}")
+        # A device may export this type and not import it.
+        with desc, contextlib.suppress(UnsupportedError), context.device.import_memory(desc) as imported:
+            _shows_its_bytes(context, imported, seed, f"an import of {what}")
+
+
+def _shows_its_bytes(context: CaseContext, memory: xsem.Memory, seed: int, what: str) -> None:
+    with memory.map_buffer() as buffer:
+        found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
+    wrong = first_difference(found, seed)
+    expect(wrong is None, f"{what} shows another byte at {wrong} of {memory.allocation_size}")
 
 
 @check("XSEM-KILL-003")

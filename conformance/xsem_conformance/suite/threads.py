@@ -8,19 +8,23 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from xsem.errors import WaitTimeoutError
+from xsem.errors import UnsupportedError, WaitTimeoutError
 from xsem.spi import Token
-from xsem.types import Feature, SignalParams, WaitParams
+from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.direct import duplicate
+from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
+
+_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+_IMAGE_MEMORY: Final = 1 << 20
 
 
 @check("XSEM-THR-003")
@@ -77,12 +81,18 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-THR-004")
 def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
-    """A new thread appends to, queries, maps and releases the objects that this thread imported."""
+    """A new thread appends to, queries, maps and releases the objects that this thread imported and used before."""
     type = context.some_type()
     driver, value = context.driver, value_of(type)
     shared, memory = context.semaphore(type), context.memory()
     semaphore, mine = context.driver_semaphore(shared), context.driver_memory(memory)
     commands = driver.create_queue()
+    used, _ = driver.map_buffer(mine, 0, 4096)
+    commands.append_fill(used, 2048, b"\x11", 256, (), False)
+    first = commands.append_copy(used, 2560, used, 2048, 256, (), True)
+    soon(lambda: driver.query_fence(first), "the appends of the first thread are not done", context.patience_s)
+    driver.release_fence(first)
+    driver.unmap_buffer(used)
 
     def work() -> None:
         buffer, _ = driver.map_buffer(mine, 0, 4096)
@@ -105,14 +115,16 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-ORD-007")
 def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
-    """Beside a pending wait, import, mapping, a new list, and queries of fences and values return in time."""
+    """Beside a pending wait, import, creation, export, mapping, a new list, and queries return in time."""
     type = context.some_type()
     driver, value = context.driver, value_of(type)
     gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
+    for_image = _memory_for_images(context)
     held = context.driver_semaphore(gate)
     waits = driver.create_queue()
     fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
     made: dict[str, Token] = {}
+    created: list[tuple[Callable[[Token], None], Token]] = []
     with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
           context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
 
@@ -124,6 +136,10 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
             made["done"] = driver.query_fence(fence)
             if Feature.READ_VALUE in driver.capabilities.features and value is not None:
                 driver.semaphore_value(made["semaphore"])
+            created.extend(_created_and_exported(driver))
+            if for_image is not None:
+                made["image"] = driver.map_mipmapped_array(for_image, _IMAGE)
+                driver.mipmap_level(made["image"], 0)
 
         returned = not measures.is_held(calls, lambda: context.peer.host_signal(gate.there, value), context.patience_s,
                                         context.patience_s)
@@ -133,10 +149,53 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
     driver.release_fence(fence)
     driver.unmap_buffer(made["buffer"])
     driver.release_memory(made["memory"])
+    if for_image is not None:
+        driver.release_array(made["image"])
+        driver.release_memory(for_image)
     for each in (made["semaphore"], held):
         driver.release_semaphore(each)
+    for release, token in created:
+        release(token)
     expect(returned, "import, mapping, a new list or a query did not return before another list's wait was met")
     expect(not made["done"], "the fence of a held wait is reached")
+
+
+def _memory_for_images(context: CaseContext) -> Token | None:
+    """Import memory in which the device maps an image. Return None if such memory does not exist."""
+    declared = context.device.capabilities
+    if declared.features.isdisjoint({Feature.IMAGE, Feature.MIPMAPPED_ARRAY}):
+        return None
+    # xsem refuses images in dma-bufs.
+    for type in sorted(each.value for each in declared.memory_import - {MemoryHandleType.DMABUF_FD}):
+        with contextlib.suppress(BlockedError):   # the exporter lacks this type
+            memory = context.driver_memory(context.memory(_IMAGE_MEMORY, type))
+            try:
+                context.driver.release_array(context.driver.map_mipmapped_array(memory, _IMAGE))
+            except UnsupportedError:
+                context.driver.release_memory(memory)
+            else:
+                return memory
+    return None
+
+
+def _created_and_exported(driver: AbleDriver) -> Iterator[tuple[Callable[[Token], None], Token]]:
+    """Create and export an object of each type that the device exports. Yield each object with its release."""
+    declared = driver.capabilities
+    for type in declared.semaphore_export:
+        if type.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+            semaphore = driver.create_semaphore(type, 0)
+            yield driver.release_semaphore, semaphore
+            _close(driver.export_semaphore(semaphore))
+    for each in declared.memory_export:
+        with contextlib.suppress(UnsupportedError):   # the device exports only dedicated memory of this type
+            memory, _ = driver.create_memory(each, 4096, each.dedicated)
+            yield driver.release_memory, memory
+            _close(driver.export_memory(memory))
+
+
+def _close(handle: OwnedHandle | None) -> None:
+    if handle is not None:
+        handle.close()
 
 
 @check("XSEM-INT-002")

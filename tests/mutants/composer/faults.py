@@ -24,6 +24,11 @@ METHOD_BASES = {
     "SemaphoreQueue.prepare_wait": "cuda", "SemaphoreQueue.prepare_signal": "cuda", "QueueDriver.is_capturing": "cuda",
     "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda",
 }
+FAULT_BASES = {
+    f"MemoryImport.import_memory/wrong_value:{each}": "cuda" for each in (
+        "desc.type=other", "desc.allocation_size=minus-1", "desc.device_uuid=none", "result.handle=left")
+}
+"""The same for single faults: `host` knows one type and no UUID, rounds sizes to pages, and takes no handle."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +83,15 @@ def all_faults() -> dict[str, Composed]:
                 for occurrence in occurrences:
                     name = f"{method.key}/{kind}{':' if detail else ''}{detail}" + (
                         "" if occurrence == "each" else f"@{occurrence}")
-                    found[name] = Composed(name, _base(method.owner, method.key), method.key, kind, occurrence,
+                    found[name] = Composed(name, _base(method.owner, method.key, name), method.key, kind, occurrence,
                                            f"{text}{WHEN[occurrence]}.", act)
     for attribute in attributes():
         for detail, text, act in attribute_faults(attribute):
             name = f"{attribute.key}/wrong_value:{detail}"
-            found[name] = Composed(name, _base(attribute.owner, attribute.key), attribute.key, "wrong_value", "each",
-                                   f"{text}.", act)
+            base = _base(attribute.owner, attribute.key, name)
+            found[name] = Composed(name, base, attribute.key, "wrong_value", "each", f"{text}.", act)
     return found
 
 
-def _base(owner: str, key: str) -> str:
-    return METHOD_BASES.get(key) or BASES.get(owner, "host")
+def _base(owner: str, key: str, name: str) -> str:
+    return FAULT_BASES.get(name) or METHOD_BASES.get(key) or BASES.get(owner, "host")

@@ -178,7 +178,8 @@ class Composer:
 
     # ---- known objects
     def _know(self, method: Method, made: Any) -> None:
-        kind = "fence" if method.appends else method.makes
+        # A level has no release of its own.
+        kind = "fence" if method.appends else "level" if method.name == "mipmap_level" else method.makes
         if not kind or made is None:
             return
         last = method.name == "borrow"   # the other pairs begin with the token
@@ -188,7 +189,7 @@ class Composer:
                 self.alive.setdefault(kind, []).append(token)
                 del self.alive[kind][:-256]
             # An object of the sound driver owns a file descriptor, so that an object left behind can be seen.
-            if len(self._held) < MOST_HELD and id(token) not in self._held:
+            if kind != "level" and len(self._held) < MOST_HELD and id(token) not in self._held:
                 self._held[id(token)] = _file()
 
     def _check(self, owner: Any, method: Method, args: Mapping[str, Any]) -> None:
@@ -209,6 +210,8 @@ class Composer:
                 os.close(held)
             known = self.alive.get(method.releases, [])
             known[:] = [each for each in known if each is not token]
+            if method.releases == "array":
+                self.alive.pop("level", None)   # some of them are levels of this image
             if method.releases == "fence":
                 self.pending[:] = [each for each in self.pending if each[1] is not token]
 

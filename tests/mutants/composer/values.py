@@ -190,6 +190,8 @@ def _field_changes(name: str, record: type, *, sequence: bool) -> Iterator[Plann
 
 
 def _another_member(value: Any) -> Any:
+    if isinstance(value, str):   # the format of an image; another size of a pixel
+        return "uint8" if value == "float32" else "float32"
     return next((each for each in type(value) if each is not value), value) if hasattr(type(value), "__members__") \
         else value
 

@@ -26,6 +26,14 @@ class AddressOfTheMemory(Driver):
 
 
 @a_driver
+class CreatesTooLittle(Driver):
+    """Created memory has only whole pages of the requested size, and at least one."""
+
+    def create_memory(self, type: Any, size: int, dedicated: bool) -> tuple[Any, int]:
+        return self.inner.create_memory(type, max(4096, size // 4096 * 4096), dedicated)
+
+
+@a_driver
 class MappingIsACopy(Driver):
     """A mapping is other memory."""
 

@@ -108,6 +108,26 @@ def level_rows_doubled() -> None:
 
 
 @patch
+def level_copied_at_offset_0() -> None:
+    """A copy of a level begins at the start of the host buffer."""
+    @instead(StreamQueue, "append_level_copy")
+    def append_level_copy(
+        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, *args: Any
+    ) -> Any:
+        return before(self, level, buffer, 0, read, *args)
+
+
+@patch
+def level_copied_without_fences() -> None:
+    """A copy of a level does not wait for its fences."""
+    @instead(StreamQueue, "append_level_copy")
+    def append_level_copy(
+        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, fences: Any, want_fence: bool
+    ) -> Any:
+        return before(self, level, buffer, offset, read, (), want_fence)
+
+
+@patch
 def level_not_written() -> None:
     """Writing a level does nothing."""
     @instead(StreamQueue, "append_level_copy")
