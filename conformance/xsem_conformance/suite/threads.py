@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable
 
 from xsem.errors import WaitTimeoutError
-from xsem.spi import Token
-from xsem.types import Feature, SignalParams, WaitParams
+from xsem.types import SignalParams, WaitParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S, soon
@@ -101,42 +99,6 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
     expect(measures.read_there(context, memory, 256, 1024) == b"\x5a" * 256,
            "the copy of another thread is not visible")
-
-
-@check("XSEM-ORD-007")
-def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
-    """Beside a pending wait, import, mapping, a new list, and queries of fences and values return in time."""
-    type = context.some_type()
-    driver, value = context.driver, value_of(type)
-    gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
-    held = context.driver_semaphore(gate)
-    waits = driver.create_queue()
-    fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
-    made: dict[str, Token] = {}
-    with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
-          context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
-
-        def calls() -> None:
-            made["semaphore"] = own.imported_by(driver, desc)
-            made["memory"] = other.imported_by(driver, memory_desc)
-            made["buffer"], _ = driver.map_buffer(made["memory"], 0, 4096)
-            made["list"] = driver.create_queue()
-            made["done"] = driver.query_fence(fence)
-            if Feature.READ_VALUE in driver.capabilities.features and value is not None:
-                driver.semaphore_value(made["semaphore"])
-
-        returned = not measures.is_held(calls, lambda: context.peer.host_signal(gate.there, value), context.patience_s,
-                                        context.patience_s)
-    soon(lambda: driver.query_fence(fence), "a wait was not met by its signal", context.patience_s)
-    made["list"].close()
-    waits.close()
-    driver.release_fence(fence)
-    driver.unmap_buffer(made["buffer"])
-    driver.release_memory(made["memory"])
-    for each in (made["semaphore"], held):
-        driver.release_semaphore(each)
-    expect(returned, "import, mapping, a new list or a query did not return before another list's wait was met")
-    expect(not made["done"], "the fence of a held wait is reached")
 
 
 @check("XSEM-INT-002")
