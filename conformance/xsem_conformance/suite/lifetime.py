@@ -11,7 +11,7 @@ from typing import Final
 
 import xsem
 from xsem.plugins import registry
-from xsem.spi import DeviceDriver
+from xsem.spi import DeviceDriver, HostMemory
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
@@ -279,10 +279,12 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
 
 
 def _open_and_close(context: CaseContext) -> None:
-    """Open a driver, complete one operation on a queue, and close the driver."""
+    """Open a driver, complete one operation on a queue, use a host buffer, and close the driver."""
     info = context.device.info
     driver = registry().get(info.backend).open(info.index)
     _complete_one(context, driver)
+    if isinstance(driver, HostMemory):
+        driver.release_host_buffer(driver.host_buffer(4096)[0])
     driver.close()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from xsem.errors import UnsupportedError
 from xsem.spi import RecordingQueue, Token
-from xsem.types import Feature, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
@@ -34,9 +34,12 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
 
 @check("XSEM-LIFE-005")
 def memory_is_freed_while_a_wait_is_pending(context: CaseContext, case: Case) -> None:
-    """The driver's unmapping and release of memory return before another list's wait is met."""
+    """The driver's unmapping and release of memory, and release of a semaphore, return before another list's wait."""
     expect(measures.free_behind_a_wait(context, hold_s=context.patience_s) == measures.AT_ONCE,
            "unmapping and releasing memory did not return before the wait of another list was met")
+    type = context.some_type()
+    expect(measures.release_behind_a_wait(context, type, hold_s=context.patience_s) == measures.AT_ONCE,
+           "releasing a semaphore did not return before the wait of another list was met")
 
 
 @check("XSEM-LIFE-006")
@@ -124,6 +127,13 @@ def _uses(context: CaseContext, token: Token, type: str, after: contextlib.ExitS
             if Feature.HOST_WAIT in features:
                 yield "a host wait with its signal"
                 expect(driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal")
+    if SemaphoreHandleType(type) in driver.capabilities.semaphore_export:
+        able: Any = driver
+        yield "the creation of a semaphore"
+        made = able.create_semaphore(SemaphoreHandleType(type), 0)
+        after.callback(driver.release_semaphore, made)
+        yield "the export of a semaphore"
+        able.export_semaphore(made).close()
     if Feature.READ_VALUE in features and value is not None:
         yield "the query of a value"
         driver.semaphore_value(token)

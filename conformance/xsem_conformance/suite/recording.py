@@ -18,9 +18,9 @@ from xsem_conformance.outcomes import Case, expect
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
     """A recorded wait, signal and fill run only in a replay, with the values of the replay.
 
-    One recording uses two timelines, and another thread makes its last replay. The second one is on the same list and
-    is never replayed. The third copies and fills memory between its wait and its signal. The fourth uses one timeline,
-    with a pair of values to wait for and to signal.
+    One recording uses two timelines, and another thread makes its last replay. The second one is on the same list, and
+    is released without a replay before this last replay. The third copies and fills memory between its wait and its
+    signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
     """
     type = context.some_type(SemaphoreKind.TIMELINE)
     _, device = context.ends(IN)
@@ -43,6 +43,8 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         if turn < 2:
             replay()
         else:
+            unused.release()
+            context.let_go()
             on_another_thread(replay, context.patience_s, "a replay on another thread does not return")
         if turn:
             device.wait(waits, after, signalled)
@@ -59,7 +61,6 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     if Feature.READ_VALUE.value in context.peer.about()["features"]:
         expect(context.peer.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
-    unused.release()
     if context.device.capabilities.memory_import and context.peer.about()["memory_export"]:
         _recorded_fill_runs_in_its_turn(context, type)
     turns = context.semaphore(type)

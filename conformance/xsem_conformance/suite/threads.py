@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 
 from xsem.errors import WaitTimeoutError
-from xsem.types import SignalParams, WaitParams
+from xsem.spi import Token
+from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
-from xsem_conformance.case.polling import SETTLE_S, soon
+from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
@@ -94,11 +96,48 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
         driver.release_semaphore(semaphore)
 
     on_another_thread(work, 2 * context.patience_s, "a thread without an earlier driver call hangs in a driver call")
+    if SemaphoreHandleType(type) in driver.capabilities.wait_before_signal:
+        for prepared in (False, True):
+            _wait_of_another_thread(context, commands, type, prepared=prepared)
     commands.close()
     context.arrives(shared, value)
     expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
     expect(measures.read_there(context, memory, 256, 1024) == b"\x5a" * 256,
            "the copy of another thread is not visible")
+
+
+def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *, prepared: bool) -> None:
+    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal.
+
+    Without a prepared call of the driver, do nothing.
+    """
+    driver, value = context.driver, value_of(type)
+    met, gate = context.semaphore(type), context.semaphore(type)
+    tokens = [context.driver_semaphore(each) for each in (met, gate)]
+    waits = [_wait(queue, each, value, prepared=prepared) for each in tokens]
+    context.peer.host_signal(met.there, value)
+    if waits[0] is not None and waits[1] is not None:
+        fences = [waits[0]()]
+        soon(lambda: driver.query_fence(fences[0]), "a wait is not met by its signal", context.patience_s)
+        append = waits[1]
+        on_another_thread(lambda: fences.append(append()), context.patience_s,
+                          "the append of a wait on another thread does not return")
+        never(lambda: driver.query_fence(fences[1]), "a wait of another thread is done before its signal")
+        context.peer.host_signal(gate.there, value)
+        soon(lambda: driver.query_fence(fences[1]), "a wait of another thread is not met by its signal",
+             context.patience_s)
+        for fence in fences:
+            driver.release_fence(fence)
+    for token in tokens:
+        driver.release_semaphore(token)
+
+
+def _wait(queue: AbleQueue, token: Token, value: int | None, *, prepared: bool) -> Callable[[], Token] | None:
+    """Return a function that appends a wait with a fence. Return None if the driver prepares no call."""
+    if not prepared:
+        return lambda: queue.append_wait([token], [WaitParams(value=value)], (), (), True)
+    call = queue.prepare_wait([token])
+    return None if call is None else lambda: call(value, (), True)
 
 
 @check("XSEM-INT-002")

@@ -15,6 +15,7 @@ from composer.faults import Planned, operator
 from composer.forwarding import Call
 from composer.interface import Method
 from composer.results import can_do_nothing, nothing
+from xsem.plugins import registry
 
 __all__: list[str] = []
 
@@ -315,21 +316,19 @@ def _late_fence(call: Call) -> Any:
     made = call.go()
     if made is None:
         return None
-    event = threading.Event()
-    # The other queue waits for the real fence and then for an event of this process: only `host` can do that.
-    borrowed = call.owner.device.inner.borrow_event(event) if os.environ.get("XSEM_FAULT_BASE") != "cuda" else None
-    if borrowed is None:
-        return made
-    call.acted()
-    fence = call.queue().append_barrier((made, borrowed), True)
+    # The other queue waits for the real fence and then for an event that this process reaches.
     device = call.owner.device.inner
+    event = registry().get("cuda" if os.environ.get("XSEM_FAULT_BASE") == "cuda" else "host").suite_hooks(
+        device).native_event()
+    call.acted()
+    fence = call.queue().append_barrier((made, device.borrow_event(event.event)), True)
 
     def later() -> None:
         with contextlib.suppress(Exception):
             while not device.wait_fence(made, 50_000_000):
                 pass
         time.sleep(LONG_S)
-        event.set()
+        event.reach()
 
     threading.Thread(target=later, daemon=True).start()
     return fence
