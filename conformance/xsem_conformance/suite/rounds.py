@@ -251,13 +251,14 @@ def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) 
 
     def recordings() -> None:
         own: Any = context.driver.create_queue()
-        own.begin_recording()
-        own.append_signal([token], [SignalParams(value=1)], (), (), False)
-        recording = own.end_recording()
-        last[0] += 1
-        own.replay(recording, [(token, 0, last[0])])
-        _finish(context, own.append_barrier((), True))
-        own.release_recording(recording)
+        for _ in range(2):
+            own.begin_recording()
+            own.append_signal([token], [SignalParams(value=1)], (), (), False)
+            recording = own.end_recording()
+            last[0] += 1
+            own.replay(recording, [(token, 0, last[0])])
+            _finish(context, own.append_barrier((), True))
+            own.release_recording(recording)
         own.close()
 
     yield "recordings", recordings
