@@ -52,7 +52,7 @@ def release_while_a_wait_is_pending(context: CaseContext, case: Case) -> str:
 
 @check("XSEM-ORD-007", deadline_s=60)
 def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
-    """Beside a pending wait, each call that the driver interface does not permit to block returns in time."""
+    """Beside a pending wait, imports, exports, uses of another list, host calls and queries return in time."""
     imports = functools.partial(_imports, context, context.semaphore(context.some_type()), context.memory())
     _calls_return_beside_a_wait(context, imports)
     for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
