@@ -84,7 +84,7 @@ def test_device_without_capabilities_must_refuse_everything() -> None:
         for type in types:
             assert f"XSEM-CAP-002/{kind}.{type.value}/host/-" in asked
             assert f"XSEM-CAP-003/{kind}.{type.value}/host/-" in asked
-    assert {each.split("/")[0].split("-")[1] for each in asked} <= {"DISC", "CAP", "BUF", "LIFE"}
+    assert {each.split("/")[0].split("-")[1] for each in asked} <= {"DISC", "CAP", "BUF", "LIFE", "LIST"}
 
 
 def test_refusals_are_asked_only_for_undeclared_capabilities() -> None:

@@ -71,6 +71,12 @@ class _Recorder(List, spi.RecordingQueue):
 
         return append(None) if self.recorded is None else self.recorded.append(append)
 
+    def append_copy(self, *copy):  # type: ignore[no-untyped-def]
+        def append(_values: object) -> Any:
+            return self.inner.append_copy(*copy)
+
+        return append(None) if self.recorded is None else self.recorded.append(append)
+
 
 def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], which: int) -> list[Any]:
     return [dataclasses.replace(param, value=values[semaphore][which]) if semaphore in values else param

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from xsem.spi.queue import QueueDriver
@@ -28,12 +29,16 @@ class NativeQueue:
         Runs an operation on the queue through the vendor's API, without xsem. Returns whether the operation completed.
     close : callable
         Destroys the queue.
+    capture : callable or None
+        Returns a context manager. Inside its block, the application captures the queue into a graph. The exit raises an
+        error if the capture is invalid. None: the API has no captures.
     """
 
     stream: object
     handle: int | None = None
     works: Callable[[], bool]
     close: Callable[[], None] = _nothing
+    capture: Callable[[], AbstractContextManager[object]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from xsem.errors import XsemError
@@ -69,7 +69,18 @@ class CudaHooks(SuiteHooks):
             if then is not None:
                 then()
 
-        return NativeQueue(stream=int(stream), handle=int(stream), works=works, close=close)
+        @contextlib.contextmanager
+        def capture() -> Iterator[None]:
+            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            with context:
+                call(driver.cuStreamBeginCapture, stream, mode)
+            try:
+                yield
+            finally:
+                with context:   # cuStreamEndCapture raises an error for an invalidated capture
+                    call(driver.cuGraphDestroy, call(driver.cuStreamEndCapture, stream))
+
+        return NativeQueue(stream=int(stream), handle=int(stream), works=works, close=close, capture=capture)
 
     def native_event(self) -> NativeEvent:
         """Record an event behind a wait of the stream for a value in page-locked memory."""

@@ -175,6 +175,11 @@ class CaseContext:
         """Return whether the exporter reads the values of timelines."""
         return Feature.READ_VALUE.value in self.peer.about()["features"]
 
+    def wide_step(self) -> int:
+        """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
+        return min(2**33, self.device.capabilities.max_value_difference // 2,
+                   int(self.peer.about()["max_value_difference"]) // 2)
+
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """Return the first semaphore type of that kind that the exporter creates and the device imports.
 

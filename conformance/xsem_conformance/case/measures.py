@@ -121,7 +121,7 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
     return at_once
 
 
-def release_behind_a_wait(context: CaseContext, type: str) -> str:
+def release_behind_a_wait(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -> str:
     """Release an idle semaphore through the driver while a wait for another semaphore is pending; return the behaviour.
 
     The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers crash
@@ -134,7 +134,7 @@ def release_behind_a_wait(context: CaseContext, type: str) -> str:
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         time.sleep(SETTLE_S)
         held = is_held(lambda: context.driver.release_semaphore(idle),
-                       lambda: context.peer.host_signal(shared.there, value), context.patience_s, BLOCKS_S)
+                       lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
     context.driver.release_semaphore(token)
     return BLOCKS if held else AT_ONCE
 

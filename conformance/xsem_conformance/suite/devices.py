@@ -66,6 +66,8 @@ def objects_have_native_handles_of_their_own(context: CaseContext, case: Case) -
     expect(len(set(streams)) == len(streams), f"independent queues have one native handle: {streams}")
     expect(len({each.identity for each in queues}) == len(queues), "independent queues have one identity")
     for queue in queues:
+        identity, again = queue.identity, queue.identity
+        expect(identity == again, "a second query of a queue's identity gives another identity")
         queue.close()
     for token in tokens:
         driver.release_semaphore(token)

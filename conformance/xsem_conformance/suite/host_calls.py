@@ -27,9 +27,13 @@ def device_reads_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-008")
 def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
-    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value."""
-    exporter, _ = context.ends(IN)
+    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value.
+
+    A second semaphore of the device stays unsignalled.
+    """
+    exporter, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    other = context.semaphore(case.handle_type)
     waits = exporter.new_list()
     if exporter.waits_early(case.handle_type):
         exporter.wait(waits, semaphore, value)
@@ -45,7 +49,13 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
     exporter.finish(waits, "a wait")
     if value is not None:
         for turn in range(1, 4):
-            _host_signal_sets(context, semaphore, value + turn * _step(context))
+            _host_signal_sets(context, semaphore, value + turn * context.wide_step())
+    if device.waits_early(case.handle_type):
+        others, signals = device.new_list(), exporter.new_list()
+        device.wait(others, other, value)
+        device.stays_pending(others, "a wait for a semaphore beside a signalled one")
+        exporter.signal(signals, other, value)
+        device.finish(others, "a wait for the semaphore beside a signalled one")
 
 
 def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> None:
@@ -74,10 +84,12 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
     """An unmet host wait times out, also at one below its value, and a host wait returns after the exporter's signal.
 
-    A wait that times out does not change the semaphore. A met wait resets a binary semaphore.
+    A wait that times out does not change the semaphore. A met wait resets a binary semaphore. A second semaphore
+    stays unsignalled.
     """
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+    other = context.here.get(context.semaphore(case.handle_type).here)
     imported = context.here.get(semaphore.here)
     try:
         _times_out(imported, value, "a host wait was met without a signal")
@@ -89,6 +101,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
     for _ in range(3):
         exporter.signal(commands, semaphore, value)
         exporter.finish(commands, "a signal")
+        _times_out(other, value, "a host wait was met by a signal of another semaphore")
         imported.host_wait(value, timeout_s=context.patience_s)
         if value is None:
             if not context.device.capabilities.resets_on_wait:
@@ -96,16 +109,10 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
             _times_out(imported, value, "a second host wait was met by one signal of a binary semaphore")
             continue
         imported.host_wait(value, timeout_s=context.patience_s)   # no wait consumes the value
-        value += _step(context)
+        value += context.wide_step()
         exporter.signal(commands, semaphore, value - 1)
         exporter.finish(commands, "a signal")
         _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")
-
-
-def _step(context: CaseContext) -> int:
-    """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
-    return min(2**33, context.device.capabilities.max_value_difference // 2,
-               int(context.peer.about()["max_value_difference"]) // 2)
 
 
 def _times_out(semaphore: Semaphore, value: int | None, otherwise: str) -> None:

@@ -15,6 +15,7 @@ from xsem_conformance.case import driver_use
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, expect
@@ -55,7 +56,7 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
                       functools.partial(producer.signal, signals, shared, value)) as hold:
                 fences = [queue.append_wait([token], [WaitParams(value=value)], (), (), True),
                           queue.append_signal([other], [SignalParams(value=value)], (), (), True)]
-                # Beside a pending wait, these calls return.
+                # These calls return beside a pending wait.
                 cast("AbleQueue", borrowing.borrow_queue(native.stream, True)).close()
                 borrowing.queue_identity(native.stream)
                 for fence in fences:
@@ -65,6 +66,7 @@ def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) 
                      context.patience_s)
             context.arrives(after, value)
             expect(native.works(), "the native queue does not work while it is borrowed")
+            _reports_captures(native, queue)
             queue.close()
             expect(native.works(), "the native queue does not work after the close of the driver that borrowed it")
             for fence in fences:
@@ -80,6 +82,31 @@ def _check_identity(borrowing: BorrowedQueues, native: NativeQueue, queue: Queue
     if native.handle is not None:
         expect(queue.native_handle == native.handle,
                f"the native queue {native.handle:#x} has the native_handle {queue.native_handle!r}")
+
+
+def _reports_captures(native: NativeQueue, queue: QueueDriver) -> None:
+    """Capture the native queue as the application: its driver reports the capture from its begin to its end."""
+    expect(not queue.is_capturing(), "a native queue counts as captured without a capture")
+    if native.capture is None:
+        return
+    with native.capture():
+        for _ in range(2):   # the first query does not end the capture
+            expect(queue.is_capturing(), "the driver of a native queue does not report the application's capture")
+    expect(not queue.is_capturing(), "a native queue counts as captured after the end of the capture")
+    expect(native.works(), "the native queue does not work after a capture")
+
+
+@check("XSEM-LIST-006")
+def each_work_is_called_once_in_order(context: CaseContext, case: Case) -> None:
+    """Three functions of this thread and one of another thread: the queue calls each once, in the order of appends."""
+    driver, queue = context.driver, context.driver.create_queue()
+    called: list[int] = []
+    for number in range(3):
+        queue.append_work(functools.partial(called.append, number))
+    on_another_thread(lambda: queue.append_work(functools.partial(called.append, 3)), context.patience_s,
+                      "append_work on another thread does not return")
+    driver_use.finish(driver, queue, queue.append_barrier((), True), "a barrier behind work", context.patience_s)
+    expect(called == [0, 1, 2, 3], f"the queue called the functions {called}, not 0, 1, 2 and 3, each once")
 
 
 @check("XSEM-DEV-007")

@@ -1,12 +1,34 @@
-"""Effects of an unmet wait on appends behind it and on releases beside it."""
+"""Effects of an unmet wait on appends behind it, and on releases and other calls beside it."""
 
 from __future__ import annotations
 
-from xsem.types import SemaphoreKind
-from xsem_conformance.case import measures
-from xsem_conformance.case.context import CaseContext
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from xsem.errors import UnsupportedError
+from xsem.spi import RecordingQueue, Token
+from xsem.types import (
+    Feature,
+    MemoryHandleType,
+    MipmapDesc,
+    SemaphoreHandleType,
+    SemaphoreKind,
+    SignalParams,
+    WaitParams,
+)
+from xsem_conformance.case import driver_use, measures
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import CaseContext, value_of
+from xsem_conformance.case.direct import duplicate
+from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, expect
+
+_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+_IMAGE_MEMORY: Final = 1 << 20
 
 
 @check("XSEM-CAP-005", deadline_s=60)
@@ -23,9 +45,12 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
 
 @check("XSEM-LIFE-005")
 def memory_is_freed_while_a_wait_is_pending(context: CaseContext, case: Case) -> None:
-    """The driver's unmapping and release of memory return before another list's wait is met."""
+    """The driver's unmapping and release of memory, and release of a semaphore, return before another list's wait."""
     expect(measures.free_behind_a_wait(context, hold_s=context.patience_s) == measures.AT_ONCE,
            "unmapping and releasing memory did not return before the wait of another list was met")
+    type = context.some_type()
+    expect(measures.release_behind_a_wait(context, type, hold_s=context.patience_s) == measures.AT_ONCE,
+           "releasing a semaphore did not return before the wait of another list was met")
 
 
 @check("XSEM-LIFE-006")
@@ -34,3 +59,171 @@ def release_while_a_wait_is_pending(context: CaseContext, case: Case) -> str:
     if case.kind == "memory":
         return f"unmapping and releasing memory {measures.free_behind_a_wait(context, case.handle_type)}"
     return f"releasing a semaphore {measures.release_behind_a_wait(context, case.handle_type)}"
+
+
+@check("XSEM-ORD-007", deadline_s=60)
+def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
+    """Beside a pending wait, imports, exports, mappings, use of another list, host calls and queries return in time."""
+    imports = functools.partial(_imports, context, context.semaphore(context.some_type()), context.memory())
+    _calls_return_beside_a_wait(context, imports)
+    _calls_return_beside_a_wait(context, functools.partial(_memories, context, _memory_for_images(context)))
+    for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+        try:
+            type = context.some_type(kind)
+        except BlockedError:   # the exporter has no such semaphore
+            continue
+        _calls_return_beside_a_wait(
+            context, functools.partial(_uses, context, context.driver_semaphore(context.semaphore(type)), type))
+
+
+_Steps = Iterator[str]
+"""The names of the steps of a function that makes calls. Each name precedes its calls."""
+
+
+def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextlib.ExitStack], _Steps]) -> None:
+    """Make the calls while a list waits. Afterwards, release the objects that the calls left on the stack."""
+    type = context.some_type()
+    driver, value = context.driver, value_of(type)
+    gate = context.semaphore(type)
+    held = context.driver_semaphore(gate)
+    waits = driver.create_queue()
+    fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
+    current: str | None = None
+    stuck: str | None = None
+    open_ = threading.Event()
+    with contextlib.ExitStack() as after:
+
+        def make() -> None:
+            nonlocal current
+            for step in calls(after):
+                current = step
+            expect(open_.is_set() or not driver.query_fence(fence), "the fence of a held wait is reached")
+
+        def meet() -> None:
+            nonlocal stuck
+            open_.set()
+            stuck = current
+            context.peer.host_signal(gate.there, value)
+
+        returned = not measures.is_held(make, meet, context.patience_s, context.patience_s)
+        driver_use.finish(driver, waits, fence, "a wait with its signal", context.patience_s)
+        driver.release_semaphore(held)
+    expect(returned, f"{stuck}: a call did not return before another list's wait was met")
+
+
+def _imports(context: CaseContext, shared: Shared, memory: Shared, after: contextlib.ExitStack) -> _Steps:
+    driver = context.driver
+    with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
+          context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
+        yield "the import of a semaphore"
+        after.callback(driver.release_semaphore, own.imported_by(driver, desc))
+        yield "the import of memory"
+        imported = other.imported_by(driver, memory_desc)
+        after.callback(driver.release_memory, imported)
+        yield "a mapping"
+        buffer, _ = driver.map_buffer(imported, 0, 4096)
+        after.callback(driver.unmap_buffer, buffer)
+
+
+def _memories(context: CaseContext, for_image: Token | None, after: contextlib.ExitStack) -> _Steps:
+    """Create and export memory, and map an image."""
+    driver: Any = context.driver
+    for type in driver.capabilities.memory_export:
+        yield f"the creation of {type.value} memory"
+        with contextlib.suppress(UnsupportedError):   # the device exports only dedicated memory of this type
+            memory, _ = driver.create_memory(type, 4096, type.dedicated)
+            after.callback(driver.release_memory, memory)
+            yield f"the export of {type.value} memory"
+            handle = driver.export_memory(memory)
+            if handle is not None:   # a KMT handle has no owner
+                handle.close()
+    if for_image is not None:
+        after.callback(driver.release_memory, for_image)
+        yield "the mapping of an image"
+        image = driver.map_mipmapped_array(for_image, _IMAGE)
+        after.callback(driver.release_array, image)
+        yield "the query of a level"
+        driver.mipmap_level(image, 0)
+
+
+def _memory_for_images(context: CaseContext) -> Token | None:
+    """Import memory in which the device maps an image. Return None if such memory does not exist."""
+    declared = context.device.capabilities
+    if declared.features.isdisjoint({Feature.IMAGE, Feature.MIPMAPPED_ARRAY}):
+        return None
+    # xsem refuses images in dma-bufs.
+    for type in sorted(each.value for each in declared.memory_import - {MemoryHandleType.DMABUF_FD}):
+        with contextlib.suppress(BlockedError):   # the exporter lacks this type
+            memory = context.driver_memory(context.memory(_IMAGE_MEMORY, type))
+            try:
+                context.driver.release_array(context.driver.map_mipmapped_array(memory, _IMAGE))
+            except UnsupportedError:
+                context.driver.release_memory(memory)
+            else:
+                return memory
+    return None
+
+
+def _uses(context: CaseContext, token: Token, type: str, after: contextlib.ExitStack) -> _Steps:
+    driver, value = context.driver, value_of(type)
+    features = driver.capabilities.features
+    after.callback(driver.release_semaphore, token)
+    yield "the native handle of a semaphore"
+    with contextlib.suppress(UnsupportedError):
+        driver.native_handle(token)
+    if Feature.HOST_SIGNAL in features:
+        yield "a host signal"
+        with contextlib.suppress(UnsupportedError):   # the host of Vulkan signals and waits only for timelines
+            driver.host_signal(token, value)
+            if Feature.HOST_WAIT in features:
+                yield "a host wait with its signal"
+                expect(driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal")
+    if SemaphoreHandleType(type) in driver.capabilities.semaphore_export:
+        able: Any = driver
+        yield "the creation of a semaphore"
+        made = able.create_semaphore(SemaphoreHandleType(type), 0)
+        after.callback(driver.release_semaphore, made)
+        yield "the export of a semaphore"
+        able.export_semaphore(made).close()
+    if Feature.READ_VALUE in features and value is not None:
+        yield "the query of a value"
+        driver.semaphore_value(token)
+    yield from _queue_calls(context, token if value is not None else None)
+
+
+def _queue_calls(context: CaseContext, timeline: Token | None) -> _Steps:
+    """Use and close a new list. With a timeline, also record and replay a signal."""
+    driver = context.driver
+    yield "the creation of a list"
+    queue: Any = driver.create_queue()
+    yield "the query for a capture"
+    expect(not queue.is_capturing(), "a list counts as captured without a capture")
+    if driver.capabilities.independent_lists > 1:
+        yield "work"
+        queue.append_work(lambda: None)
+        if Feature.RECORDING in driver.capabilities.features and isinstance(queue, RecordingQueue) \
+                and timeline is not None:
+            yield from _recording_calls(context, queue, timeline)
+        yield "a barrier"
+        fence = queue.append_barrier((), True)
+        soon(lambda: driver.query_fence(fence), "a barrier beside another list's wait is not done",
+             context.patience_s)
+        driver.release_fence(fence)
+    yield "the close of a list"
+    queue.close()
+
+
+def _recording_calls(context: CaseContext, queue: Any, timeline: Token) -> _Steps:
+    yield "the begin of a recording"
+    queue.begin_recording()
+    queue.append_signal([timeline], [SignalParams(value=1)], (), (), False)
+    yield "the end of a recording"
+    recording = queue.end_recording()
+    yield "a replay"
+    queue.replay(recording, [(timeline, 0, 2)])
+    fence = queue.append_barrier((), True)
+    soon(lambda: context.driver.query_fence(fence), "a replay beside another list's wait is not done",
+         context.patience_s)
+    context.driver.release_fence(fence)
+    yield "the release of a recording"
+    queue.release_recording(recording)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 
 from xsem.types import Feature, SemaphoreKind
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext
+from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
@@ -16,8 +18,9 @@ from xsem_conformance.outcomes import Case, expect
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
     """A recorded wait, signal and fill run only in a replay, with the values of the replay.
 
-    One recording uses two timelines. The other uses one timeline, with a pair of values to wait for and to signal. The
-    third fills memory between its wait and its signal.
+    One recording uses two timelines, and another thread makes its last replay. The second one is on the same list, and
+    is released without a replay before this last replay. The third copies and fills memory between its wait and its
+    signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
     """
     type = context.some_type(SemaphoreKind.TIMELINE)
     _, device = context.ends(IN)
@@ -26,12 +29,23 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     with commands.record() as recording:
         commands.append_wait(context.here.get(gate.here), 1)
         commands.append_signal(context.here.get(after.here), 1)
+    spare = context.semaphore(type)
+    with commands.record() as unused:
+        commands.append_signal(context.here.get(spare.here), 1)
     context.peer.host_signal(gate.there, 1)
     waits = device.new_list()
     device.wait(waits, after, 1)
     device.stays_pending(waits, "a wait for a recorded signal without a replay")
-    for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13))):
-        recording.replay({context.here.get(gate.here): awaited, context.here.get(after.here): signalled})
+    wide = context.wide_step()
+    for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13), (wide + 3, wide + 5))):
+        replay = functools.partial(
+            recording.replay, {context.here.get(gate.here): awaited, context.here.get(after.here): signalled})
+        if turn < 2:
+            replay()
+        else:
+            unused.release()
+            context.let_go()
+            on_another_thread(replay, context.patience_s, "a replay on another thread does not return")
         if turn:
             device.wait(waits, after, signalled)
         device.stays_pending(waits, f"a wait for a replay that waits for {awaited}")
@@ -44,6 +58,8 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
     threading.Event().wait(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
+    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+        expect(context.peer.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
     if context.device.capabilities.memory_import and context.peer.about()["memory_export"]:
         _recorded_fill_runs_in_its_turn(context, type)
@@ -63,13 +79,17 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
 
 
 def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
-    """Record a wait, a fill and a signal; replay twice: the bytes change behind the wait and before the signal."""
+    """Record a wait, a copy, a fill and a signal; replay twice: the bytes change behind the wait and before the signal.
+
+    The copy takes the bytes from before the fill, so each replay runs once.
+    """
     producer, device = context.ends(IN)
     gate, after, memory = context.semaphore(type), context.semaphore(type), context.memory()
     commands, puts, waits = context.device.create_command_list(), producer.new_list(), device.new_list()
-    view = context.here.mapping(memory.here).view((256,), "uint8")
+    view, copied = (context.here.mapping(memory.here).view((256,), "uint8", offset=offset) for offset in (0, 1024))
     with commands.record() as recording:
         commands.append_wait(context.here.get(gate.here), 1)
+        commands.append_copy(copied, view)
         commands.append_fill(view, b"\x5a")
         commands.append_signal(context.here.get(after.here), 1)
     for value in (1, 2):
@@ -83,5 +103,7 @@ def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
         context.peer.host_signal(gate.there, value)
         device.finish(waits, "a wait for the replay's signal")
         expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal")
-    commands.synchronize(timeout_s=context.patience_s)
+        commands.synchronize(timeout_s=context.patience_s)
+        expect(measures.read_there(context, memory, 256, 1024) == b"\x11" * 256,
+               "a replay did not copy the bytes from before its fill")
     recording.release()

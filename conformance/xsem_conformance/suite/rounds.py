@@ -246,7 +246,6 @@ def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
 def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
     if Feature.RECORDING not in context.device.capabilities.features or not isinstance(queue, RecordingQueue):
         return
-    signals: Any = queue
     try:
         type = context.some_type(SemaphoreKind.TIMELINE)
     except BlockedError:
@@ -256,13 +255,16 @@ def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) 
     last = [0]
 
     def recordings() -> None:
-        queue.begin_recording()
-        signals.append_signal([token], [SignalParams(value=1)], (), (), False)
-        recording = queue.end_recording()
-        last[0] += 1
-        queue.replay(recording, [(token, 0, last[0])])
-        _finish(context, queue.append_barrier((), True))
-        queue.release_recording(recording)
+        own: Any = context.driver.create_queue()
+        for _ in range(2):
+            own.begin_recording()
+            own.append_signal([token], [SignalParams(value=1)], (), (), False)
+            recording = own.end_recording()
+            last[0] += 1
+            own.replay(recording, [(token, 0, last[0])])
+            _finish(context, own.append_barrier((), True))
+            own.release_recording(recording)
+        own.close()
 
     yield "recordings", recordings
 

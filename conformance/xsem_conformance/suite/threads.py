@@ -8,23 +8,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
 
-from xsem.errors import UnsupportedError, WaitTimeoutError
+from xsem.errors import WaitTimeoutError
 from xsem.spi import Token
-from xsem.types import Feature, MemoryHandleType, MipmapDesc, OwnedHandle, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.direct import AbleDriver, duplicate
+from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
-from xsem_conformance.case.polling import SETTLE_S, soon
+from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
-
-_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
-_IMAGE_MEMORY: Final = 1 << 20
 
 
 @check("XSEM-THR-003")
@@ -106,6 +102,9 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
         driver.release_semaphore(semaphore)
 
     on_another_thread(work, 2 * context.patience_s, "a thread without an earlier driver call hangs in a driver call")
+    if SemaphoreHandleType(type) in driver.capabilities.wait_before_signal:
+        for prepared in (False, True):
+            _wait_of_another_thread(context, commands, type, prepared=prepared)
     commands.close()
     context.arrives(shared, value)
     expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
@@ -113,89 +112,38 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
            "the copy of another thread is not visible")
 
 
-@check("XSEM-ORD-007")
-def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
-    """Beside a pending wait, import, creation, export, mapping, a new list, and queries return in time."""
-    type = context.some_type()
+def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *, prepared: bool) -> None:
+    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal.
+
+    Without a prepared call of the driver, do nothing.
+    """
     driver, value = context.driver, value_of(type)
-    gate, shared, memory = context.semaphore(type), context.semaphore(type), context.memory()
-    for_image = _memory_for_images(context)
-    held = context.driver_semaphore(gate)
-    waits = driver.create_queue()
-    fence = waits.append_wait([held], [WaitParams(value=value)], (), (), True)
-    made: dict[str, Token] = {}
-    created: list[tuple[Callable[[Token], None], Token]] = []
-    with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
-          context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
-
-        def calls() -> None:
-            made["semaphore"] = own.imported_by(driver, desc)
-            made["memory"] = other.imported_by(driver, memory_desc)
-            made["buffer"], _ = driver.map_buffer(made["memory"], 0, 4096)
-            made["list"] = driver.create_queue()
-            made["done"] = driver.query_fence(fence)
-            if Feature.READ_VALUE in driver.capabilities.features and value is not None:
-                driver.semaphore_value(made["semaphore"])
-            created.extend(_created_and_exported(driver))
-            if for_image is not None:
-                made["image"] = driver.map_mipmapped_array(for_image, _IMAGE)
-                driver.mipmap_level(made["image"], 0)
-
-        returned = not measures.is_held(calls, lambda: context.peer.host_signal(gate.there, value), context.patience_s,
-                                        context.patience_s)
-    soon(lambda: driver.query_fence(fence), "a wait was not met by its signal", context.patience_s)
-    made["list"].close()
-    waits.close()
-    driver.release_fence(fence)
-    driver.unmap_buffer(made["buffer"])
-    driver.release_memory(made["memory"])
-    if for_image is not None:
-        driver.release_array(made["image"])
-        driver.release_memory(for_image)
-    for each in (made["semaphore"], held):
-        driver.release_semaphore(each)
-    for release, token in created:
-        release(token)
-    expect(returned, "import, mapping, a new list or a query did not return before another list's wait was met")
-    expect(not made["done"], "the fence of a held wait is reached")
+    met, gate = context.semaphore(type), context.semaphore(type)
+    tokens = [context.driver_semaphore(each) for each in (met, gate)]
+    waits = [_wait(queue, each, value, prepared=prepared) for each in tokens]
+    context.peer.host_signal(met.there, value)
+    if waits[0] is not None and waits[1] is not None:
+        fences = [waits[0]()]
+        soon(lambda: driver.query_fence(fences[0]), "a wait is not met by its signal", context.patience_s)
+        append = waits[1]
+        on_another_thread(lambda: fences.append(append()), context.patience_s,
+                          "the append of a wait on another thread does not return")
+        never(lambda: driver.query_fence(fences[1]), "a wait of another thread is done before its signal")
+        context.peer.host_signal(gate.there, value)
+        soon(lambda: driver.query_fence(fences[1]), "a wait of another thread is not met by its signal",
+             context.patience_s)
+        for fence in fences:
+            driver.release_fence(fence)
+    for token in tokens:
+        driver.release_semaphore(token)
 
 
-def _memory_for_images(context: CaseContext) -> Token | None:
-    """Import memory in which the device maps an image. Return None if such memory does not exist."""
-    declared = context.device.capabilities
-    if declared.features.isdisjoint({Feature.IMAGE, Feature.MIPMAPPED_ARRAY}):
-        return None
-    # xsem refuses images in dma-bufs.
-    for type in sorted(each.value for each in declared.memory_import - {MemoryHandleType.DMABUF_FD}):
-        with contextlib.suppress(BlockedError):   # the exporter lacks this type
-            memory = context.driver_memory(context.memory(_IMAGE_MEMORY, type))
-            try:
-                context.driver.release_array(context.driver.map_mipmapped_array(memory, _IMAGE))
-            except UnsupportedError:
-                context.driver.release_memory(memory)
-            else:
-                return memory
-    return None
-
-
-def _created_and_exported(driver: AbleDriver) -> Iterator[tuple[Callable[[Token], None], Token]]:
-    """Create and export an object of each type that the device exports. Yield each object with its release."""
-    declared = driver.capabilities
-    for type in declared.semaphore_export:
-        if type.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
-            semaphore = driver.create_semaphore(type, 0)
-            yield driver.release_semaphore, semaphore
-            _close(driver.export_semaphore(semaphore))
-    for each in declared.memory_export:
-        with contextlib.suppress(UnsupportedError):   # the device exports only dedicated memory of this type
-            memory, _ = driver.create_memory(each, 4096, each.dedicated)
-            yield driver.release_memory, memory
-            _close(driver.export_memory(memory))
-
-
-def _close(handle: OwnedHandle | None) -> None:
-    if handle is not None:
-        handle.close()
+def _wait(queue: AbleQueue, token: Token, value: int | None, *, prepared: bool) -> Callable[[], Token] | None:
+    """Return a function that appends a wait with a fence. Return None if the driver prepares no call."""
+    if not prepared:
+        return lambda: queue.append_wait([token], [WaitParams(value=value)], (), (), True)
+    call = queue.prepare_wait([token])
+    return None if call is None else lambda: call(value, (), True)
 
 
 @check("XSEM-INT-002")

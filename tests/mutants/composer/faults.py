@@ -22,7 +22,8 @@ BASES = {
 """The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
 METHOD_BASES = {
     "SemaphoreQueue.prepare_wait": "cuda", "SemaphoreQueue.prepare_signal": "cuda", "QueueDriver.is_capturing": "cuda",
-    "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda",
+    "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda", "DeviceDriver.native_handle": "cuda",
+    "QueueDriver.native_handle": "cuda",
 }
 FAULT_BASES = {
     f"MemoryImport.import_memory/wrong_value:{each}": "cuda" for each in (

@@ -157,7 +157,7 @@ class Composer:
             if tracked:
                 given[-1] = True
             made = getattr(owner.inner, method.name)(*given)
-            if tracked:
+            if tracked and made is not None:   # a recorded wait has no fence
                 with self.lock:
                     self.pending.append((owner.device.inner, made))
                 made = made if wanted else None

@@ -313,23 +313,30 @@ def _long_timeout(call: Call) -> Any:
 
 def _late_fence(call: Call) -> Any:
     made = call.go()
-    if made is None:
-        return None
-    event = threading.Event()
     # The other queue waits for the real fence and then for an event of this process: only `host` can do that.
-    borrowed = call.owner.device.inner.borrow_event(event) if os.environ.get("XSEM_FAULT_BASE") != "cuda" else None
-    if borrowed is None:
+    if made is None or os.environ.get("XSEM_FAULT_BASE") == "cuda":
         return made
     call.acted()
+    event, device = threading.Event(), call.owner.device.inner
+    borrowed = device.borrow_event(event)
     fence = call.queue().append_barrier((made, borrowed), True)
-    device = call.owner.device.inner
 
     def later() -> None:
         with contextlib.suppress(Exception):
             while not device.wait_fence(made, 50_000_000):
                 pass
         time.sleep(LONG_S)
+        with contextlib.suppress(Exception):
+            _release_fence(call, made)   # the late fence replaces it, and the facade releases only the late one
+            device.release_fence(borrowed)
         event.set()
 
     threading.Thread(target=later, daemon=True).start()
     return fence
+
+
+def _release_fence(call: Call, fence: Any) -> None:
+    from composer.interface import methods
+
+    release = next(each for each in methods() if each.key == "DeviceDriver.release_fence")
+    call.composer.forward(call.owner.device, release, {"fence": fence})

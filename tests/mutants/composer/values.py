@@ -21,7 +21,7 @@ __all__ = ["INT_CHANGES"]
 
 _KINDS = {
     "semaphores": "semaphore", "wait_fences": "fence", "acquire": "memory", "release": "memory", "dst": "buffer",
-    "src": "buffer",
+    "src": "buffer", "token": "semaphore",
 }
 """The kind of object of a parameter, where it differs from the parameter's name."""
 _RECORDS = {

@@ -117,6 +117,18 @@ class CopyDropped(List):
 
 
 @a_list
+class WorkIsCalledOnce(List):
+    """A queue calls the first function of append_work, and no later function."""
+
+    called = False
+
+    def append_work(self, work):  # type: ignore[no-untyped-def]
+        if not self.called:
+            self.called = True
+            self.inner.append_work(work)
+
+
+@a_list
 class AppendBlocks(List):
     """The append of a wait blocks the caller until the wait is met."""
 
