@@ -14,7 +14,7 @@ from xsem.types import (
     Feature,
     MemoryHandleType,
     MipmapDesc,
-    SemaphoreHandleType,
+    OwnedHandle,
     SemaphoreKind,
     SignalParams,
     WaitParams,
@@ -66,7 +66,8 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
     """Beside a pending wait, imports, exports, mappings, use of another list, host calls and queries return in time."""
     imports = functools.partial(_imports, context, context.semaphore(context.some_type()), context.memory())
     _calls_return_beside_a_wait(context, imports)
-    _calls_return_beside_a_wait(context, functools.partial(_memories, context, _memory_for_images(context)))
+    _calls_return_beside_a_wait(context, functools.partial(_creations, context))
+    _calls_return_beside_a_wait(context, functools.partial(_images, context, _memory_for_images(context)))
     for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
         try:
             type = context.some_type(kind)
@@ -125,18 +126,32 @@ def _imports(context: CaseContext, shared: Shared, memory: Shared, after: contex
         after.callback(driver.unmap_buffer, buffer)
 
 
-def _memories(context: CaseContext, for_image: Token | None, after: contextlib.ExitStack) -> _Steps:
-    """Create and export memory, and map an image."""
+def _creations(context: CaseContext, after: contextlib.ExitStack) -> _Steps:
+    """Create and export an object of each type that the device exports."""
     driver: Any = context.driver
+    for exported in driver.capabilities.semaphore_export:
+        if exported.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+            yield f"the creation of a {exported.value} semaphore"
+            semaphore = driver.create_semaphore(exported, 0)
+            after.callback(driver.release_semaphore, semaphore)
+            yield f"the export of a {exported.value} semaphore"
+            _close(driver.export_semaphore(semaphore))
     for type in driver.capabilities.memory_export:
         yield f"the creation of {type.value} memory"
         with contextlib.suppress(UnsupportedError):   # the device exports only dedicated memory of this type
             memory, _ = driver.create_memory(type, 4096, type.dedicated)
             after.callback(driver.release_memory, memory)
             yield f"the export of {type.value} memory"
-            handle = driver.export_memory(memory)
-            if handle is not None:   # a KMT handle has no owner
-                handle.close()
+            _close(driver.export_memory(memory))
+
+
+def _close(handle: OwnedHandle | None) -> None:
+    if handle is not None:   # a KMT handle has no owner
+        handle.close()
+
+
+def _images(context: CaseContext, for_image: Token | None, after: contextlib.ExitStack) -> _Steps:
+    driver: Any = context.driver
     if for_image is not None:
         after.callback(driver.release_memory, for_image)
         yield "the mapping of an image"
@@ -178,13 +193,6 @@ def _uses(context: CaseContext, token: Token, type: str, after: contextlib.ExitS
             if Feature.HOST_WAIT in features:
                 yield "a host wait with its signal"
                 expect(driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal")
-    if SemaphoreHandleType(type) in driver.capabilities.semaphore_export:
-        able: Any = driver
-        yield "the creation of a semaphore"
-        made = able.create_semaphore(SemaphoreHandleType(type), 0)
-        after.callback(driver.release_semaphore, made)
-        yield "the export of a semaphore"
-        able.export_semaphore(made).close()
     if Feature.READ_VALUE in features and value is not None:
         yield "the query of a value"
         driver.semaphore_value(token)
