@@ -21,14 +21,14 @@ from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
-__all__ = ["images_are_refused", "memory_for_images"]
+__all__ = ["IMAGE_MEMORY", "PLAIN", "images_are_refused", "memory_for_images"]
 
 # Enough for every image here in any tiling: the images have at most 32 KiB of pixels.
-_SIZE: Final = 1 << 20
+IMAGE_MEMORY: Final = 1 << 20
 # "Suitably aligned to match the requirements of the external API": no GPU asks for more than 64 KiB.
 _OFFSET: Final = 1 << 16
 _FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
-_PLAIN: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+PLAIN: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
 
 
 def _shape(name: str, extent: tuple[int, int, int], **more: Any) -> tuple[str, MipmapDesc]:
@@ -74,10 +74,10 @@ def memory_for_images(context: CaseContext, case: Case) -> tuple[Shared, xsem.Me
         The device does not support it: some devices need memory made for an image, and exporters of xsem do not make
         it. Any other error is a failure.
     """
-    shared = context.memory(_SIZE, case.handle_type)
+    shared = context.memory(IMAGE_MEMORY, case.handle_type)
     memory: xsem.Memory = context.here.get(shared.here)
     try:
-        memory.map_mipmapped_array(_PLAIN).release()
+        memory.map_mipmapped_array(PLAIN).release()
     except UnsupportedError as error:
         raise BlockedError(f"the exporter's memory holds no image that this device maps: {error}") from error
     return shared, memory
@@ -87,9 +87,9 @@ def images_are_refused(context: CaseContext, case: Case) -> bool:
     """Return whether xsem refuses every image in memory of the case's type, before it calls the driver."""
     if case.handle_type != MemoryHandleType.DMABUF_FD.value:
         return False
-    memory: xsem.Memory = context.here.get(context.memory(_SIZE, case.handle_type).here)
+    memory: xsem.Memory = context.here.get(context.memory(IMAGE_MEMORY, case.handle_type).here)
     try:
-        memory.map_mipmapped_array(_PLAIN)
+        memory.map_mipmapped_array(PLAIN)
     except xsem.BadArgumentError as error:
         expect(error.reason == "mipmap_of_dmabuf", f"an image in a dma-buf is refused with {error}")
         return True
@@ -139,9 +139,9 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
-    _round_trip(memory, replace(_PLAIN, levels=6), "with 6 levels", 5)
-    token = context.driver_memory(context.memory(_SIZE, case.handle_type))
-    array = context.driver.map_mipmapped_array(token, replace(_PLAIN, levels=3))
+    _round_trip(memory, replace(PLAIN, levels=6), "with 6 levels", 5)
+    token = context.driver_memory(context.memory(IMAGE_MEMORY, case.handle_type))
+    array = context.driver.map_mipmapped_array(token, replace(PLAIN, levels=3))
     try:
         context.driver.mipmap_level(array, 3)
     except xsem.XsemError:
@@ -163,7 +163,7 @@ def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> 
     if images_are_refused(context, case):
         return
     shared, memory = memory_for_images(context, case)
-    context.memory(_SIZE, case.handle_type)   # the image must not lie in this memory
+    context.memory(IMAGE_MEMORY, case.handle_type)   # the image must not lie in this memory
     producer, _ = context.ends(IN)
     commands = producer.new_list()
     length = 1 << 13

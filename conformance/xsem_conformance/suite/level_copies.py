@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from xsem.spi import Token
-from xsem.types import MipmapDesc, SemaphoreHandleType, WaitParams
+from xsem.types import SemaphoreHandleType, WaitParams
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.other_thread import OtherThread, on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
-from xsem_conformance.suite.images import images_are_refused, memory_for_images
+from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN, images_are_refused, memory_for_images
 
-_DESC: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
 _PIXELS: Final = 32 * 16 * 4
-_IMAGE_MEMORY: Final = 1 << 20
 _HOST: Final = 8192
 _FROM: Final = 1024
 """Offset of the pixels in the host buffer that a write reads."""
@@ -58,8 +56,8 @@ class _Images:
     def __init__(self, context: CaseContext, type: str) -> None:
         driver: Any = context.driver
         self._context, self._driver = context, driver
-        self._memories = [context.driver_memory(context.memory(_IMAGE_MEMORY, type)) for _ in range(3)]
-        self._arrays = [driver.map_mipmapped_array(each, _DESC) for each in self._memories]
+        self._memories = [context.driver_memory(context.memory(IMAGE_MEMORY, type)) for _ in range(3)]
+        self._arrays = [driver.map_mipmapped_array(each, PLAIN) for each in self._memories]
         self.levels: list[Token] = [driver.mipmap_level(each, 0) for each in self._arrays]
         self._hosts = [driver.host_buffer(_HOST) for _ in range(len(self.levels) + 1)]
         self._copied, self._address = self._hosts.pop()

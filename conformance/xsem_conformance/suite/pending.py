@@ -6,14 +6,13 @@ import contextlib
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from xsem.errors import UnsupportedError
 from xsem.spi import RecordingQueue, Token
 from xsem.types import (
     Feature,
     MemoryHandleType,
-    MipmapDesc,
     OwnedHandle,
     SemaphoreKind,
     SignalParams,
@@ -26,9 +25,7 @@ from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
-
-_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
-_IMAGE_MEMORY: Final = 1 << 20
+from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
 
 
 @check("XSEM-CAP-005", deadline_s=60)
@@ -155,7 +152,7 @@ def _images(context: CaseContext, for_image: Token | None, after: contextlib.Exi
     if for_image is not None:
         after.callback(driver.release_memory, for_image)
         yield "the mapping of an image"
-        image = driver.map_mipmapped_array(for_image, _IMAGE)
+        image = driver.map_mipmapped_array(for_image, PLAIN)
         after.callback(driver.release_array, image)
         yield "the query of a level"
         driver.mipmap_level(image, 0)
@@ -169,9 +166,9 @@ def _memory_for_images(context: CaseContext) -> Token | None:
     # xsem refuses images in dma-bufs.
     for type in sorted(each.value for each in declared.memory_import - {MemoryHandleType.DMABUF_FD}):
         with contextlib.suppress(BlockedError):   # the exporter lacks this type
-            memory = context.driver_memory(context.memory(_IMAGE_MEMORY, type))
+            memory = context.driver_memory(context.memory(IMAGE_MEMORY, type))
             try:
-                context.driver.release_array(context.driver.map_mipmapped_array(memory, _IMAGE))
+                context.driver.release_array(context.driver.map_mipmapped_array(memory, PLAIN))
             except UnsupportedError:
                 context.driver.release_memory(memory)
             else:

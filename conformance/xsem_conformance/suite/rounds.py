@@ -11,7 +11,7 @@ from typing import Any, Final
 from xsem.errors import UnsupportedError
 from xsem.plugins import registry
 from xsem.spi import BorrowedEvents, BorrowedQueues, CopyQueue, HostMemory, ImageQueue, RecordingQueue, Token
-from xsem.types import Feature, MemoryHandleType, MipmapDesc, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import Feature, MemoryHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
 from xsem_conformance.case.descriptors import count
 from xsem_conformance.case.direct import duplicate
@@ -20,10 +20,9 @@ from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
+from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
 
 _ROUNDS: Final = 10
-_IMAGE: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
-_IMAGE_MEMORY: Final = 1 << 20
 
 Round = Callable[[], object]
 
@@ -224,15 +223,15 @@ def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
     if not isinstance(queue, ImageQueue):
         return
     try:
-        shared = context.memory(_IMAGE_MEMORY)
+        shared = context.memory(IMAGE_MEMORY)
         memory = context.driver_memory(shared)
         at_end.callback(driver.release_memory, memory)
-        driver.release_array(driver.map_mipmapped_array(memory, _IMAGE))
+        driver.release_array(driver.map_mipmapped_array(memory, PLAIN))
     except Exception:   # the device maps no image in the exporter's memory; the checks of images say so
         return
 
     def images() -> None:
-        array = driver.map_mipmapped_array(memory, _IMAGE)
+        array = driver.map_mipmapped_array(memory, PLAIN)
         level = driver.mipmap_level(array, 0)
         with _host_buffer(driver) as host:
             written = queue.append_level_copy(level, host, 0, False, (), True)

@@ -122,9 +122,11 @@ class QueueTable:
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():
+            if not queue.borrowed:
+                continue
             with self.streams_lock:
                 used = queue.is_used()
-            if queue.borrowed and not used:
+            if not used:
                 queue.ensure_fence(queue.seq)
                 queue.poll()
                 with self.streams_lock:
