@@ -14,7 +14,7 @@ import xsem
 from xsem.errors import BadArgumentError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
-from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.case.refusals import refuses, undeclared
@@ -32,6 +32,8 @@ print(json.dumps([repr(each) for each in registry().get(sys.argv[1]).devices()])
 HEAVY: Final = (
     "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
 """Packages that `import xsem` and the registration of a plugin load only when they are needed."""
+_OTHER_SYSTEM: Final = {OsHandleKind.FD} if sys.platform == "win32" else {OsHandleKind.NT, OsHandleKind.KMT}
+"""Kinds of handles that this operating system does not have. NvSci exists on several systems."""
 
 class _Wrapped:
     """A queue of another library whose native handle is not an int."""
@@ -174,13 +176,16 @@ def capabilities_are_well_formed_and_constant(context: CaseContext, case: Case) 
         # The classes count: opaque_fd of semaphores and opaque_fd of memory are equal as texts.
         wrong = sorted(repr(each) for each in declared if not isinstance(each, members))
         expect(not wrong, f"{field} contains {', '.join(wrong)}, which is not a {members.__name__}")
+        foreign = sorted(each.value for each in declared
+                         if not isinstance(each, Feature) and each.os_handle_kind in _OTHER_SYSTEM)
+        expect(not foreign, f"{field} contains {', '.join(foreign)}, whose handles {sys.platform} does not have")
     for field in ("resets_on_wait", "append_never_blocks", "release_never_blocks", "needs_handover"):
         expect(type(getattr(found, field)) is bool, f"{field} is {getattr(found, field)!r}, not a bool")
     for field in ("independent_lists", "max_pending", "max_value_difference"):
         expect(type(getattr(found, field)) in (int, type(None)), f"{field} is {getattr(found, field)!r}, not an int")
     expect(found.independent_lists >= 1, "independent_lists is below 1")
     expect(found.max_pending is None or found.max_pending >= 1, "max_pending is below 1")
-    expect(found.max_value_difference >= 1, "max_value_difference is below 1")
+    expect(1 <= found.max_value_difference < 2**64, "max_value_difference is not within 1 to 2**64 - 1")
     expect(found.wait_before_signal <= found.semaphore_import | found.semaphore_export,
            "wait_before_signal names a type that is neither imported nor exported")
     context.driver.create_queue().close()
