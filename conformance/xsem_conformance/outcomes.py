@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 __all__ = [
-    "NONE", "BlockedError", "BrokenError", "Call", "Case", "Failure", "Frame", "NotExaminedError", "NotRunError",
-    "Outcome", "Result", "expect",
+    "NONE",
+    "UNOBSERVED",
+    "BlockedError",
+    "BrokenError",
+    "Call",
+    "Case",
+    "Failure",
+    "Frame",
+    "NotDeclaredError",
+    "NotExaminedError",
+    "NotRunError",
+    "Outcome",
+    "Result",
+    "expect",
 ]
 
 NONE: Final = "-"
@@ -25,16 +37,19 @@ class Outcome(str, enum.Enum):
     ERROR = "ERROR"
     """The suite itself failed."""
     UNSUPPORTED = "UNSUPPORTED"
-    """The device does not declare the capability. If the suite can call the capability, xsem refuses the call.
-
-    A case without the hook that it needs (`SuiteHooks`) has this outcome, too. The detail of this case begins with
-    "not examined"."""
+    """The device does not declare the capability. If the suite can call the capability, xsem refuses the call."""
+    NOT_EXAMINED = "NOT_EXAMINED"
+    """The case needs a hook of `SuiteHooks` that the backend does not implement."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"
     """The device declares the capability, but the environment, for example the exporter, cannot provide the rest."""
     UNAVAILABLE = "UNAVAILABLE"
     """The device or the exporter could not be opened."""
+
+
+UNOBSERVED: Final = frozenset({Outcome.UNSUPPORTED, Outcome.NOT_EXAMINED})
+"""Outcomes without an observation of the device. They do not change the verdict."""
 
 
 @dataclass(frozen=True, order=True)
@@ -184,8 +199,12 @@ class BlockedError(Exception):
     """The environment of the device cannot provide an object or an ability that the case needs."""
 
 
+class NotDeclaredError(Exception):
+    """The driver does not have the ability that the case needs."""
+
+
 class NotExaminedError(Exception):
-    """The case does not apply to the driver, or the backend does not implement the hook of the case (`SuiteHooks`)."""
+    """The backend does not implement the hook of the case (`SuiteHooks`)."""
 
 
 class NotRunError(Exception):

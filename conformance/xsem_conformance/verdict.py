@@ -16,8 +16,8 @@ from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement
 
 __all__ = [
-    "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally", "counts",
-    "lines", "sentence", "state", "status", "unmet",
+    "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
+    "counts", "lines", "sentence", "state", "status", "unmet",
 ]
 
 GOOD: Final = 0
@@ -30,7 +30,7 @@ _UNTRIED: Final = frozenset({Outcome.BLOCKED, Outcome.UNAVAILABLE})
 
 STATES: Final[Mapping[str, str]] = {
     "PASS": "met", "FAIL": "not met", "ERROR": "error", "WAIVED": "waived", "BLOCKED": "blocked",
-    "UNAVAILABLE": "unavailable", "UNSUPPORTED": "not declared",
+    "UNAVAILABLE": "unavailable", "UNSUPPORTED": "not declared", "NOT_EXAMINED": "not examined",
 }
 """The name of each outcome in a table of totals, in the order of the columns."""
 _UNTRIED_STATES: Final = ("blocked", "unavailable")
@@ -40,6 +40,8 @@ NOT_RUN: Final = "not run"
 LEVELS: Final = ("MUST", "SHOULD", "MAY")
 NOT_DECLARED: Final = ("not declared (UNSUPPORTED): the device does not declare the capability, and xsem refuses its "
                        "use. Such a case does not change the verdict; only a profile can need the capability")
+NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implement the hook of the case (SuiteHooks). "
+                       "Such a case does not change the verdict")
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
@@ -204,6 +206,8 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
     made = ["  ".join(row) for row in zip(*aligned, strict=True)]
     if tally.total(states=["not declared"]):
         made.append(NOT_DECLARED)
+    if tally.total(states=["not examined"]):
+        made.append(NOT_EXAMINED)
     if tally.called:
         made.append(f"undeclared capabilities: {tally.called} called, {tally.refused} refused")
     return [*made, f"conformance of {subject}: {verdict}"]

@@ -14,7 +14,7 @@ from xsem_conformance.report.compare import NotComparableError, compare, differe
 
 KEY = "XSEM-TL-001/timeline_semaphore_fd/host/in"
 ORDER = ["PASS", "WAIVED", "UNSUPPORTED", "UNAVAILABLE", "FAIL"]   # from best to worst
-EQUALS = {"UNAVAILABLE": "BLOCKED", "FAIL": "ERROR"}
+EQUALS = {"UNAVAILABLE": "BLOCKED", "FAIL": "ERROR", "UNSUPPORTED": "NOT_EXAMINED"}
 
 
 def report(**outcomes: str) -> dict[str, Any]:
@@ -46,7 +46,8 @@ def test_outcomes_of_one_rank_are_equal(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(("outcome", "worse"), [
-    ("PASS", 0), ("WAIVED", 0), ("UNSUPPORTED", 0), ("UNAVAILABLE", 1), ("BLOCKED", 1), ("ERROR", 1), ("FAIL", 1)])
+    ("PASS", 0), ("WAIVED", 0), ("UNSUPPORTED", 0), ("NOT_EXAMINED", 0), ("UNAVAILABLE", 1), ("BLOCKED", 1),
+    ("ERROR", 1), ("FAIL", 1)])
 def test_new_case_is_worse_only_when_it_fails(outcome: str, worse: int) -> None:
     assert told(report(), report(c001=outcome)) == (worse, 0, 1 - worse, 0)
 

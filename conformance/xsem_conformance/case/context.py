@@ -145,7 +145,7 @@ class CaseContext:
         made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
         if made is None:
             raise NotExaminedError(
-                f"not examined: the backend {self.device.info.backend} does not implement the hook {name}()")
+                f"the backend {self.device.info.backend} does not implement the hook {name}()")
         return made
 
     # ---- shared objects

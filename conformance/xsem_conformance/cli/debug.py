@@ -11,7 +11,7 @@ from xsem.cli.text import printable
 from xsem.plugins import registry
 from xsem_conformance import backend_code
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.outcomes import Case, Outcome
+from xsem_conformance.outcomes import UNOBSERVED, Case, Outcome
 from xsem_conformance.requirements import load
 from xsem_conformance.run.call_log import SIZE, CallLog
 from xsem_conformance.run.recorder import Recorder
@@ -78,4 +78,4 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
             recorder.detach()
         print(f"{outcome.value} {key}{f': {detail}' if detail else ''}")
         context.close()
-    return 0 if outcome is Outcome.PASS else 3 if outcome in (Outcome.BLOCKED, Outcome.UNSUPPORTED) else 1
+    return 0 if outcome is Outcome.PASS else 3 if outcome in {Outcome.BLOCKED, *UNOBSERVED} else 1

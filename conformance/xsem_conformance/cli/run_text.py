@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from xsem.cli.text import printable
 from xsem_conformance import verdict
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import UNOBSERVED, Outcome, Result
 
 if TYPE_CHECKING:
     from xsem_conformance.run.session import Run
@@ -32,7 +32,7 @@ class Progress:
         from xsem_conformance.run.causes import signature
 
         done, total = len(run.results), len(run.results) + len(run.not_run)
-        if result.outcome not in (Outcome.PASS, Outcome.UNSUPPORTED):
+        if result.outcome not in {Outcome.PASS, *UNOBSERVED}:
             key = signature(result)
             if key not in self._seen:
                 self._seen.add(key)

@@ -13,8 +13,10 @@ from xsem_conformance.requirements import AREAS
 
 __all__ = ["Comparison", "Difference", "Differences", "NotComparableError", "compare", "differences", "same_device"]
 
-# From best to worst. UNSUPPORTED is worse than PASS: a supported capability has disappeared.
-_RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4, "FAIL": 4}
+# From best to worst. UNSUPPORTED is worse than PASS: a supported capability has disappeared. NOT_EXAMINED is, too: a
+# hook has disappeared.
+_RANK: Final = {"PASS": 0, "WAIVED": 1, "UNSUPPORTED": 2, "NOT_EXAMINED": 2, "UNAVAILABLE": 3, "BLOCKED": 3, "ERROR": 4,
+                "FAIL": 4}
 
 
 class NotComparableError(ValueError):

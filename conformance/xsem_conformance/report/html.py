@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from xsem_conformance.outcomes import UNOBSERVED
 from xsem_conformance.report.pages import render, shown
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import deviations, handle_types, tally, verdict_of
@@ -43,7 +44,7 @@ def _areas(report: Mapping[str, Any], types: Iterable[Any]) -> dict[str, Any]:
     hidden = [case for case in report["cases"] if (case["kind"], case["handle_type"]) in others]
     return {"columns": columns, "rows": rows, "others": [" ".join(each) for each in others],
             "met": sum(case["outcome"] == "PASS" for case in hidden),
-            "undeclared": sum(case["outcome"] == "UNSUPPORTED" for case in hidden), "hidden": len(hidden)}
+            "undeclared": sum(case["outcome"] in UNOBSERVED for case in hidden), "hidden": len(hidden)}
 
 
 def _cell(cases: Iterable[Mapping[str, Any]], kind: str, type: str) -> dict[str, Any] | None:
@@ -52,7 +53,7 @@ def _cell(cases: Iterable[Mapping[str, Any]], kind: str, type: str) -> dict[str,
         return None
     worst = min(mine, key=lambda case: _ORDER.index(mark_of(case).name))
     return {"mark": mark_of(worst), "first": worst["key"], "met": sum(case["outcome"] == "PASS" for case in mine),
-            "tried": sum(case["outcome"] != "UNSUPPORTED" for case in mine)}
+            "tried": sum(case["outcome"] not in UNOBSERVED for case in mine)}
 
 
 def _groups(cases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -7,15 +7,16 @@ from typing import Any, Final
 
 from xsem.cli.text import printable
 from xsem_conformance.backend_code import libraries_in_words
+from xsem_conformance.outcomes import UNOBSERVED
 from xsem_conformance.report.failure_text import failure_lines, others
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, handle_types, tally, verdict_of
 from xsem_conformance.requirements import AREAS
-from xsem_conformance.verdict import NOT_DECLARED
+from xsem_conformance.verdict import NOT_DECLARED, NOT_EXAMINED
 
 __all__ = ["markdown", "one_line"]
 
-_WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "UNSUPPORTED", "PASS")
+_WORST_FIRST: Final = ("FAIL", "ERROR", "BLOCKED", "UNAVAILABLE", "WAIVED", "NOT_EXAMINED", "UNSUPPORTED", "PASS")
 
 _CALLS: Final = 12
 _STACK: Final = 16
@@ -52,7 +53,7 @@ def markdown(report: dict[str, Any]) -> str:
     lines += ["", "## By area", "", "| Area | Met | Of |", "| --- | --- | --- |"]
     areas = sorted({case["area"] for case in report["cases"]})
     for area in areas:
-        mine = [case for case in report["cases"] if case["area"] == area and case["outcome"] != "UNSUPPORTED"]
+        mine = [case for case in report["cases"] if case["area"] == area and case["outcome"] not in UNOBSERVED]
         if mine:
             met = sum(case["outcome"] == "PASS" for case in mine)
             lines.append(f"| {area}: {AREAS.get(area, area)} | {met} | {len(mine)} |")
@@ -66,12 +67,13 @@ def _totals(report: dict[str, Any]) -> list[str]:
     totals = tally(report)
     lines = [f"| Level | Cases | {' | '.join(totals.states)} |", "| --- " * (len(totals.states) + 2) + "|"]
     lines += [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in totals.table]
-    return [*lines, "", f"{NOT_DECLARED[0].upper()}{NOT_DECLARED[1:]}."]
+    notes = [NOT_DECLARED, *([NOT_EXAMINED] if "not examined" in totals.states else [])]
+    return [*lines, "", " ".join(f"{each[0].upper()}{each[1:]}." for each in notes)]
 
 
 def _not_passed(report: dict[str, Any]) -> list[str]:
     """Return an item for each cause, with the evidence and the cases. Without causes, return an item for each case."""
-    cases = {case["key"]: case for case in report["cases"] if case["outcome"] not in ("PASS", "UNSUPPORTED")}
+    cases = {case["key"]: case for case in report["cases"] if case["outcome"] not in {"PASS", *UNOBSERVED}}
     if not cases:
         return []
     lines = ["", "## Not passed", ""]

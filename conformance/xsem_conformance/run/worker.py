@@ -28,7 +28,7 @@ from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.quirks import measure
 from xsem_conformance.case.refusals import refuses
 from xsem_conformance.case.remote_participant import ParticipantFailedError
-from xsem_conformance.outcomes import BlockedError, Case, Frame, NotExaminedError, Outcome
+from xsem_conformance.outcomes import BlockedError, Case, Frame, NotDeclaredError, NotExaminedError, Outcome
 from xsem_conformance.run.call_log import CallLog
 from xsem_conformance.run.frames import frames_of, where
 from xsem_conformance.run.recorder import Recorder
@@ -139,8 +139,10 @@ def _judged(error: Exception, place: str) -> tuple[Outcome, str]:
         return Outcome.FAIL, str(error) or place
     if isinstance(error, BlockedError):
         return Outcome.BLOCKED, str(error)
-    if isinstance(error, NotExaminedError):
+    if isinstance(error, NotDeclaredError):
         return Outcome.UNSUPPORTED, str(error)
+    if isinstance(error, NotExaminedError):
+        return Outcome.NOT_EXAMINED, str(error)
     if isinstance(error, ParticipantFailedError):
         return Outcome.ERROR, str(error)
     if isinstance(error, (UnsupportedError, ImportFailure)):

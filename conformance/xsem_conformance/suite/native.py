@@ -18,7 +18,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotDeclaredError, expect
 
 _RELEASE_S = 0.02
 
@@ -26,7 +26,7 @@ _RELEASE_S = 0.02
 def _borrows(context: CaseContext) -> BorrowedQueues:
     driver: object = context.driver
     if not isinstance(driver, BorrowedQueues):
-        raise NotExaminedError("not declared: the driver borrows no queues")
+        raise NotDeclaredError("not declared: the driver borrows no queues")
     return driver
 
 

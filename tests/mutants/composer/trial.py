@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer.interface import attributes, methods
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import UNOBSERVED, Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
 from xsem_conformance.run.planning import Planned
@@ -167,7 +167,7 @@ def _calibrated(place: Place, base: str) -> Calibration:
         with Workers("mutant:0", "host:0", 10.0) as workers:
             for key, each in cases.items():
                 ended = result(workers, each, {}, 10.0)
-                if ended.outcome is Outcome.UNSUPPORTED:   # the driver lacks an ability that no capability declares
+                if ended.outcome in UNOBSERVED:   # the driver lacks an ability that no capability declares
                     os.truncate(trace, 0)
                     continue
                 if ended.outcome is not Outcome.PASS:
