@@ -414,6 +414,13 @@ def test_report_without_newer_fields_is_shown(report: dict[str, Any]) -> None:
     assert "Code of the backendunknown" in "".join(text.split("\n"))
 
 
+def test_page_explains_cases_without_a_hook(report: dict[str, Any]) -> None:
+    assert "Not examined: " in page(report)
+    for each in report["cases"]:
+        each["outcome"] = "PASS" if each["outcome"] == "NOT_EXAMINED" else each["outcome"]
+    assert "Not examined: " not in page(report)
+
+
 # ---- Markdown
 def test_markdown_has_failures_and_complete_tables(report: dict[str, Any]) -> None:
     lines = markdown(report).splitlines()

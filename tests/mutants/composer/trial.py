@@ -167,7 +167,7 @@ def _calibrated(place: Place, base: str) -> Calibration:
         with Workers("mutant:0", "host:0", 10.0) as workers:
             for key, each in cases.items():
                 ended = result(workers, each, {}, 10.0)
-                if ended.outcome in UNOBSERVED:   # the driver lacks an ability that no capability declares
+                if ended.outcome in UNOBSERVED:   # the driver lacks an ability without a capability, or a hook
                     os.truncate(trace, 0)
                     continue
                 if ended.outcome is not Outcome.PASS:
