@@ -32,6 +32,8 @@ class Waiver:
         The reason of the failure.
     expires : date
         The last day of the waiver.
+    sometimes : bool
+        The failure is a race: the case fails in some runs and passes in others.
     matched : list of str
         Keys of the failed cases that the waiver matched.
     """
@@ -39,6 +41,7 @@ class Waiver:
     case: str
     reason: str
     expires: dt.date
+    sometimes: bool = False
     matched: list[str] = field(default_factory=list)
 
     @property
@@ -80,10 +83,13 @@ def load(path: Path) -> list[Waiver]:
             raise WaiverError(f"{path}, waiver {number}: a reason is needed")
         if not isinstance(expires, dt.date) or isinstance(expires, dt.datetime):   # every datetime is a date
             raise WaiverError(f"{path}, waiver {number}: expires is a date, as 2027-01-31")
-        unknown = set(each) - {"case", "reason", "expires"}
+        sometimes = each.get("sometimes", False)
+        if not isinstance(sometimes, bool):
+            raise WaiverError(f"{path}, waiver {number}: sometimes is true or false, not {sometimes!r}")
+        unknown = set(each) - {"case", "reason", "expires", "sometimes"}
         if unknown:
             raise WaiverError(f"{path}, waiver {number}: unknown {', '.join(sorted(unknown))}")
-        waivers.append(Waiver(case, reason, expires))
+        waivers.append(Waiver(case, reason, expires, sometimes))
     return waivers
 
 
@@ -109,7 +115,7 @@ def apply(
 ) -> list[str]:
     """Change waived failures to WAIVED. Return the problems of the waivers themselves.
 
-    A waiver without a failed case is stale. `not_run` holds the keys of the cases without a result. The waivers of
+    A waiver without a failed case is stale. A waiver with `sometimes` is not stale if a matching case passed. `not_run` holds the keys of the cases without a result. The waivers of
     these cases are not stale. A later call with more results is possible.
     """
     problems = []
@@ -125,6 +131,8 @@ def apply(
             pass
         elif not hits:
             problems.append(f"the waiver of {waiver.case} matches no case")
+        elif waiver.sometimes and any(result.outcome is Outcome.PASS for result in hits):
+            pass
         elif not any(result.case.key in failed for result in hits):
             problems.append(f"the waiver of {waiver.case} is stale: no case that matches it fails")
         for result in hits:

@@ -69,6 +69,21 @@ def test_two_waivers_for_one_failure_are_not_stale() -> None:
     assert wide.matched == narrow.matched == [failed.case.key]
 
 
+def test_waiver_of_a_race_allows_a_pass() -> None:
+    race = Waiver("XSEM-TL-001/*/host/in", "bug 12", TODAY, sometimes=True)
+    failed, passed = result(), result("XSEM-TL-001/d3d12_fence/host/in", Outcome.PASS)
+    assert apply([race], [passed], TODAY) == []
+    assert passed.outcome is Outcome.PASS
+    assert apply([race], [failed], TODAY) == []
+    assert failed.outcome is Outcome.WAIVED
+
+
+def test_waiver_of_a_race_that_nothing_tested_is_stale() -> None:
+    race = Waiver("XSEM-TL-001/*/host/in", "bug 12", TODAY, sometimes=True)
+    (problem,) = apply([race], [result(outcome=Outcome.UNSUPPORTED)], TODAY)
+    assert "stale" in problem
+
+
 def test_waiver_holds_on_its_last_day_and_not_after() -> None:
     failed = result()
     (problem,) = apply([waiver(expires=TODAY - dt.timedelta(days=1))], [failed], TODAY)
@@ -108,6 +123,9 @@ def test_file_is_read(tmp_path: Path) -> None:
     one, _ = load(path)
     assert (one.case, one.expires) == ("XSEM-TL-001/timeline_semaphore_fd/vulkan/*", TODAY)
     assert one.reason.endswith("bug 12")
+    assert not one.sometimes
+    path.write_text(GOOD + "sometimes = true\n")
+    assert load(path)[0].sometimes
     path.write_text("")
     assert load(path) == []
 
@@ -131,6 +149,7 @@ def test_file_is_read(tmp_path: Path) -> None:
     (GOOD.replace("2027-01-31", '"2027-01-31"'), "expires is a date"),
     (GOOD.replace("2027-01-31", "2027-01-31T00:00:00Z"), "expires is a date"),
     (GOOD.replace("expires = 2027-01-31", ""), "expires is a date"),
+    (GOOD + "sometimes = 1\n", "sometimes is true or false"),
     (GOOD + "colour = 'red'\n", "unknown colour"),
     (GOOD + GOOD.replace("case", "key"), "waiver 2: case is"),
 ])
