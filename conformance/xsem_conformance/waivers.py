@@ -115,8 +115,10 @@ def apply(
 ) -> list[str]:
     """Change waived failures to WAIVED. Return the problems of the waivers themselves.
 
-    A waiver without a failed case is stale. A waiver with `sometimes` is not stale if a matching case passed. `not_run` holds the keys of the cases without a result. The waivers of
-    these cases are not stale. A later call with more results is possible.
+    A waiver without a failed case is stale. A waiver with `sometimes` is not stale if a matching case passed.
+
+    `not_run` holds the keys of the cases without a result. The waivers of these cases are not stale. A later call with
+    more results is possible.
     """
     problems = []
     # Two waivers for one case both count as matched, and so does a waiver that was applied before.
