@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
@@ -12,7 +12,8 @@ from xsem.spi.tokens import Token
 __all__ = ["ImageCopyQueue", "ImageRegion"]
 
 
-class ImageRegion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ImageRegion:
     """A box of elements in some layers of an image level. The facade checks that the region lies in the level.
 
     Attributes
