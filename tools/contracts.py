@@ -38,7 +38,7 @@ LAYERS = {
         registration
         backend
         device | suite_hooks
-        borrowed
+        borrowed | image_copies
         queue
         semaphores | memory
         imports | callers | native_call | libraries
@@ -81,7 +81,7 @@ LAYERS = {
         discovery
         device
         command_list
-        arguments
+        arguments | image_copies
         prepared | recording | memory | event
         semaphore | image | buffer
         resource

@@ -268,6 +268,7 @@ _DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
 _QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.MIPMAPPED_ARRAY: (spi.ImageQueue,),
     Feature.IMAGE: (spi.ImageQueue,),
+    Feature.IMAGE_COPY: (spi.ImageCopyQueue,),
     Feature.RECORDING: (spi.RecordingQueue,),
 }
 

@@ -115,6 +115,10 @@ TESTED = {
     "XSEM-MIP-005": "facade/buffer_images: image_unsuitable_for_the_memory_is_refused",
     "XSEM-MIP-006": "facade/buffer_images: a_released_image_has_no_levels_any_more; backends/cuda/device: "
                     "everything_is_destroyed_by_its_own_function",
+    "XSEM-MIP-014": "facade/image_copies: bad_regions_are_refused_before_the_driver "
+                    "bad_regions_between_levels_are_refused buffers_without_the_shape_are_refused "
+                    "levels_with_elements_of_other_sizes_are_refused regions_of_one_level_must_not_overlap "
+                    "images_and_buffers_over_the_same_bytes_are_refused release_waits_for_the_copies_of_an_image",
     "XSEM-LIFE-001": "runtime/lifetime: release_twice_frees_once use_of_a_released_object_is_refused "
                      "release_returns_at_once_and_frees_at_the_marker",
     "XSEM-LIFE-009": "runtime/lifetime: object_is_freed_when_all_its_lists_reach_their_markers; "

@@ -21,7 +21,7 @@ M = MemoryHandleType
 PAGE = mmap.PAGESIZE
 
 
-class Copying(FakeList, spi.ImageQueue):
+class Copying(FakeList, spi.ImageQueue, spi.ImageCopyQueue):
     """Copies real bytes at real addresses, at the append if `everything_is_done`."""
 
     def append_copy(
@@ -47,6 +47,35 @@ class Copying(FakeList, spi.ImageQueue):
         if driver.everything_is_done:
             driver.copy_level(level, buffer, read)
         return fence
+
+
+    def append_region_copy(
+        self, level: int, region: spi.ImageRegion, buffer: int, offset: int, row_pitch: int, slice_pitch: int,
+        read: bool, wait_fences: Sequence[Any], want_fence: bool,
+    ) -> Any:
+        fence = self._issue(want_fence, "region", level, region, buffer, offset, row_pitch, slice_pitch, read)
+        driver = self.driver
+        assert isinstance(driver, ImageGpu)
+        if driver.everything_is_done:
+            driver.copy_region(level, region, buffer, offset, row_pitch, slice_pitch, read)
+        return fence
+
+    def append_image_copy(
+        self, dst: int, dst_region: spi.ImageRegion, src: int, src_region: spi.ImageRegion,
+        wait_fences: Sequence[Any], want_fence: bool,
+    ) -> Any:
+        fence = self._issue(want_fence, "images", dst, dst_region, src, src_region)
+        driver = self.driver
+        assert isinstance(driver, ImageGpu)
+        if driver.everything_is_done:
+            driver.elements(dst)[box_of(dst_region)] = driver.elements(src)[box_of(src_region)]
+        return fence
+
+
+def box_of(region: spi.ImageRegion) -> tuple[slice, slice, slice]:
+    """Return the region as an index of an array of slices or layers, rows and elements."""
+    (x, y, z), (width, height, _), first = region.offset, region.extent, region.layer
+    return (slice(z + first, z + first + region.slices), slice(y, y + height), slice(x, x + width))
 
 
 class Gpu(FakeDriver, spi.HostMemory):
@@ -132,13 +161,16 @@ class ImageGpu(Gpu, spi.Images):
     def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY) -> None:
         import dataclasses
 
-        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature}))
+        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature, Feature.IMAGE_COPY}))
         self.levels: dict[int, bytes] = {}
+        self.descs: dict[int, MipmapDesc] = {}
+        self.pixels: dict[int, Any] = {}   # of levels that appended copies use
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
         if self.map_fails is not None:
             raise self.map_fails
         token = next(self.numbers)
+        self.descs[token] = desc
         self.log.append(("map_mipmapped_array", token))
         return token
 
@@ -151,6 +183,31 @@ class ImageGpu(Gpu, spi.Images):
             staging.raw = self.levels.get(level, bytes(len(staging)))
         else:
             self.levels[level] = staging.raw
+
+    def elements(self, level: int) -> Any:
+        """Return the elements of a level, (slices or layers, rows, elements) of void of the size of an element."""
+        if level not in self.pixels:
+            desc, index = self.descs[level // 1000], level % 1000
+            width, height, depth = (max(1, length >> index) for length in desc.extent)
+            size = desc.channels * np.dtype(desc.format).itemsize
+            self.pixels[level] = np.zeros((desc.layers or depth, height, width), f"V{size}")
+        return self.pixels[level]
+
+    def copy_region(
+        self, level: int, region: spi.ImageRegion, buffer: int, offset: int, row_pitch: int, slice_pitch: int,
+        read: bool,
+    ) -> None:
+        part = self.elements(level)[box_of(region)]
+        assert part.shape == (region.slices, *region.extent[1::-1]), "the region leaves the level"
+        row = region.extent[0] * part.dtype.itemsize
+        for z, rows in enumerate(part):
+            for y in range(region.extent[1]):
+                address = self.places[buffer] + offset + z * slice_pitch + y * row_pitch
+                self._inside(address, row)
+                if read:
+                    ctypes.memmove(address, rows[y].tobytes(), row)
+                else:
+                    rows[y] = np.frombuffer(ctypes.string_at(address, row), part.dtype)
 
     def release_array(self, array: int) -> None:
         self.log.append(("release_array", array))

@@ -25,6 +25,8 @@ class Feature(str, enum.Enum):
     """Memory can be mapped as any image of a `MipmapDesc` (`Memory.map_mipmapped_array`)."""
     IMAGE = "image"
     """A subset of MIPMAPPED_ARRAY: one level, offset 0, no cubemap and no colour attachment."""
+    IMAGE_COPY = "image_copy"
+    """A command list copies between images and buffers, and between images (`CommandList.append_copy`)."""
     RECORDING = "recording"
     """A command list can record appends for replay (`CommandList.record`)."""
     NATIVE_EVENTS = "native_events"

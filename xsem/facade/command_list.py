@@ -18,6 +18,8 @@ from xsem.facade.arguments import (
 )
 from xsem.facade.buffer import Buffer
 from xsem.facade.event import Event, check_event, fences_of
+from xsem.facade.image import MipmapLevel
+from xsem.facade.image_copies import CopyRegion, image_copy
 from xsem.facade.memory import Memory
 from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
@@ -298,15 +300,49 @@ class CommandList(DeviceObject):
         self._append(self._queue.barrier, None, wait_events, signal_event)
 
     def append_copy(
-        self, dst: Buffer, src: Buffer, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
+        self, dst: Buffer | MipmapLevel, src: Buffer | MipmapLevel, *, offset: Sequence[int] | None = None,
+        extent: Sequence[int] | None = None, layer: int | None = None, layers: int | None = None,
+        src_offset: Sequence[int] | None = None, src_layer: int | None = None, row_pitch: int | None = None,
+        slice_pitch: int | None = None, wait_events: Sequence[Event] = (), signal_event: Event | None = None,
     ) -> None:
-        """Copy all bytes of one buffer to another buffer of the same size.
+        """Copy between buffers, between a buffer and a level of an image, or between levels (cuMemcpy3DAsync).
+
+        Between two buffers, the copy takes all bytes, and the buffers have the same size. No parameter of a region is
+        permitted. A copy with a level takes a region of elements and needs `Feature.IMAGE_COPY`. The region has the
+        order of images, (x, y, z) and (width, height, depth) in elements. An array in C order has the reverse order:
+        its shape is (layers or depth, height, width, channels), as for `MipmapLevel.read`.
+
+        A buffer with one dimension holds the rows of the region from its first byte on, without padding. It can be
+        larger than the region. A buffer with more dimensions has the shape of the region, and its strides give the
+        pitches. The dimension of the channels can be part of the element type, and a dimension of length 1 can be
+        absent. With `row_pitch` or `slice_pitch`, xsem ignores the shape of the buffer.
+
+        A copy converts nothing: it copies the bytes of the elements.
 
         Parameters
         ----------
-        dst, src : Buffer
-            Mappings of this device's memory, or page-locked host memory (`Device.host_buffer`). A copy with ordinary
-            host memory would block the host behind an unmet wait.
+        dst, src : Buffer or MipmapLevel
+            Buffers are mappings of this device's memory, or page-locked host memory (`Device.host_buffer`). A copy with
+            ordinary host memory would block the host behind an unmet wait. An image stays mapped until the copy is
+            done.
+        offset : sequence of int, optional
+            First element of the region in the level, (x, y, z) in elements. Between two levels: in `dst`. Default:
+            (0, 0, 0).
+        extent : sequence of int, optional
+            Width, height and depth of the region in elements. For a dimension that the level lacks, 0 and 1 are
+            permitted. Default: from `offset` to the end of the level.
+        layer : int, optional
+            First layer of the region. Between two levels: in `dst`. Default: layer 0.
+        layers : int, optional
+            Number of layers. Default: one layer with `layer`, all layers without `layer`.
+        src_offset, src_layer : optional
+            Between two levels: first element and first layer in `src`. Defaults: `offset` and `layer`.
+        row_pitch : int, optional
+            Bytes from one row to the next in the buffer: a multiple of the size of an element, at least the bytes of a
+            row of the region. Default: see above.
+        slice_pitch : int, optional
+            Bytes from one slice or layer to the next in the buffer, a multiple of `row_pitch`. Default: the rows of the
+            region.
         wait_events : sequence of Event
             The copy begins when the operations of these events are done.
         signal_event : Event, optional
@@ -315,22 +351,41 @@ class CommandList(DeviceObject):
         Raises
         ------
         BadArgumentError
-            ``size_mismatch``; ``overlap``: the two ranges overlap; ``not_a_buffer``.
+            ``not_a_buffer``: an argument is neither a Buffer nor a MipmapLevel. ``overlap``: the two ranges, regions or
+            images overlap. ``size_mismatch``: the sizes of the buffers or of the regions differ. ``out_of_range``: the
+            region reaches beyond the level or the buffer. ``shape_mismatch``, ``bad_strides``: the buffer does not have
+            the shape of the region. ``format_mismatch``: the elements of the levels differ in size. ``bad_pitch``,
+            ``bad_offset``, ``bad_extent``, ``bad_layers``, ``not_an_int``. ``not_an_image``: a parameter describes a
+            level, but the argument is a buffer.
+        UnsupportedError
+            The device has no copies, or no copies of images. Or the device cannot make this copy: the error names the
+            missing part.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+
+        Examples
+        --------
+        `host` has no images. On a device with `Feature.IMAGE_COPY`::
+
+            level = image.level(0)                                        # 640 x 480 elements of 4 x uint8
+            pixels = memory.map_buffer(shape=(480, 640, 4), dtype="uint8")
+            commands.append_copy(pixels, level)                           # the whole level
+            corner = device.host_buffer(64 * 32 * 4)
+            commands.append_copy(corner, level, offset=(576, 448, 0), extent=(64, 32, 0))
+            commands.append_copy(level, level, extent=(64, 32, 0), src_offset=(64, 0, 0))
         """
         self._check()
-        target, source = self._buffer(dst), self._buffer(src)
-        if dst.size != src.size:
-            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
-                                   reason="size_mismatch")
-        to, out_of = dst._place, src._place
-        if to.overlaps(out_of, dst.size):
-            raise BadArgumentError("the two buffers overlap", reason="overlap")
-        driver = self._device_state.ability(CopyQueue, "append_copy", self._queue.driver)
-        self._append(DriverCall("copy", driver.append_copy,
-                                (to.token, to.offset, out_of.token, out_of.offset, dst.size), (target, source)),
-                     None, wait_events, signal_event)
+        region = CopyRegion(offset, extent, layer, layers, src_offset, src_layer, row_pitch, slice_pitch)
+        if isinstance(dst, MipmapLevel) or isinstance(src, MipmapLevel):
+            for end in (dst, src):
+                if isinstance(end, MipmapLevel):
+                    check_same_device(self._device_state, end._array, "image")
+                else:
+                    self._buffer(end)
+            call = image_copy(self._device_state, self._queue.driver, dst, src, region)
+        else:
+            call = self._buffer_copy(dst, src, region)
+        self._append(call, None, wait_events, signal_event)
 
     def append_fill(
         self, dst: Buffer, pattern: bytes, *, wait_events: Sequence[Event] = (), signal_event: Event | None = None
@@ -530,6 +585,19 @@ class CommandList(DeviceObject):
         self._queue.raise_failure()
         if self._stopped is not None:
             raise copy.copy(self._stopped) from self._stopped.__cause__
+
+    def _buffer_copy(self, dst: Buffer, src: Buffer, region: CopyRegion) -> DriverCall:
+        target, source = self._buffer(dst), self._buffer(src)
+        region.refuse_for_buffers()
+        if dst.size != src.size:
+            raise BadArgumentError(f"the buffers' sizes differ: {dst.size} and {src.size} bytes",
+                                   reason="size_mismatch")
+        to, out_of = dst._place, src._place
+        if to.overlaps(out_of, dst.size):
+            raise BadArgumentError("the two buffers overlap", reason="overlap")
+        driver = self._device_state.ability(CopyQueue, "append_copy", self._queue.driver)
+        return DriverCall("copy", driver.append_copy, (to.token, to.offset, out_of.token, out_of.offset, dst.size),
+                          (target, source))
 
     def _buffer(self, buffer: Buffer) -> Lifetime:
         if not isinstance(buffer, Buffer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from xsem.data.layout import parse_dtype
 from xsem.data.params import check_int
@@ -20,7 +20,27 @@ from xsem.types import Feature, MemoryHandleType, MipmapDesc
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
 
-__all__ = ["MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
+__all__ = ["ImageBytes", "MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
+
+
+class ImageBytes(NamedTuple):
+    """The bytes that an image or a buffer certainly occupies in a memory. The driver can use more bytes for an image.
+
+    Attributes
+    ----------
+    memory : Lifetime
+        Lifetime of the memory, as the identity of the memory.
+    begin, end : int
+        Bytes from the first byte of the memory.
+    """
+
+    memory: Lifetime
+    begin: int
+    end: int
+
+    def overlaps(self, other: ImageBytes) -> bool:
+        """Return whether the two ranges have a common byte."""
+        return self.memory is other.memory and self.begin < other.end and other.begin < self.end
 
 
 class MipmappedArray(Resource):
@@ -42,10 +62,13 @@ class MipmappedArray(Resource):
             pixels = image.level(0).read()      # shape (480, 640, 4)
     """
 
-    def __init__(self, device: Device, lifetime: Lifetime, token: Token, desc: MipmapDesc) -> None:
+    def __init__(
+        self, device: Device, lifetime: Lifetime, token: Token, desc: MipmapDesc, occupied: ImageBytes
+    ) -> None:
         super().__init__(device, lifetime)
         self.desc = desc
         self._array = token
+        self._bytes = occupied
 
     def level(self, index: int) -> MipmapLevel:
         """Return one level of the image (cuMipmappedArrayGetLevel).
@@ -96,6 +119,7 @@ class MipmapLevel:
         self.extent: tuple[int, int, int] = (width, height, depth)
         self._array = array
         self._level = token
+        self._index = index
 
     @property
     def native_handle(self) -> int:
@@ -177,6 +201,13 @@ class MipmapLevel:
         with array._lifetime.held():
             copy_level(array.device._queues, array._lifetime, self._level, data, timeout_s, direction)
 
+    @property
+    def _element_size(self) -> int:
+        return _element_size(self._array.desc)
+
+    def _described(self) -> str:
+        return f"level {self._index} of an image of {self._array.desc.channels} x {self._array.desc.format}"
+
     def _shape(self) -> tuple[int, ...]:
         width, height, depth = self.extent
         lengths = (self._array.desc.layers or depth, height, width, self._array.desc.channels)
@@ -216,7 +247,8 @@ def map_mipmapped_array(
         with device_state.making("mipmapped array", driver.release_array, memory_type, memory_lifetime) as making:
             array = making.call(driver.map_mipmapped_array, memory, desc)
             mapping.lifetime = lifetime = making.lifetime()
-            return MipmappedArray(device, lifetime, array, desc)
+            return MipmappedArray(device, lifetime, array, desc,
+                                  ImageBytes(memory_lifetime, desc.offset, desc.offset + least))
     except BaseException:
         mapping.given_up, mapping.lifetime = True, None
         raise
@@ -241,6 +273,10 @@ def _least_bytes(desc: MipmapDesc) -> int:
 
     Only the driver knows the full size.
     """
-    element = desc.channels * parse_dtype(desc.format).itemsize
-    return sum(element * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
+    return sum(_element_size(desc) * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
                for level in range(desc.levels))
+
+
+def _element_size(desc: MipmapDesc) -> int:
+    """Return the bytes of an element with all its components."""
+    return desc.channels * parse_dtype(desc.format).itemsize

@@ -39,6 +39,7 @@ from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
+from xsem.spi.image_copies import ImageCopyQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
@@ -63,7 +64,9 @@ __all__ = [
     "HandleState",
     "HostMemory",
     "HostSemaphore",
+    "ImageCopyQueue",
     "ImageQueue",
+    "ImageRegion",
     "Images",
     "ImportFailure",
     "Imported",

@@ -1,16 +1,17 @@
-"""Images: mipmapped arrays on external memory, and copies of their levels to and from the host."""
+"""Images: mipmapped arrays on external memory, and copies of their levels."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError
+from xsem.spi import ImageRegion
 from xsem.types import MipmapDesc
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
 
-__all__ = ["ArrayToken", "LevelToken", "level_copy", "level_of", "mipmap_descriptor"]
+__all__ = ["ArrayToken", "LevelToken", "image_copy", "level_copy", "level_of", "mipmap_descriptor", "region_copy"]
 
 # The formats of MipmapDesc: CUDA's enumerator, and bytes per component.
 _FORMATS: Final = {
@@ -61,14 +62,17 @@ class LevelToken:
         Rows per slice or layer.
     depth : int
         Number of slices or layers.
+    element_size : int
+        Bytes per pixel.
     """
 
-    __slots__ = ("address", "depth", "native", "row_size", "rows")
+    __slots__ = ("address", "depth", "element_size", "native", "row_size", "rows")
 
     def __init__(self, native: Any, array: ArrayToken, level: int) -> None:
         width, height, depth = (max(1, length >> level) for length in array.desc.extent)
         self.native = native
         self.address = int(native)
+        self.element_size = array.element_size
         self.row_size = width * array.element_size
         self.rows = height
         self.depth = array.desc.layers or depth
@@ -139,4 +143,66 @@ def level_copy(driver: Any, level: LevelToken, address: int, *, read: bool) -> A
         copy.srcPitch, copy.srcHeight = level.row_size, level.rows
         copy.dstMemoryType, copy.dstArray = types.CU_MEMORYTYPE_ARRAY, level.native
     copy.WidthInBytes, copy.Height, copy.Depth = level.row_size, level.rows, level.depth
+    return copy
+
+
+def region_copy(
+    driver: Any, level: LevelToken, region: ImageRegion, address: int, row_pitch: int, slice_pitch: int, *, read: bool
+) -> Any:
+    """Return the CUDA_MEMCPY3D of a region of a level.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    level : LevelToken
+    region : ImageRegion
+    address : int
+        Address of device memory or of page-locked host memory.
+    row_pitch, slice_pitch : int
+        Bytes from row to row and from slice to slice at the address.
+    read : bool
+        True: copy from the level. False: the reverse.
+    """
+    copy = driver.CUDA_MEMCPY3D()
+    unified = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
+    # The driver counts the height of a slice in rows.
+    if read:
+        _put_source(driver, copy, level, region)
+        copy.dstMemoryType, copy.dstDevice = unified, address
+        copy.dstPitch, copy.dstHeight = row_pitch, slice_pitch // row_pitch
+    else:
+        copy.srcMemoryType, copy.srcDevice = unified, address
+        copy.srcPitch, copy.srcHeight = row_pitch, slice_pitch // row_pitch
+        _put_destination(driver, copy, level, region)
+    return _put_extent(copy, level, region)
+
+
+def image_copy(driver: Any, dst: LevelToken, dst_region: ImageRegion, src: LevelToken, src_region: ImageRegion) -> Any:
+    """Return the CUDA_MEMCPY3D between two levels, whose elements have the same size."""
+    copy = driver.CUDA_MEMCPY3D()
+    _put_source(driver, copy, src, src_region)
+    _put_destination(driver, copy, dst, dst_region)
+    return _put_extent(copy, dst, dst_region)
+
+
+def _put_source(driver: Any, copy: Any, level: LevelToken, region: ImageRegion) -> None:
+    copy.srcMemoryType, copy.srcArray = driver.CUmemorytype.CU_MEMORYTYPE_ARRAY, level.native
+    copy.srcXInBytes, copy.srcY, copy.srcZ = _position(level, region)
+
+
+def _put_destination(driver: Any, copy: Any, level: LevelToken, region: ImageRegion) -> None:
+    copy.dstMemoryType, copy.dstArray = driver.CUmemorytype.CU_MEMORYTYPE_ARRAY, level.native
+    copy.dstXInBytes, copy.dstY, copy.dstZ = _position(level, region)
+
+
+def _position(level: LevelToken, region: ImageRegion) -> tuple[int, int, int]:
+    """Return x in bytes, y, and z. For an image with layers, z is the layer."""
+    x, y, z = region.offset
+    return x * level.element_size, y, z + region.layer
+
+
+def _put_extent(copy: Any, level: LevelToken, region: ImageRegion) -> Any:
+    width, height, _ = region.extent
+    copy.WidthInBytes, copy.Height, copy.Depth = width * level.element_size, height, region.slices
     return copy

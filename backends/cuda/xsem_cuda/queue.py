@@ -7,12 +7,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.spi import CopyQueue, ImageQueue, PreparedCall, RecordingQueue, SemaphoreQueue
+from xsem.spi import (
+    CopyQueue,
+    ImageCopyQueue,
+    ImageQueue,
+    ImageRegion,
+    PreparedCall,
+    RecordingQueue,
+    SemaphoreQueue,
+)
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.images import LevelToken, level_copy
+from xsem_cuda.images import LevelToken, image_copy, level_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded
@@ -26,7 +34,7 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 """The function for each length of a pattern, in bytes."""
 
 
-class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
+class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue, RecordingQueue):
     """A queue on one stream, created by xsem or borrowed.
 
     Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
@@ -124,6 +132,24 @@ class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQu
         """Call cuMemcpy3DAsync. The host memory is page-locked, as for `append_copy`."""
         driver = self._driver
         native = level_copy(driver, level, buffer.address + offset, read=read)
+        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+
+    def append_region_copy(
+        self, level: LevelToken, region: ImageRegion, buffer: DriverObject, offset: int, row_pitch: int,
+        slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
+        """Call cuMemcpy3DAsync. The buffer is device memory or page-locked host memory, as for `append_copy`."""
+        driver = self._driver
+        native = region_copy(driver, level, region, buffer.address + offset, row_pitch, slice_pitch, read=read)
+        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+
+    def append_image_copy(
+        self, dst: LevelToken, dst_region: ImageRegion, src: LevelToken, src_region: ImageRegion,
+        wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
+        """Call cuMemcpy3DAsync between two arrays."""
+        driver = self._driver
+        native = image_copy(driver, dst, dst_region, src, src_region)
         return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
 
     def append_fill(

@@ -49,7 +49,7 @@ def capabilities_of(
     """
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
-        features.add(Feature.IMAGE)
+        features |= {Feature.IMAGE, Feature.IMAGE_COPY}
     return Capabilities(
         semaphore_import=semaphores,
         memory_import=memories,

@@ -11,13 +11,13 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi import DriverFd, duplicate_fd
+from xsem.spi import DriverFd, ImageRegion, duplicate_fd
 from xsem.types import MipmapDesc
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.memory import Memory, memory_struct
 
-__all__ = ["Image", "image_desc", "make_image"]
+__all__ = ["Image", "image_desc", "image_region", "make_image"]
 
 _1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
 # Layouts by bits per component, for 1, 2 and 4 components.
@@ -27,12 +27,20 @@ _ZERO, _ONE = 4, 5
 
 
 class Image:
-    """A ze_image_handle_t. The object also stands for the image's only level."""
+    """A ze_image_handle_t. The object also stands for the image's only level.
 
-    __slots__ = ("handle",)
+    Attributes
+    ----------
+    handle : int
+    element_size : int
+        Bytes of an element.
+    """
 
-    def __init__(self, handle: int) -> None:
+    __slots__ = ("element_size", "handle")
+
+    def __init__(self, handle: int, element_size: int) -> None:
         self.handle = handle
+        self.element_size = element_size
 
     def destroy(self, core: Core) -> None:
         """Call zeImageDestroy."""
@@ -57,14 +65,25 @@ def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
         kind = _2D_ARRAY if desc.layers else _2D
     else:
         kind = _1D_ARRAY if desc.layers else _1D
-    component = desc.format.rstrip("0123456789")
-    bits = int(desc.format.removeprefix(component))
+    component, bits = _component(desc)
     swizzle = [each if each < desc.channels else (_ONE if each == 3 else _ZERO) for each in range(4)]
     return ze.ImageDesc.made(
         flags=1,  # kernels may write to it
         type=kind, width=width, height=max(1, height), depth=max(1, depth), arraylevels=desc.layers, miplevels=0,
         format=ze.ImageFormat(_LAYOUTS[bits][desc.channels], _COMPONENTS[component], *swizzle),
     )
+
+
+def image_region(region: ImageRegion) -> ze.ImageRegion:
+    """Return the ze_image_region_t of a region. For an image with layers, z and the depth count the layers."""
+    (x, y, z), (width, height, _) = region.offset, region.extent
+    return ze.ImageRegion(x, y, z + region.layer, width, height, region.slices)
+
+
+def _component(desc: MipmapDesc) -> tuple[str, int]:
+    """Return the kind of a component, for example "uint", and its bits."""
+    kind = desc.format.rstrip("0123456789")
+    return kind, int(desc.format.removeprefix(kind))
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
@@ -84,6 +103,7 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     linked = memory_struct(memory.desc, fd.number)
     wanted.pNext = ctypes.addressof(linked)
     try:
-        return Image(core.loader.make("zeImageCreate", core.context, core.device, byref(wanted)))
+        made = core.loader.make("zeImageCreate", core.context, core.device, byref(wanted))
+        return Image(made, desc.channels * _component(desc)[1] // 8)
     finally:
         fd.settle()

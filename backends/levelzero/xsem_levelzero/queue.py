@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from ctypes import byref
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
-from xsem.spi import Callers, CopyQueue, ImageQueue, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import SIGNAL, WAIT
-from xsem_levelzero.images import Image
+from xsem_levelzero.images import Image, image_region
 from xsem_levelzero.loader import handle_out
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero.semaphores import Batches, Semaphore
@@ -23,7 +24,7 @@ _Append = Callable[[Fence | None, Sequence[Fence]], None]
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
-class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
+class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     """One immediate list.
 
     Parameters
@@ -149,6 +150,51 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue):
                       else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
         return self._issue(
             lambda signal, waits: self._core.loader.do(name, self._handle, *ends, None, *_events(signal, waits)),
+            wait_fences, int(want_fence),
+        )
+
+    def append_region_copy(
+        self, level: Image, region: ImageRegion, buffer: int, offset: int, row_pitch: int, slice_pitch: int, read: bool,
+        wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
+        """Call zeCommandListAppendImageCopyToMemory or …FromMemory, with Ext for rows with padding.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_supported``: the driver lacks the function with pitches, which `capability` names, or the slice pitch
+            exceeds 32 bits. ``driver_too_old``: the loader lacks the function.
+        """
+        self._check_known()
+        width, height, _ = region.extent
+        row = width * level.element_size
+        # The slice pitch of an image without slices must be 0.
+        slices = slice_pitch if region.slices > 1 else 0
+        padded = (row_pitch != row and height > 1) or slices not in (0, row * height)
+        if slices >> 32:
+            raise UnsupportedError(f"Level Zero's slice pitch has 32 bits, and {slices} needs more",
+                                   capability="image_copy.slice_pitch", reason="not_supported")
+        address, area = buffer + offset, byref(image_region(region))
+        name = "zeCommandListAppendImageCopyToMemory" if read else "zeCommandListAppendImageCopyFromMemory"
+        ends = (address, level.handle) if read else (level.handle, address)
+        extended, pitches = ("Ext", (row_pitch, slices)) if padded else ("", ())
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                name + extended, self._handle, *ends, area, *pitches, *_events(signal, waits)),
+            wait_fences, int(want_fence),
+        )
+
+    def append_image_copy(
+        self, dst: Image, dst_region: ImageRegion, src: Image, src_region: ImageRegion, wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
+        """Call zeCommandListAppendImageCopyRegion."""
+        self._check_known()
+        to, out_of = byref(image_region(dst_region)), byref(image_region(src_region))
+        return self._issue(
+            lambda signal, waits: self._core.loader.do(
+                "zeCommandListAppendImageCopyRegion", self._handle, dst.handle, src.handle, to, out_of,
+                *_events(signal, waits)),
             wait_fences, int(want_fence),
         )
 

@@ -262,6 +262,12 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeCommandListAppendMemoryFill": (_Handle, _Pointer, _Pointer, c_size_t, c_size_t, *_EVENTS),
     "zeCommandListAppendImageCopyToMemory": (_Handle, _Pointer, _Handle, POINTER(ImageRegion), *_EVENTS),
     "zeCommandListAppendImageCopyFromMemory": (_Handle, _Handle, _Pointer, POINTER(ImageRegion), *_EVENTS),
+    "zeCommandListAppendImageCopyToMemoryExt": (
+        _Handle, _Pointer, _Handle, POINTER(ImageRegion), c_uint32, c_uint32, *_EVENTS),
+    "zeCommandListAppendImageCopyFromMemoryExt": (
+        _Handle, _Handle, _Pointer, POINTER(ImageRegion), c_uint32, c_uint32, *_EVENTS),
+    "zeCommandListAppendImageCopyRegion": (
+        _Handle, _Handle, _Handle, POINTER(ImageRegion), POINTER(ImageRegion), *_EVENTS),
     "zeEventPoolCreate": (_Handle, POINTER(EventPoolDesc), c_uint32, _Handles, POINTER(c_void_p)),
     "zeEventPoolDestroy": (_Handle,),
     "zeEventCreate": (_Handle, POINTER(EventDesc), POINTER(c_void_p)),

@@ -87,7 +87,7 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
     exports = _semaphores(answers.semaphore_export, platform) if platform == "linux" else frozenset()
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
-        features.add(Feature.IMAGE)
+        features |= {Feature.IMAGE, Feature.IMAGE_COPY}
     measured = answers.vendor == NVIDIA and platform == "linux"
     return Capabilities(
         semaphore_import=imports,

@@ -102,6 +102,7 @@ GIVE_BACK: Final = "clEnqueueReleaseExternalMemObjectsKHR"
 _semaphores = (c_void_p, c_uint32, _handles, POINTER(c_uint64), *_events)
 _handover = (c_void_p, c_uint32, _handles, *_events)
 _triple = POINTER(c_size_t)
+_rect = (c_void_p, c_void_p, c_void_p, _triple, _triple, _triple, c_size_t, c_size_t, c_size_t, c_size_t, *_events)
 _image_copy = (c_void_p, c_void_p, c_uint32, _triple, _triple, c_size_t, c_size_t, c_void_p, *_events)
 
 PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
@@ -138,6 +139,10 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clEnqueueReadBuffer": (c_int32, (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_events)),
     "clEnqueueWriteBuffer": (c_int32, (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_events)),
     "clEnqueueFillBuffer": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_events)),
+    "clEnqueueCopyBufferRect": (c_int32, _rect),
+    "clEnqueueCopyImage": (c_int32, (c_void_p, c_void_p, c_void_p, _triple, _triple, _triple, *_events)),
+    "clEnqueueCopyImageToBuffer": (c_int32, (c_void_p, c_void_p, c_void_p, _triple, _triple, c_size_t, *_events)),
+    "clEnqueueCopyBufferToImage": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, _triple, _triple, *_events)),
     "clEnqueueReadImage": (c_int32, _image_copy),
     "clEnqueueWriteImage": (c_int32, _image_copy),
     # ---- extensions

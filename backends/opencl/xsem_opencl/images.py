@@ -10,13 +10,14 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
+from xsem.spi import ImageRegion
 from xsem.types import MipmapDesc
 from xsem_opencl import cl
 from xsem_opencl.core import Core
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.memory import Memory, memory_properties
 
-__all__ = ["Image", "image_desc", "image_format", "make_image"]
+__all__ = ["Box", "Image", "image_desc", "image_format", "make_image"]
 
 _2D, _3D, _2D_ARRAY, _1D, _1D_ARRAY = 0x10F1, 0x10F2, 0x10F3, 0x10F4, 0x10F5
 _ORDERS: Final = {1: 0x10B0, 2: 0x10B2, 4: 0x10B5}  # CL_R, CL_RG, CL_RGBA
@@ -24,6 +25,11 @@ _TYPES: Final = {
     "int8": 0x10D7, "int16": 0x10D8, "int32": 0x10D9, "uint8": 0x10DA, "uint16": 0x10DB, "uint32": 0x10DC,
     "float16": 0x10DD, "float32": 0x10DE,
 }
+
+
+_SIZES: Final = {"int8": 1, "int16": 2, "int32": 4, "uint8": 1, "uint16": 2, "uint32": 4, "float16": 2, "float32": 4}
+
+Box = tuple[int, int, int]
 
 
 class Image:
@@ -34,15 +40,34 @@ class Image:
     handle : int
     region : tuple of int
         The region of clEnqueueReadImage: the whole image.
+    desc : MipmapDesc
+    element_size : int
+        Bytes of an element.
     """
 
-    __slots__ = ("_fd", "_memory", "handle", "region")
+    __slots__ = ("_fd", "_memory", "desc", "element_size", "handle", "region")
 
-    def __init__(self, handle: int, region: tuple[int, int, int], memory: Memory, fd: GivenFd) -> None:
+    def __init__(
+        self, handle: int, region: tuple[int, int, int], desc: MipmapDesc, memory: Memory, fd: GivenFd
+    ) -> None:
         self.handle = handle
         self.region = region
+        self.desc = desc
+        self.element_size = desc.channels * _SIZES[desc.format]
         self._memory = memory
         self._fd = fd
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether clEnqueueReadImage takes a slice pitch: for images of three dimensions and images with layers."""
+        return self.desc.layers > 0 or self.desc.extent[2] > 0
+
+    def box(self, region: ImageRegion) -> tuple[Box, Box]:
+        """Return the origin and the region of OpenCL's functions. One of the components counts the layers."""
+        (x, y, z), (width, height, depth) = region.offset, region.extent
+        if self.desc.layers and not self.desc.extent[1]:
+            return (x, region.layer, 0), (width, region.layers, 1)
+        return (x, y, z + region.layer), (width, height, depth * region.layers)
 
     def release(self, core: Core) -> None:
         """Call clReleaseMemObject."""
@@ -107,4 +132,4 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         raise
     fd.imported()
     memory.images.add(made)
-    return Image(made, region, memory, fd)
+    return Image(made, region, desc, memory, fd)

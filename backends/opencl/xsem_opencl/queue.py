@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
-from xsem.spi import CopyQueue, ImageQueue, SemaphoreQueue, queue_handle
+from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl
 from xsem_opencl.core import Core, array
 from xsem_opencl.fences import Fence, event_list
-from xsem_opencl.images import Image
+from xsem_opencl.images import Box, Image
 from xsem_opencl.memory import HostBuffer, Mapping, Memory
 from xsem_opencl.semaphores import Semaphore, payloads
 
 __all__ = ["CommandQueue", "borrowed_queue", "number_of"]
 
 _LONGEST_PATTERN: Final = 128
+_Rows = tuple[int, int, int, int]   # cl_mem, offset, row pitch and slice pitch
 _Enqueue = Callable[[int, Any, Any], None]
 
 
-class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
+class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     """One in-order queue.
 
     Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
@@ -127,6 +129,50 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
                                                    buffer.address + offset, count, events, event)],
             wait_fences, want_fence)
 
+    def append_region_copy(
+        self, level: Image, region: ImageRegion, buffer: Mapping | HostBuffer, offset: int, row_pitch: int,
+        slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
+        """Call clEnqueueReadImage and the like for host memory, and clEnqueueCopyImageToBuffer and the like for others.
+
+        The latter take no pitches. Rows with padding therefore go through a temporary buffer on the device.
+        """
+        mem, at = _place(buffer, offset)
+        box = level.box(region)
+        if not mem:
+            return self._enqueue([self._host_image(level, box, at, row_pitch, slice_pitch, read=read)], wait_fences,
+                                 want_fence)
+        width, height, _ = region.extent
+        row, count = width * level.element_size, region.slices
+        size = row * height * count
+        if (row_pitch == row or height == 1) and (slice_pitch == row * height or count == 1):
+            return self._enqueue([self._buffer_image(level, box, mem, at, read=read)], wait_fences, want_fence)
+
+        def steps(scratch: int) -> Sequence[_Enqueue]:
+            tight, padded = (scratch, 0, row, row * height), (mem, at, row_pitch, slice_pitch)
+            image = self._buffer_image(level, box, scratch, 0, read=read)
+            if read:
+                return [image, self._rows(padded, tight, (row, height, count))]
+            return [self._rows(tight, padded, (row, height, count)), image]
+
+        return self._through_scratch(steps, size, wait_fences, want_fence)
+
+    def append_image_copy(
+        self, dst: Image, dst_region: ImageRegion, src: Image, src_region: ImageRegion, wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
+        """Call clEnqueueCopyImage for images of one format, and copy through a temporary buffer for others."""
+        (to, region), (origin, other) = dst.box(dst_region), src.box(src_region)
+        if region == other and (dst.desc.format, dst.desc.channels) == (src.desc.format, src.desc.channels):
+            start, end, box = _size3(origin), _size3(to), _size3(region)
+            return self._enqueue(
+                [lambda count, events, event: self._do("clEnqueueCopyImage", src.handle, dst.handle, start, end, box,
+                                                       count, events, event)], wait_fences, want_fence)
+        return self._through_scratch(
+            lambda scratch: [self._buffer_image(src, (origin, other), scratch, 0, read=True),
+                             self._buffer_image(dst, (to, region), scratch, 0, read=False)],
+            math.prod(region) * dst.element_size, wait_fences, want_fence)
+
     def append_fill(
         self, dst: Mapping | HostBuffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence],
         want_fence: bool,
@@ -182,6 +228,32 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     def _write(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
         return lambda count, events, event: self._do("clEnqueueWriteBuffer", buffer, cl.CL_FALSE, offset, size,
                                                      pointer, count, events, event)
+
+    def _host_image(
+        self, image: Image, box: tuple[Box, Box], pointer: int, row_pitch: int, slice_pitch: int, *, read: bool
+    ) -> _Enqueue:
+        name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
+        origin, region = map(_size3, box)
+        if image.desc.layers and not image.desc.extent[1]:
+            # For images of one dimension with layers, drivers take either pitch as the distance of the layers.
+            row_pitch = slice_pitch
+        pitches = row_pitch, slice_pitch if image.has_slices else 0
+        return lambda count, events, event: self._do(name, image.handle, cl.CL_FALSE, origin, region, *pitches, pointer,
+                                                     count, events, event)
+
+    def _buffer_image(self, image: Image, box: tuple[Box, Box], mem: int, offset: int, *, read: bool) -> _Enqueue:
+        origin, region = map(_size3, box)
+        if read:
+            return lambda count, events, event: self._do("clEnqueueCopyImageToBuffer", image.handle, mem, origin,
+                                                         region, offset, count, events, event)
+        return lambda count, events, event: self._do("clEnqueueCopyBufferToImage", mem, image.handle, offset, origin,
+                                                     region, count, events, event)
+
+    def _rows(self, dst: _Rows, src: _Rows, region: Box) -> _Enqueue:
+        (to, at, *to_pitches), (out_of, from_, *from_pitches) = dst, src
+        start, end, box = _size3((from_, 0, 0)), _size3((at, 0, 0)), _size3(region)
+        return lambda count, events, event: self._do("clEnqueueCopyBufferRect", out_of, to, start, end, box,
+                                                     *from_pitches, *to_pitches, count, events, event)
 
     def _through_scratch(
         self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_fences: Sequence[Fence], want_fence: bool
@@ -264,3 +336,7 @@ def _place(buffer: Mapping | HostBuffer, offset: int) -> tuple[int, int]:
     if isinstance(buffer, HostBuffer):
         return 0, buffer.address + offset
     return buffer.memory.handle, buffer.offset + offset
+
+
+def _size3(numbers: Box) -> Any:
+    return (c_size_t * 3)(*numbers)

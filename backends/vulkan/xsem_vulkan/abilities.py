@@ -36,6 +36,7 @@ _MANY_QUEUES: Final = 8
 _Type = TypeVar("_Type", SemaphoreHandleType, MemoryHandleType)
 
 
+_OF_IMAGES: Final = frozenset({Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY})
 _OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE})
 
 
@@ -90,7 +91,7 @@ class Abilities:
             memory_export=self.memory_export,
             # Vulkan's host functions signal, wait for and read only timelines.
             features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
-            | (frozenset({Feature.MIPMAPPED_ARRAY}) if self.images and self.memory_import else frozenset()),
+            | (_OF_IMAGES if self.images and self.memory_import else frozenset()),
             # A binary semaphore's signal must be submitted before its wait (VUID-vkQueueSubmit-pWaitSemaphores-03238),
             # although drivers accept the reverse order.
             wait_before_signal=timelines,

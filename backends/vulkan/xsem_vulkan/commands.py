@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from xsem.spi import ImageRegion
 from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
-from xsem_vulkan.images import Level
+from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import ANY_ACCESS, BoundImage, HostMemory, Place, VulkanMemory, host_memory
 
@@ -110,22 +111,50 @@ class Commands:
 
     def level_copy(self, level: Level, host: Place, *, read: bool) -> CData:
         """Record a copy of a whole level to or from host memory, after an acquire barrier if the image needs one."""
-        library, image = self._gpu.library, level.image
-        region = level.region(self._gpu, host.offset)
-        taken = None if image.owned else library.ffi.new("VkImageMemoryBarrier *", image.barrier(acquire=True))
+        return self._buffer_image_copy(level, host, level.region(self._gpu, host.offset), read=read)
+
+    def region_copy(
+        self, level: Level, region: ImageRegion, place: Place, row_pitch: int, slice_pitch: int, *, read: bool
+    ) -> CData:
+        """Record a copy of a region of a level, after an acquire barrier if the image needs one."""
+        return self._buffer_image_copy(level, place, level.part(self._gpu, region, place.offset, row_pitch, slice_pitch),
+                                       read=read)
+
+    def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
+        """Record a copy between two levels, after acquire barriers for the images that need them."""
+        region = self._gpu.library.ffi.new("VkImageCopy *", {
+            "srcSubresource": src.layers_of(src_region), "srcOffset": src_region.offset,
+            "dstSubresource": dst.layers_of(dst_region), "dstOffset": dst_region.offset, "extent": dst_region.extent,
+        })
+        return self._image_transfer({dst.image, src.image}, lambda commands: self._vk.vkCmdCopyImage(
+            commands, src.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, dst.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
+            region))
+
+    def _buffer_image_copy(self, level: Level, place: Place, region: CData, *, read: bool) -> CData:
+        image = level.image
 
         def record(commands: CData) -> None:
-            if taken is not None:
-                null = library.null
-                self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 0, null, 0, null, 1, taken)
             if read:
-                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, host.buffer, 1,
+                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, place.buffer, 1,
                                                 region)
             else:
-                self._vk.vkCmdCopyBufferToImage(commands, host.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
+                self._vk.vkCmdCopyBufferToImage(commands, place.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
                                                 region)
 
-        return self._transfer(record)
+        return self._image_transfer({image}, record)
+
+    def _image_transfer(self, images: Collection[VulkanImage], record: Callable[[CData], object]) -> CData:
+        library = self._gpu.library
+        wanted = [image.barrier(acquire=True) for image in images if not image.owned]
+        taken = library.ffi.new("VkImageMemoryBarrier[]", wanted)
+
+        def recorded(commands: CData) -> None:
+            if wanted:
+                null = library.null
+                self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 0, null, 0, null, len(wanted), taken)
+            record(commands)
+
+        return self._transfer(recorded)
 
     def handover(
         self, memories: Sequence[VulkanMemory], images: Sequence[BoundImage], *, acquire: bool

@@ -174,6 +174,10 @@ typedef struct {
     VkDeviceSize bufferOffset; uint32_t bufferRowLength; uint32_t bufferImageHeight;
     VkImageSubresourceLayers imageSubresource; VkOffset3D imageOffset; VkExtent3D imageExtent;
 } VkBufferImageCopy;
+typedef struct {
+    VkImageSubresourceLayers srcSubresource; VkOffset3D srcOffset; VkImageSubresourceLayers dstSubresource;
+    VkOffset3D dstOffset; VkExtent3D extent;
+} VkImageCopy;
 
 typedef struct { VkEnum sType; const void *pNext; VkFlags flags; uint32_t queueFamilyIndex; } VkCommandPoolCreateInfo;
 typedef struct {
@@ -253,5 +257,6 @@ void vkCmdPipelineBarrier(VkCommandBuffer, VkFlags, VkFlags, VkFlags, uint32_t, 
 void vkCmdCopyBuffer(VkCommandBuffer, VkBuffer, VkBuffer, uint32_t, const VkBufferCopy *);
 void vkCmdCopyImageToBuffer(VkCommandBuffer, VkImage, VkEnum, VkBuffer, uint32_t, const VkBufferImageCopy *);
 void vkCmdCopyBufferToImage(VkCommandBuffer, VkBuffer, VkImage, VkEnum, uint32_t, const VkBufferImageCopy *);
+void vkCmdCopyImage(VkCommandBuffer, VkImage, VkEnum, VkImage, VkEnum, uint32_t, const VkImageCopy *);
 void vkCmdFillBuffer(VkCommandBuffer, VkBuffer, VkDeviceSize, VkDeviceSize, uint32_t);
 """

@@ -20,7 +20,7 @@ _OF_DEVICE: Final = (
     "vkCreateImage", "vkDestroyImage", "vkGetImageMemoryRequirements2", "vkBindImageMemory",
     "vkCreateCommandPool", "vkDestroyCommandPool", "vkAllocateCommandBuffers", "vkBeginCommandBuffer",
     "vkEndCommandBuffer", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer",
-    "vkCmdCopyImageToBuffer", "vkCmdCopyBufferToImage",
+    "vkCmdCopyImageToBuffer", "vkCmdCopyBufferToImage", "vkCmdCopyImage",
     "vkGetSemaphoreFdKHR", "vkImportSemaphoreFdKHR", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
 )
 

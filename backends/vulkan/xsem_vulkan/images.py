@@ -6,6 +6,7 @@ import threading
 from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
+from xsem.spi import ImageRegion
 from xsem.types import MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
@@ -95,12 +96,23 @@ class Level:
 
     def region(self, gpu: Gpu, offset: int) -> CData:
         """Return the VkBufferImageCopy of the whole level, with rows without padding at `offset` of a buffer."""
+        whole = ImageRegion((0, 0, 0), self.extent, 0, self.image.layers)
+        row_pitch = self.extent[0] * self.image.element_size
+        return self.part(gpu, whole, offset, row_pitch, row_pitch * self.extent[1])
+
+    def part(self, gpu: Gpu, region: ImageRegion, offset: int, row_pitch: int, slice_pitch: int) -> CData:
+        """Return the VkBufferImageCopy of a region. The pitches are in bytes."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
-            "bufferOffset": offset,
-            "imageSubresource": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index,
-                                 "baseArrayLayer": 0, "layerCount": self.image.layers},
-            "imageExtent": self.extent,
+            # Vulkan counts the length of a row in elements, and that of a slice in rows.
+            "bufferOffset": offset, "bufferRowLength": row_pitch // self.image.element_size,
+            "bufferImageHeight": slice_pitch // row_pitch,
+            "imageSubresource": self.layers_of(region), "imageOffset": region.offset, "imageExtent": region.extent,
         })
+
+    def layers_of(self, region: ImageRegion) -> dict[str, int]:
+        """Return the VkImageSubresourceLayers of a region."""
+        return {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index, "baseArrayLayer": region.layer,
+                "layerCount": region.layers}
 
 
 def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:

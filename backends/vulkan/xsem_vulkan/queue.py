@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 
 from xsem.errors import DeviceLostError, XsemError
-from xsem.spi import CopyQueue, ImageQueue, SemaphoreQueue
+from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
-from xsem_vulkan.images import Level
+from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
@@ -21,7 +21,7 @@ __all__ = ["VulkanQueue"]
 Waits = list[tuple[int, int]]
 
 
-class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
+class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     """One in-order queue. A timeline counts the operations, so each operation has a fence without further cost.
 
     Each operation contains a full barrier. Later operations on the VkQueue therefore see its results, also operations
@@ -102,13 +102,30 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
     ) -> Fence | None:
         """Copy a whole level of an image to or from host memory, after an acquire barrier if the image needs one."""
         place = buffer.place(offset, level.size)
-        with level.image.lock:
-            self._recycle()
-            commands = self._commands.level_copy(level, place, read=read)
-            fence = self._append_once(commands, None, self._open(wait_fences), [], want_fence)
-            level.image.owned = True
-            level.image.used(self._timeline, self._timeline.appended)
-        return fence
+        return self._append_image_work(
+            [level.image], lambda: self._commands.level_copy(level, place, read=read), wait_fences, want_fence)
+
+    def append_region_copy(
+        self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
+        read: bool, wait_fences: Sequence[Fence], want_fence: bool,
+    ) -> Fence | None:
+        """Append vkCmdCopyImageToBuffer or vkCmdCopyBufferToImage, after an acquire barrier if the image needs one."""
+        width, height, _ = region.extent
+        size = ((region.slices - 1) * slice_pitch + (height - 1) * row_pitch + width * level.image.element_size)
+        place = buffer.place(offset, size)
+        return self._append_image_work(
+            [level.image],
+            lambda: self._commands.region_copy(level, region, place, row_pitch, slice_pitch, read=read),
+            wait_fences, want_fence)
+
+    def append_image_copy(
+        self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion, wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
+        """Append vkCmdCopyImage, after an acquire barrier for each image that needs one."""
+        return self._append_image_work(
+            [dst.image, src.image], lambda: self._commands.image_copy(dst, dst_region, src, src_region), wait_fences,
+            want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` with the VkQueue locked: `work` may submit to it."""
@@ -127,6 +144,22 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue):
         self._forget(self)
 
     # ---- inside
+    def _append_image_work(
+        self, images: Sequence[VulkanImage], record: Callable[[], CData], wait_fences: Sequence[Fence],
+        want_fence: bool,
+    ) -> Fence | None:
+        """Append commands that use images. `record` makes them, with the images locked."""
+        with ExitStack() as held:
+            # One order for all queues, as in `_hand`.
+            for image in sorted(set(images), key=lambda each: each.image):
+                held.enter_context(image.lock)
+            self._recycle()
+            fence = self._append_once(record(), None, self._open(wait_fences), [], want_fence)
+            for image in images:
+                image.owned = True
+                image.used(self._timeline, self._timeline.appended)
+        return fence
+
     def _hand(
         self, memories: Sequence[VulkanMemory], waits: Waits, signals: Waits, want_fence: bool, *, acquire: bool
     ) -> Fence | None:

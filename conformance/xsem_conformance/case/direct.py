@@ -13,6 +13,7 @@ from xsem.spi import (
     HandleState,
     HostMemory,
     HostSemaphore,
+    ImageCopyQueue,
     ImageQueue,
     Images,
     ImportFailure,
@@ -29,7 +30,7 @@ from xsem_conformance.case.descriptors import identity
 __all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
 
 
-class AbleQueue(SemaphoreQueue, CopyQueue, ImageQueue):
+class AbleQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     """For the type checker: a queue with all abilities that checks use. A check calls only declared abilities."""
 
 

@@ -173,12 +173,24 @@ def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
         memory: xsem.Memory = here.get(context.memory().here)
         return [lambda image=image: memory.map_mipmapped_array(image)   # type: ignore[misc]
                 for image in ((_IMAGE,) if what == "image" else _BEYOND_IMAGE)]
+    if what == "image_copy":
+        return _image_copies(context)
     if what == "recording":
         commands: xsem.CommandList = here.get(here.new_list())
         return [commands.record]
     if what == "native_context":
         return [lambda: xsem.open_device(context.device.info.backend, native=object())]
     return [lambda: context.device.event(object())]
+
+
+def _image_copies(context: CaseContext) -> Sequence[_Call]:
+    """Return copies of a level. A device without images has no levels, so it gets none of these calls."""
+    here = context.here
+    memory: xsem.Memory = here.get(context.memory(1 << 20).here)
+    level = memory.map_mipmapped_array(_IMAGE).level(0)
+    queue: xsem.CommandList = here.get(here.new_list())
+    staging = context.device.host_buffer(1 << 16)
+    return [lambda: queue.append_copy(staging, level), lambda: queue.append_copy(level, staging)]
 
 
 _CALLS: Final[dict[str, Callable[[CaseContext, str], Sequence[_Call]]]] = {

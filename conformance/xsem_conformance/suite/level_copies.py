@@ -16,6 +16,8 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN, images_are_refused, memory_for_images
 
+__all__ = ["Gate"]
+
 _PIXELS: Final = 32 * 16 * 4
 _HOST: Final = 8192
 _FROM: Final = 1024
@@ -25,7 +27,7 @@ _TO: Final = 4096
 _UNTOUCHED: Final = b"\x5a"
 
 
-class _Gate:
+class Gate:
     """A wait on a new queue of the driver, or on `queue`. `fence` is reached when the wait is met."""
 
     def __init__(self, context: CaseContext, type: str, queue: Any = None) -> None:
@@ -128,7 +130,7 @@ def level_copies_are_exact_and_in_order(context: CaseContext, case: Case) -> Non
         _behind_a_wait(context, images, type)
         count = max(1, min(2, context.device.capabilities.independent_lists - 1))
         for missing in range(count):
-            _behind_fences(context, images, [_Gate(context, type) for _ in range(count)], missing)
+            _behind_fences(context, images, [Gate(context, type) for _ in range(count)], missing)
     images.close()
 
 
@@ -138,7 +140,7 @@ def _written_and_read(images: _Images) -> None:
 
 
 def _behind_a_wait(context: CaseContext, images: _Images, type: str) -> None:
-    gate, made = _Gate(context, type, images.queue), []
+    gate, made = Gate(context, type, images.queue), []
     # Another thread, so that an append that blocks fails and does not hang.
     appends = OtherThread(lambda: made.extend([images.write(1), images.read(1)]))
     returned = appends.ends_within(context.patience_s)
@@ -151,7 +153,7 @@ def _behind_a_wait(context: CaseContext, images: _Images, type: str) -> None:
     gate.close()
 
 
-def _behind_fences(context: CaseContext, images: _Images, gates: Sequence[_Gate], missing: int) -> None:
+def _behind_fences(context: CaseContext, images: _Images, gates: Sequence[Gate], missing: int) -> None:
     reached = images.queue.append_barrier((), True)   # no fence for the copy
     soon(lambda: context.driver.query_fence(reached), "a barrier of an idle queue is not done", context.patience_s)
     pixels = images.write(2, [each.fence for each in gates])

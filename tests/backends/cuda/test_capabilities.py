@@ -79,7 +79,8 @@ def test_measured_capabilities() -> None:
     assert not capabilities.append_never_blocks
     assert not capabilities.release_never_blocks
     assert not capabilities.needs_handover
-    assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY} == capabilities.features
+    assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY,
+            Feature.IMAGE_COPY} == capabilities.features
 
 
 def test_registering_loads_no_vendor_library() -> None:

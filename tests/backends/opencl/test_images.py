@@ -6,14 +6,17 @@ PoCL has images, so these tests leave out only the property that names the handl
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from support.image_exercise import SIMPLE, between, exercise, pixels_of, write_pixels
 from support.open_files import numbers
-from support.opencl_facade import driver_of, fd_of, on_pocl, opened
+from support.opencl_facade import BOUND_S, driver_of, fd_of, on_pocl, opened
 from support.opencl_sim import on_opencl
 
 from xsem.errors import UnsupportedError
@@ -158,3 +161,79 @@ def test_components_are_whole_numbers_and_floats_not_fractions() -> None:
              for desc in (MipmapDesc(extent=(4, 4, 0), format=each, channels=2) for each in FORMATS)}
     assert {order for order, _ in found} == {0x10B2}
     assert sorted(kind for _, kind in found) == list(range(0x10D7, 0x10DF))
+
+
+# ---- appended copies of regions
+IN_BYTES = {name: desc for name, desc in SIMPLE.items() if desc.channels != 2}   # PoCL has no images of two components
+
+
+@contextmanager
+def imaged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Open the simulated device as one with images. PoCL makes them, in memory of its own."""
+    monkeypatch.setattr(_images, "memory_properties", lambda *_: None)
+    with opened() as at:
+        state = at.here._device_state
+        monkeypatch.setattr(state, "capabilities", dataclasses.replace(
+            state.capabilities, features=state.capabilities.features | {Feature.IMAGE, Feature.IMAGE_COPY}))
+        yield at
+
+
+@on_opencl
+@pytest.mark.parametrize("name", list(IN_BYTES))
+def test_regions_are_copied_exactly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with imaged(monkeypatch) as at:
+        buffer = at.memory(1 << 14)[1].map_buffer()
+        exercise(at.here, at.here.create_command_list(), at.memory(1 << 16)[1], buffer, {name: IN_BYTES[name]},
+                 seed=len(name))
+
+
+@on_opencl
+def test_regions_are_copied_between_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def desc(**fields: Any) -> MipmapDesc:
+        return MipmapDesc(**{"extent": (16, 8, 0), "format": "uint8", "channels": 4, **fields})
+
+    with imaged(monkeypatch) as at:
+        commands = at.here.create_command_list()
+        for one, other in ((desc(), desc(extent=(20, 5, 0))), (desc(layers=3), desc(layers=2)),
+                           (desc(), desc(extent=(20, 5, 0), format="uint32", channels=1)),   # through a buffer
+                           (desc(extent=(16, 0, 0), layers=3), desc(extent=(20, 0, 0), layers=2)),
+                           (desc(extent=(4, 4, 4)), desc(extent=(6, 3, 5)))):
+            with (at.memory(1 << 16)[1].map_mipmapped_array(one) as dst,
+                  at.memory(1 << 16)[1].map_mipmapped_array(other) as src):
+                between(commands, dst, src)
+
+
+@on_opencl
+def test_layers_of_one_dimension_are_copied_to_layers_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    with imaged(monkeypatch) as at:
+        commands = at.here.create_command_list()
+        flat, high = (MipmapDesc(extent=extent, format="uint8", channels=4, layers=3)
+                      for extent in ((16, 0, 0), (16, 1, 0)))
+        with (at.memory(1 << 16)[1].map_mipmapped_array(flat) as src,
+              at.memory(1 << 16)[1].map_mipmapped_array(high) as dst):
+            data = np.random.default_rng(2).integers(0, 256, (3, 1, 16, 4), np.uint8)
+            write_pixels(src.level(0), flat, data)
+            commands.append_copy(dst.level(0), src.level(0), extent=(16, 1, 0))
+            commands.synchronize(timeout_s=BOUND_S)
+            assert (pixels_of(dst.level(0), high) == data).all()
+
+
+@on_opencl
+def test_only_rows_with_padding_go_through_a_temporary_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with imaged(monkeypatch) as at:
+        commands, buffer = at.here.create_command_list(), at.memory(1 << 14)[1].map_buffer()
+        level = at.memory(1 << 16)[1].map_mipmapped_array(SIMPLE["2D"]).level(0)
+        api, made = driver_of(at.here)._core.api, []
+        real = api.make
+
+        def make(name: str, *arguments: Any) -> Any:
+            made.append(name)
+            return real(name, *arguments)
+
+        monkeypatch.setattr(api, "make", make)
+        commands.append_copy(buffer, level)
+        commands.append_copy(buffer, level, extent=(8, 1, 0), row_pitch=400)
+        assert not made
+        commands.append_copy(buffer, level, row_pitch=100)
+        assert made == ["clCreateBuffer"]
+        commands.synchronize(timeout_s=BOUND_S)

@@ -91,7 +91,8 @@ def test_driver_that_exports_everything_declares_everything() -> None:
     declared = found.capabilities
     assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
     assert declared.memory_export == declared.memory_import == {MEMORY}
-    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, *OF_TIMELINES}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY,
+                                 *OF_TIMELINES}
     assert declared.wait_before_signal == {TIMELINE}   # the specification forbids it for a binary semaphore
     assert declared.max_value_difference == 2**31 - 1
     assert (found.queues, declared.independent_lists) == (8, 7)   # one queue is for blocking copies

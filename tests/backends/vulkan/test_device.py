@@ -54,7 +54,7 @@ def test_device_declares_what_its_driver_says(device: xsem.Device) -> None:
     assert declared.memory_export == {MEMORY}
     assert declared.semaphore_import == {BINARY}
     assert declared.memory_import == {MEMORY}
-    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY}
+    assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
     assert declared.wait_before_signal == frozenset()
     assert declared.needs_handover
     assert declared.resets_on_wait

@@ -110,7 +110,7 @@ def test_validation_layer_is_present_and_reports_a_misuse() -> None:
 @pytest.mark.timeout(120)
 def test_validation_layer_finds_a_misuse_but_none_in_the_suite() -> None:
     done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-MIP-003",
-                   "XSEM-DEV-005", "XSEM-PROC")
+                   "XSEM-MIP-011", "XSEM-MIP-012", "XSEM-DEV-005", "XSEM-PROC")
     assert done.returncode == 0, done.stdout
     before, after = done.stdout.split("misused\n")
     assert "VUID-VkBufferCreateInfo-size-00912" in before

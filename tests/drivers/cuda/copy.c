@@ -148,6 +148,29 @@ static CUresult side(sim_side *out, int type, const void *host, CUdeviceptr devi
     }
 }
 
+static bool is_whole(const sim_side *side, size_t width) {
+    return side->type != MEMORY_ARRAY || (side->x % side->array->element == 0 && width % side->array->element == 0);
+}
+
+/* "CUDA array elements must have the same size", "must be evenly divisible by the array element size", and a height that
+ * is less than the rows of a slice makes slices overlap. Regions of one array that overlap give no defined result. */
+static CUresult fits_arrays(const sim_copy *copy) {
+    const sim_side *from = &copy->from, *to = &copy->to;
+    if (!is_whole(from, copy->width) || !is_whole(to, copy->width)) return CUDA_ERROR_INVALID_VALUE;
+    if (copy->depth > 1)
+        for (int i = 0; i < 2; i++) {
+            const sim_side *linear = i ? to : from;
+            if (linear->type != MEMORY_ARRAY && linear->height && linear->height < copy->height) return CUDA_ERROR_INVALID_VALUE;
+        }
+    if (from->type != MEMORY_ARRAY || to->type != MEMORY_ARRAY) return CUDA_SUCCESS;
+    if (from->array->element != to->array->element) return CUDA_ERROR_INVALID_VALUE;
+#define COMMON(at, length) (from->at < to->at + copy->length && to->at < from->at + copy->length)
+    if (from->array == to->array && COMMON(x, width) && COMMON(y, height) && COMMON(z, depth))
+        sim_abort("the two regions of this array overlap");
+#undef COMMON
+    return CUDA_SUCCESS;
+}
+
 static CUresult box(const CUDA_MEMCPY3D *desc, CUstream stream, bool asynchronous) {
     sim_copy wanted = {.width = desc->width, .height = desc->height, .depth = desc->depth};
     CUresult code = side(&wanted.from, desc->src_type, desc->src_host, desc->src_device, desc->src_array, desc->src_x,
@@ -155,6 +178,7 @@ static CUresult box(const CUDA_MEMCPY3D *desc, CUstream stream, bool asynchronou
     if (!code)
         code = side(&wanted.to, desc->dst_type, desc->dst_host, desc->dst_device, desc->dst_array, desc->dst_x, desc->dst_y,
                     desc->dst_z, desc->dst_pitch, desc->dst_height);
+    if (!code) code = fits_arrays(&wanted);
     if (!code && ((desc->src_pitch && desc->src_pitch < desc->width) || (desc->dst_pitch && desc->dst_pitch < desc->width)))
         code = CUDA_ERROR_INVALID_VALUE;
     return code ? code : copy(wanted, stream, asynchronous);

@@ -110,6 +110,11 @@ static ze_result_t copy_images(ze_command_list_handle_t handle, ze_image_handle_
     if (to_area.width != from_area.width || to_area.height != from_area.height || to_area.depth != from_area.depth ||
         to->element != from->element)
         return ZE_RESULT_ERROR_INVALID_SIZE;
+#define COMMON(origin, length)                                           \
+    (to_area.origin < from_area.origin + from_area.length && from_area.origin < to_area.origin + to_area.length)
+    if (to == from && COMMON(originX, width) && COMMON(originY, height) && COMMON(originZ, depth))
+        sim_abort("the two regions of this image overlap");
+#undef COMMON
     sim_op *op = sim_op_new(DO_COPY);
     code = side_of(&op->copy.to, to, &to_area);
     if (!code) code = side_of(&op->copy.from, from, &from_area);
@@ -138,6 +143,13 @@ static ze_result_t copy_memory(ze_command_list_handle_t handle, bool to_image, z
         return code;
     }
     extent(op, image, &area);
+    /* "the slice pitch must be set to 0" for images without slices; rows and slices must not overlap. */
+    bool slices = image->desc.type == ZE_IMAGE_TYPE_3D || image->desc.type == ZE_IMAGE_TYPE_1DARRAY ||
+                  image->desc.type == ZE_IMAGE_TYPE_2DARRAY;
+    if ((slice && !slices) || (row && row < op->copy.width) || (slice && slice < (row ? row : op->copy.width) * op->copy.height)) {
+        sim_op_free(op);
+        return ZE_RESULT_ERROR_INVALID_SIZE;
+    }
     linear->row = row ? row : op->copy.width;
     linear->slice = slice ? slice : linear->row * op->copy.height;
     linear->data = sim_data(address, (area.depth - 1) * linear->slice + (area.height - 1) * linear->row + op->copy.width,

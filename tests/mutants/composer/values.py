@@ -26,7 +26,7 @@ _KINDS = {
 """The kind of object of a parameter, where it differs from the parameter's name."""
 _RECORDS = {
     "SemaphoreDesc": SemaphoreDesc, "MemoryDesc": MemoryDesc, "MipmapDesc": MipmapDesc,
-    "Sequence[WaitParams]": WaitParams, "Sequence[SignalParams]": SignalParams,
+    "Sequence[WaitParams]": WaitParams, "Sequence[SignalParams]": SignalParams, "ImageRegion": spi.ImageRegion,
 }
 INT_CHANGES: dict[str, tuple[str, Callable[[int], int]]] = {
     "plus-1": ("one more", lambda value: value + 1),
