@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Final, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
-from xsem.types import DeviceInfo, HealthCheck
+from xsem.types import Capabilities, DeviceInfo, HealthCheck
+from xsem_cuda.allocations import exports_dmabuf
 from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
@@ -84,7 +85,7 @@ class CudaBackend(Backend):
         """
         driver = started()
         device = call(driver.cuDeviceGet, index)
-        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        attributes = _attributes(driver, device)
         causes = timeout_causes(driver)
         context = call(driver.cuDevicePrimaryCtxRetain, device)
 
@@ -92,6 +93,7 @@ class CudaBackend(Backend):
             call(driver.cuDevicePrimaryCtxRelease, device)
 
         try:
+            capabilities = self._capabilities(driver, device, context, attributes)
             return CudaDevice(driver, device, index, context, capabilities, close, causes)
         except BaseException:
             close()
@@ -133,7 +135,7 @@ class CudaBackend(Backend):
         with Context(driver, context):
             device = call(driver.cuCtxGetDevice)
         index = int(device)
-        capabilities = capabilities_of(self._platform, _attributes(driver, device))
+        capabilities = self._capabilities(driver, device, context, _attributes(driver, device))
         return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
                                                              timeout_causes(driver))
 
@@ -209,6 +211,13 @@ class CudaBackend(Backend):
             uuid=_device_uuid(driver, device), luid=self._luid(driver, device), driver_version=_version(driver),
         )
 
+    def _capabilities(self, driver: Any, device: Any, context: Any, attributes: Attributes) -> Capabilities:
+        if self._platform == "linux" and attributes.exports_fd and attributes.exports_dmabuf:
+            current = Context(driver, context)
+            with current, current.quiet:
+                attributes = attributes._replace(exports_dmabuf=exports_dmabuf(driver, int(device)))
+        return capabilities_of(self._platform, attributes)
+
     def _luid(self, driver: Any, device: Any) -> bytes | None:
         found = luid_of(driver, device) if self._platform == "win32" else None
         return None if found is None else found[0]
@@ -260,6 +269,9 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
         recording=int(call(driver.cuDriverGetVersion)) >= OLDEST_DRIVER,
+        exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
+                        and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
+        exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
     )
 
 

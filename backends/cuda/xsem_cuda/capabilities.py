@@ -30,6 +30,11 @@ class Attributes(NamedTuple):
         The bindings have CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD. Bindings 12.x lack it.
     recording : bool
         The driver has all functions that recordings need.
+    exports_fd : bool
+        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED and
+        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
+    exports_dmabuf : bool
+        The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
     """
 
     timeline: bool = False
@@ -38,6 +43,8 @@ class Attributes(NamedTuple):
     compute_capability: tuple[int, int] = (0, 0)
     dmabuf_type: bool = False
     recording: bool = False
+    exports_fd: bool = False
+    exports_dmabuf: bool = False
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -51,12 +58,17 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
     """
     semaphores: set[SemaphoreHandleType] = set()
     memories: set[MemoryHandleType] = set()
+    exported: set[MemoryHandleType] = set()
     early: set[SemaphoreHandleType] = set()
     if platform == "linux":
         semaphores.add(_S.OPAQUE_FD)
         memories.add(_M.OPAQUE_FD)
         if attributes.timeline:
             semaphores.add(_S.TIMELINE_SEMAPHORE_FD)
+        if attributes.exports_fd:
+            exported.add(_M.OPAQUE_FD)
+            if attributes.exports_dmabuf:
+                exported.add(_M.DMABUF_FD)
         early |= semaphores  # measured on Linux only, so Windows declares none
         if attributes.integrated and attributes.compute_capability in _TEGRA:
             semaphores.add(_S.NVSCISYNC)
@@ -77,6 +89,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
     return Capabilities(
         semaphore_import=frozenset(semaphores),
         memory_import=frozenset(memories),
+        memory_export=frozenset(exported),
         features=frozenset(features),
         wait_before_signal=frozenset(early),
         resets_on_wait=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from xsem.errors import BadHandleError, DriverError, XsemError
+from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
@@ -15,12 +15,22 @@ from xsem.spi import (
     Images,
     Imported,
     ImportFailure,
+    MemoryExport,
     MemoryImport,
     NvSciSync,
     SemaphoreImport,
     Token,
 )
-from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
+from xsem.types import (
+    Capabilities,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OsHandleKind,
+    OwnedHandle,
+    SemaphoreDesc,
+)
+from xsem_cuda.allocations import Allocation, Part, create_allocation
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
@@ -36,7 +46,7 @@ __all__ = ["CudaDevice"]
 
 
 class CudaDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, HostMemory, Images, BorrowedQueues, BorrowedEvents, NvSciSync
+    DeviceDriver, SemaphoreImport, MemoryImport, MemoryExport, HostMemory, Images, BorrowedQueues, BorrowedEvents, NvSciSync
 ):
     """A device in one context.
 
@@ -86,8 +96,8 @@ class CudaDevice(
         Parameters
         ----------
         token : object or None
-            None: the CUcontext. A token: its CUexternalSemaphore, CUexternalMemory, CUdeviceptr, CUmipmappedArray or
-            CUarray.
+            None: the CUcontext. A token: its CUexternalSemaphore, CUexternalMemory, CUmemGenericAllocationHandle (of
+            created memory), CUdeviceptr, CUmipmappedArray or CUarray.
 
         Raises
         ------
@@ -96,7 +106,7 @@ class CudaDevice(
         """
         if token is None:
             return self._context.address
-        if isinstance(token, DriverObject | LevelToken):
+        if isinstance(token, DriverObject | LevelToken | Allocation):
             return token.address
         return super().native_handle(token)
 
@@ -163,21 +173,60 @@ class CudaDevice(
         native, state = self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle)
         return Imported(DriverObject(native), handle=state)
 
-    def map_buffer(self, memory: DriverObject, offset: int, size: int) -> tuple[DriverObject, int]:
-        """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address."""
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
+        """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+        size : int
+        dedicated : bool
+            Ignored: an allocation of cuMemCreate has no resource, and importers take it with and without the flag
+            (measured).
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``.
+        """
+        with self._context, self._quiet:
+            memory = create_allocation(self._driver, self._ordinal, type, size)
+        return memory, memory.size
+
+    def export_memory(self, memory: Allocation) -> OwnedHandle:
+        """Call cuMemExportToShareableHandle, or cuMemGetHandleForAddressRange for a dma-buf. The fd is the caller's."""
+        with self._context, self._quiet:
+            return memory.export()
+
+    def map_buffer(self, memory: DriverObject | Allocation, offset: int, size: int) -> tuple[DriverObject, int]:
+        """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address.
+
+        Created memory is mapped already: its buffers are parts of this mapping.
+        """
+        if isinstance(memory, Allocation):
+            part = memory.part(offset)
+            return part, part.address
         native = buffer_descriptor(self._driver, offset, size)
         with self._context, self._quiet:
             buffer = DriverObject(call(self._driver.cuExternalMemoryGetMappedBuffer, memory.native, native))
         return buffer, buffer.address
 
     def unmap_buffer(self, buffer: DriverObject) -> None:
-        """Call cuMemFree. It blocks behind an unmet wait on any stream (measured)."""
+        """Call cuMemFree. It blocks behind an unmet wait on any stream (measured).
+
+        A part of created memory needs no call.
+        """
+        if isinstance(buffer, Part):
+            return
         with self._quiet:
             call(self._driver.cuMemFree, buffer.native)
 
-    def release_memory(self, memory: DriverObject) -> None:
-        """Call cuDestroyExternalMemory."""
+    def release_memory(self, memory: DriverObject | Allocation) -> None:
+        """Call cuDestroyExternalMemory. For created memory: cuMemUnmap, cuMemAddressFree and cuMemRelease."""
         with self._context, self._quiet:
+            if isinstance(memory, Allocation):
+                memory.close()
+                return
             call(self._driver.cuDestroyExternalMemory, memory.native)
 
     def host_buffer(self, size: int) -> tuple[DriverObject, int]:
@@ -193,8 +242,18 @@ class CudaDevice(
             call(self._driver.cuMemFreeHost, buffer.native)
 
     # ---- images
-    def map_mipmapped_array(self, memory: DriverObject, desc: MipmapDesc) -> ArrayToken:
-        """Call cuExternalMemoryGetMappedMipmappedArray."""
+    def map_mipmapped_array(self, memory: DriverObject | Allocation, desc: MipmapDesc) -> ArrayToken:
+        """Call cuExternalMemoryGetMappedMipmappedArray.
+
+        Raises
+        ------
+        UnsupportedError
+            ``created_memory``: the function takes imported memory only.
+        """
+        if isinstance(memory, Allocation):
+            raise UnsupportedError(
+                "CUDA maps images only onto imported memory: create the memory where the image is made, for example on "
+                "the device's companion_exporter()", capability="mipmapped_array", reason="created_memory")
         native = mipmap_descriptor(self._driver, desc)
         with self._context, self._quiet:
             array = call(self._driver.cuExternalMemoryGetMappedMipmappedArray, memory.native, native)

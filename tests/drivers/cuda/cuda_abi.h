@@ -48,6 +48,32 @@ enum {
 };
 enum { MEM_DEDICATED = 1 };
 
+/* CUmemAllocationType, CUmemLocationType, CUmemAllocationHandleType */
+enum { ALLOCATION_PINNED = 1 };
+enum { LOCATION_DEVICE = 1 };
+enum { HANDLE_POSIX_FD = 1, HANDLE_FABRIC = 8 };
+typedef unsigned long long CUmemGenericAllocationHandle;
+
+typedef struct {
+    int type, id;
+} CUmemLocation;
+
+typedef struct {
+    int type, handle_types;
+    CUmemLocation location;
+    void *win32_attributes;
+    struct {
+        unsigned char compression, rdma;
+        unsigned short usage;
+        unsigned char reserved[4];
+    } flags;
+} CUmemAllocationProp;
+
+typedef struct {
+    CUmemLocation location;
+    int flags;
+} CUmemAccessDesc;
+
 typedef union {
     int fd;
     struct {
@@ -198,7 +224,10 @@ typedef struct {
     LAYOUT(CUDA_MEMCPY3D, 200, depth, 192)                                                       \
     LAYOUT(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, 24, count, 16)                                       \
     LAYOUT(CUDA_EXT_SEM_WAIT_NODE_PARAMS, 24, count, 16)                                         \
-    LAYOUT(CUDA_GRAPH_INSTANTIATE_PARAMS, 32, result, 24)
+    LAYOUT(CUDA_GRAPH_INSTANTIATE_PARAMS, 32, result, 24)                                        \
+    LAYOUT(CUmemAllocationProp, 32, location, 8)                                                 \
+    LAYOUT(CUmemAllocationProp, 32, flags, 24)                                                   \
+    LAYOUT(CUmemAccessDesc, 12, flags, 8)
 
 #define SIMCUDA_ASSERT(type, size, field, offset)                \
     _Static_assert(sizeof(type) == (size), #type);               \

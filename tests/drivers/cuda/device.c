@@ -178,7 +178,7 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device) {
 }
 
 /* SIMCUDA_ATTRIBUTES=114:0,35:1 */
-static bool told(int attribute, int *value) {
+bool sim_told(int attribute, int *value) {
     const char *text = getenv("SIMCUDA_ATTRIBUTES");
     while (text && *text) {
         int which, told_value, used = 0;
@@ -201,13 +201,16 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
     REFUSE_IF((attribute >= 102 && sim.version < 10020) || (attribute >= 114 && sim.version < 11020) ||
                   (attribute >= 124 && sim.version < 11070),
               CUDA_ERROR_INVALID_VALUE);
-    if (told(attribute, value)) RETURN(CUDA_SUCCESS);
+    if (sim_told(attribute, value)) RETURN(CUDA_SUCCESS);
     switch (attribute) {
         case 19: /* CAN_MAP_HOST_MEMORY */
         case 41: /* UNIFIED_ADDRESSING */
         case 91: /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
         case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
         case 122: /* CAN_USE_64_BIT_STREAM_MEM_OPS */
+            *value = 1;
+            break;
+        case 102: /* VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED */
             *value = 1;
             break;
         case 103: /* HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED */

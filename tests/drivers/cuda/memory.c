@@ -2,6 +2,8 @@
  * write at its addresses, as on a GPU. */
 #include "sim.h"
 
+#include <fcntl.h>
+
 #define PAGE 4096u
 
 static sim_allocation **table;
@@ -18,6 +20,7 @@ sim_allocation *sim_allocation_of(CUdeviceptr address) {
 char *sim_data(CUdeviceptr address, size_t size) {
     sim_allocation *found = sim_allocation_of(address);
     if (!found || size > found->size - (address - found->address)) return NULL;
+    if (found->physical && !found->accessible) return NULL;
     return found->data + (address - found->address);
 }
 
@@ -26,6 +29,7 @@ static sim_allocation *add(sim_context *context, int type, void *map, size_t map
     sim_allocation *made = calloc(1, sizeof *made);
     made->type = type;
     made->context = context;
+    made->device = context ? context->device : 0;
     made->map = map;
     made->map_size = map_size;
     made->size = size;
@@ -45,8 +49,52 @@ static void take_away(sim_allocation *gone) {
     for (size_t i = 0; i < count; i++)
         if (table[i] == gone) table[i] = table[--count];
     munmap(gone->map, gone->map_size);
+    if (gone->file) close(gone->file - 1);
     if (gone->guard) munmap(gone->guard, gone->guard_size);
     free(gone);
+}
+
+/* ---- mappings of physical memory: vmm.c */
+bool sim_mapped_in(CUdeviceptr address, size_t size) {
+    for (size_t i = 0; i < count; i++)
+        if (table[i]->physical && table[i]->address < address + size && address < table[i]->address + table[i]->size) return true;
+    return false;
+}
+
+CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size) {
+    int fixed = sim.guard ? 0 : MAP_FIXED;
+    void *place = sim.guard ? NULL : (void *)(uintptr_t)address;
+    void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, fd, 0);
+    if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    sim_allocation *made = add(NULL, MEMORY_HOST, map, size, 0, size); /* the reservation is its guard */
+    made->type = MEMORY_DEVICE;
+    made->address = address;
+    made->device = device;
+    made->physical = physical;
+    return CUDA_SUCCESS;
+}
+
+void sim_unmap_physical(sim_allocation *gone) {
+    if (!sim.guard)
+        mmap(gone->map, gone->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    else munmap(gone->map, gone->map_size);
+    for (size_t i = 0; i < count; i++)
+        if (table[i] == gone) table[i] = table[--count];
+    free(gone);
+}
+
+/* A new fd of the memory of cuMemAlloc: the first call puts the bytes into a file, in place. -1: no file. */
+int sim_file_of(sim_allocation *allocation) {
+    if (!allocation->file) {
+        int fd = xsem_host_memory_create(allocation->map_size);
+        if (fd < 0 || pwrite(fd, allocation->map, allocation->map_size, 0) != (ssize_t)allocation->map_size ||
+            mmap(allocation->map, allocation->map_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+            if (fd >= 0) close(fd);
+            return -1;
+        }
+        allocation->file = fd + 1;
+    }
+    return allocation->file - 1;
 }
 
 void sim_free_all(sim_context *context) {
@@ -98,9 +146,9 @@ static CUresult release(CUdeviceptr address, int type) {
     CUresult code = sim_unsafe();
     if (code || !address) return code;
     sim_allocation *found = sim_allocation_of(address);
-    if (!found || found->address != address || found->type != type) return CUDA_ERROR_INVALID_VALUE;
+    if (!found || found->address != address || found->type != type || found->physical) return CUDA_ERROR_INVALID_VALUE;
     sim_hold_others();
-    sim_drain_device(found->context->device); /* measured: blocks behind any unmet wait */
+    sim_drain_device(found->device); /* measured: blocks behind any unmet wait */
     sim_let_others();
     found = sim_allocation_of(address);       /* another thread may have freed it */
     if (!found || found->address != address) return CUDA_ERROR_INVALID_VALUE;
@@ -141,7 +189,7 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 EXPORT CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr address) {
     CALL("dptr=0x%llx", address);
     sim_allocation *found = sim_allocation_of(address);
-    REFUSE_IF(!found, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(!found, CUDA_ERROR_NOT_FOUND); /* measured */
     if (base) *base = found->address;
     if (size) *size = found->size;
     RETURN(CUDA_SUCCESS);
@@ -157,10 +205,13 @@ static CUresult attribute(void *out, int which, CUdeviceptr address, bool strict
         case 3: *(CUdeviceptr *)out = found ? address : 0; break;
         case 4: *(void **)out = found && found->type == MEMORY_HOST ? (void *)(uintptr_t)address : NULL; break;
         case 8: *(unsigned *)out = 0; break;
-        case 9: *(int *)out = found ? found->context->device : -2; break;
+        case 9: *(int *)out = found ? found->device : -2; break;
         case 11: *(CUdeviceptr *)out = found ? found->address : 0; break;
         case 12: *(size_t *)out = found ? found->size : 0; break;
         case 13: *(unsigned *)out = found != NULL; break;
+        case 14: *(unsigned long long *)out = found && found->physical ? sim_handle_types(found->physical) : 0; break;
+        case 18: *(size_t *)out = found ? found->size : 0; break;
+        case 19: *(CUdeviceptr *)out = found ? found->address : 0; break;
         default: return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;

@@ -1,6 +1,6 @@
 /* Shared by the parts of the stand-in. One lock guards everything. It is never held while work runs or a wait sleeps.
  *
- * Order of the parts: common < log < device < context < stream < semaphore, memory < work < capture < graph. */
+ * Order of the parts: common < log < device < context < stream < semaphore, memory < vmm, work < capture < graph. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
@@ -17,7 +17,8 @@
 
 /* ---- objects */
 typedef enum {
-    SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_SEMAPHORE, SIM_MEMORY, SIM_MIPMAP, SIM_ARRAY, SIM_GRAPH, SIM_EXEC, SIM_NODE
+    SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_SEMAPHORE, SIM_MEMORY, SIM_MIPMAP, SIM_ARRAY, SIM_GRAPH, SIM_EXEC, SIM_NODE,
+    SIM_PHYSICAL
 } sim_kind;
 
 /* ---- each call: refused before it acts (not initialised, forked, configured failure), and logged */
@@ -105,6 +106,9 @@ extern sim_fault sim_planted;
 
 extern __thread sim_thread sim_self;
 
+/* ---- devices: an attribute of SIMCUDA_ATTRIBUTES */
+bool sim_told(int attribute, int *value);
+
 /* ---- contexts */
 CUresult sim_current(sim_context **out);
 /* Each context, past or present, by number; NULL at the end. */
@@ -185,7 +189,10 @@ typedef struct {
     char *data;                      /* address for reads and writes of this process */
     int type;                        /* MEMORY_HOST, MEMORY_DEVICE */
     bool mapped;
-    sim_context *context;
+    sim_context *context;            /* NULL: a mapping of physical memory */
+    int device, file;                /* the fd of its file plus one; 0: no file */
+    struct sim_physical *physical;
+    bool accessible;                 /* cuMemSetAccess permits reads and writes of the physical memory */
     void *map, *guard;
     size_t map_size, guard_size;
 } sim_allocation;
@@ -194,6 +201,11 @@ sim_allocation *sim_allocation_of(CUdeviceptr address);
 /* NULL: not inside an allocation. */
 char *sim_data(CUdeviceptr address, size_t size);
 void sim_free_all(sim_context *context);
+bool sim_mapped_in(CUdeviceptr address, size_t size);
+CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size);
+void sim_unmap_physical(sim_allocation *gone);
+int sim_file_of(sim_allocation *allocation);
+unsigned sim_handle_types(const struct sim_physical *physical);
 void *sim_share(void *map, size_t file_size, size_t size);
 CUresult sim_external_share(CUexternalMemory handle, size_t offset, size_t size, void **map, size_t *map_size);
 

@@ -1,0 +1,170 @@
+"""Exportable memory: physical memory with a mapping (virtual memory management of the driver API).
+
+Measured on an H200 (driver 580.159.04):
+
+- The size of an allocation is a multiple of the granularity (2 MiB). A mapping covers a whole allocation.
+- An export returns a new fd at each call. The memory lives until the last fd, import and mapping.
+- Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
+- cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, Final
+
+from xsem.errors import OutOfMemoryError, XsemError
+from xsem.types import MemoryHandleType, OwnedHandle
+from xsem_cuda.handles import DriverObject
+from xsem_cuda.results import call
+
+__all__ = ["Allocation", "Part", "create_allocation", "dmabuf", "exports_dmabuf", "shareable_handle"]
+
+_LARGEST: Final = 1 << 48
+"""Bytes of the largest allocation: more than any device has, and few enough to round up."""
+
+
+class Part(DriverObject):
+    """A part of an `Allocation`, from its address on. It uses the mapping of the allocation."""
+
+    __slots__ = ()
+
+
+class Allocation:
+    """Memory of cuMemCreate, mapped at one address as long as it lives.
+
+    Attributes
+    ----------
+    type : MemoryHandleType
+        The type of its exports.
+    native : CUmemGenericAllocationHandle
+    address : int
+        The handle as a number.
+    base, size : int
+        Address and size of the mapping.
+    """
+
+    __slots__ = ("_driver", "_undo", "address", "base", "native", "size", "type")
+
+    def __init__(
+        self, driver: Any, type: MemoryHandleType, native: Any, base: int, size: int, undo: ExitStack
+    ) -> None:
+        self.type = type
+        self.native = native
+        self.address = int(native)
+        self.base = base
+        self.size = size
+        self._driver = driver
+        self._undo = undo
+
+    def part(self, offset: int) -> Part:
+        """Return the part from `offset` on."""
+        return Part(self._driver.CUdeviceptr(self.base + offset))
+
+    def export(self) -> OwnedHandle:
+        """Export the memory. The caller owns the new fd."""
+        if self.type is MemoryHandleType.DMABUF_FD:
+            return dmabuf(self._driver, self.base, self.size)
+        return shareable_handle(self._driver, self.native)
+
+    def close(self) -> None:
+        """Unmap and release the memory. Importers keep it."""
+        self._undo.close()
+
+
+def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: int) -> Allocation:
+    """Allocate, map and enable at least `size` bytes.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    ordinal : int
+        Device.
+    type : MemoryHandleType
+        OPAQUE_FD or DMABUF_FD.
+    size : int
+        Bytes, at least 1.
+
+    Raises
+    ------
+    OutOfMemoryError
+        ``out_of_memory``.
+    """
+    if size > _LARGEST:
+        raise OutOfMemoryError(f"{size} bytes are more than a device allocates at once, {_LARGEST}",
+                               reason="out_of_memory")
+    wanted = _properties(driver, ordinal)
+    granularity = int(call(driver.cuMemGetAllocationGranularity, wanted,
+                           driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
+    whole = -(-size // granularity) * granularity
+    with ExitStack() as undo:
+        native = call(driver.cuMemCreate, whole, wanted, 0)
+        undo.callback(call, driver.cuMemRelease, native)
+        address = call(driver.cuMemAddressReserve, whole, 0, 0, 0)
+        undo.callback(call, driver.cuMemAddressFree, address, whole)
+        call(driver.cuMemMap, address, whole, 0, native, 0)
+        undo.callback(call, driver.cuMemUnmap, address, whole)
+        access = driver.CUmemAccessDesc()
+        access.location = wanted.location
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        call(driver.cuMemSetAccess, address, whole, [access], 1)
+        return Allocation(driver, type, native, int(address), whole, undo.pop_all())
+    raise AssertionError   # an ExitStack suppresses no error here
+
+
+def _properties(driver: Any, ordinal: int) -> Any:
+    wanted = driver.CUmemAllocationProp()
+    wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = ordinal
+    wanted.requestedHandleTypes = _posix_fd(driver)
+    return wanted
+
+
+def _posix_fd(driver: Any) -> Any:
+    return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+def shareable_handle(driver: Any, native: Any) -> OwnedHandle:
+    """Call cuMemExportToShareableHandle. The caller owns the new fd.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    native : CUmemGenericAllocationHandle
+    """
+    return OwnedHandle(int(call(driver.cuMemExportToShareableHandle, native, _posix_fd(driver), 0)))
+
+
+def dmabuf(driver: Any, address: int, size: int) -> OwnedHandle:
+    """Call cuMemGetHandleForAddressRange for a dma-buf. The caller owns the new fd.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    address, size : int
+        Multiples of the host's page size, inside one allocation.
+    """
+    kind = driver.CUmemRangeHandleType.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+    return OwnedHandle(int(call(driver.cuMemGetHandleForAddressRange, address, size, kind, 0)))
+
+
+def exports_dmabuf(driver: Any, ordinal: int) -> bool:
+    """Return whether the device exports a dma-buf: it makes one of the smallest allocation, and closes it.
+
+    CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says only that the device can. A virtual machine can refuse the call.
+    """
+    try:
+        allocation = create_allocation(driver, ordinal, MemoryHandleType.DMABUF_FD, 1)
+    except XsemError:
+        return False
+    try:
+        allocation.export().close()
+    except XsemError:
+        return False
+    finally:
+        allocation.close()
+    return True
