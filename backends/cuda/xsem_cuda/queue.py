@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.spi import CopyQueue, ImageQueue, PreparedCall, RecordingQueue, SemaphoreQueue
+from xsem.spi import CopyQueue, CudaStreamQueue, ImageQueue, PreparedCall, RecordingQueue, SemaphoreQueue
 from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
@@ -26,7 +26,7 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 """The function for each length of a pattern, in bytes."""
 
 
-class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue):
+class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQueue, CudaStreamQueue):
     """A queue on one stream, created by xsem or borrowed.
 
     Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
@@ -154,6 +154,11 @@ class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, RecordingQu
             forget(self._calls.keyed)
             with self._context, self._context.quiet:
                 call(self._driver.cuStreamDestroy, self._stream)
+
+    def cuda_stream(self) -> tuple[int, int]:
+        """Return the CUstream and the ordinal of its device."""
+        with self._context:
+            return self.native_handle, int(call(self._driver.cuCtxGetDevice))
 
     # ---- recordings
     def begin_recording(self) -> None:
