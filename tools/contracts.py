@@ -85,7 +85,7 @@ LAYERS = {
         prepared | recording | memory | event
         semaphore | image | buffer
         resource
-        dlpack | current_stream
+        dlpack | current_stream | awaiting
     """,
 }
 

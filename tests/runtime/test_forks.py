@@ -185,6 +185,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("semaphore", "value"): lambda x: x.value(),
     ("semaphore", "host_signal"): lambda x: x.host_signal(9),
     ("semaphore", "host_wait"): lambda x: x.host_wait(1, timeout_s=0),
+    ("semaphore", "reached"): lambda x: x.reached(1).send(None),
     ("memory", "export"): lambda x: x.export(),
     ("memory", "map_buffer"): lambda x: x.map_buffer(),
     ("memory", "map_mipmapped_array"): lambda x: x.map_mipmapped_array(
