@@ -85,7 +85,7 @@ LAYERS = {
         prepared | recording | memory | event
         semaphore | image | buffer
         resource
-        dlpack
+        dlpack | current_stream | awaiting
     """,
 }
 

@@ -10,7 +10,7 @@ from xsem import _sources as _sources  # the first import: it decides which modu
 
 # isort: split
 from xsem import ipc
-from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr
+from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr, SupportsSyclAddress, SupportsSyclQueue
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
@@ -114,6 +114,8 @@ __all__ = [
     "SupportsCudaStream",
     "SupportsFileno",
     "SupportsIntPtr",
+    "SupportsSyclAddress",
+    "SupportsSyclQueue",
     "UUIDLike",
     "UnsupportedError",
     "WaitParams",

@@ -63,12 +63,16 @@ def in_child(act: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue):
+class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.CudaStreamQueue):
     """A queue with all abilities. It notes the calls of recordings and of image levels."""
 
     def _note(self, name: str) -> None:
         assert isinstance(self.driver, Watched)
         self.driver.noted.append(name)
+
+    def cuda_stream(self) -> tuple[int, int]:
+        self._note("cuda_stream")
+        return 2, 0
 
     def begin_recording(self) -> None:
         self._note("begin_recording")
@@ -181,6 +185,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("semaphore", "value"): lambda x: x.value(),
     ("semaphore", "host_signal"): lambda x: x.host_signal(9),
     ("semaphore", "host_wait"): lambda x: x.host_wait(1, timeout_s=0),
+    ("semaphore", "reached"): lambda x: x.reached(1).send(None),
     ("memory", "export"): lambda x: x.export(),
     ("memory", "map_buffer"): lambda x: x.map_buffer(),
     ("memory", "map_mipmapped_array"): lambda x: x.map_mipmapped_array(
@@ -206,6 +211,8 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("commands", "synchronize"): lambda x: x.synchronize(timeout_s=0),
     ("commands", "record"): lambda x: x.record(),
     ("commands", "prepare_wait"): lambda x: x.prepare_wait([]),
+    ("commands", "__cuda_stream__"): lambda x: x.__cuda_stream__(),
+    ("commands", "as_current"): lambda x: x.as_current(),
     ("commands", "prepare_signal"): lambda x: x.prepare_signal([]),
     ("event", "query"): lambda x: x.query(),
     ("event", "wait"): lambda x: x.wait(timeout_s=0),
@@ -222,7 +229,7 @@ CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() 
 HARMLESS = {"release", "released", "address", "__exit__", "__array_interface__",
             "device", "type", "kind", "label"}   # attributes; the class of a compiled object lists them, too
 SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
-           "__array_interface__", "__call__"}
+           "__array_interface__", "__call__", "__cuda_stream__"}
 
 
 def test_every_public_method_is_in_the_table(all_kinds: AllKinds) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from xsem.data.params import UINT64_MAX
 from xsem.errors import BadArgumentError
 
-__all__ = ["Stream", "SupportsCudaStream", "SupportsIntPtr", "check_stream"]
+__all__ = [
+    "Stream",
+    "SupportsCudaStream",
+    "SupportsIntPtr",
+    "SupportsSyclAddress",
+    "SupportsSyclQueue",
+    "check_stream",
+]
 
 
 class SupportsCudaStream(Protocol):
@@ -26,8 +33,23 @@ class SupportsIntPtr(Protocol):
     def int_ptr(self) -> int: ...
 
 
-Stream: TypeAlias = SupportsCudaStream | SupportsIntPtr | int
+class SupportsSyclQueue(Protocol):
+    """``torch.xpu.Stream``. The property `sycl_queue` is the address of a ``sycl::queue``."""
+
+    @property
+    def sycl_queue(self) -> int: ...
+
+
+class SupportsSyclAddress(Protocol):
+    """``dpctl.SyclQueue``. The method returns the address of a ``sycl::queue``."""
+
+    def addressof_ref(self) -> int: ...
+
+
+Stream: TypeAlias = SupportsCudaStream | SupportsIntPtr | SupportsSyclQueue | SupportsSyclAddress | int
 """A stream object, or a native handle as an int. xsem refuses the int 0."""
+
+_ATTRIBUTES: Final = ("__cuda_stream__", "int_ptr", "sycl_queue", "addressof_ref")
 
 
 def check_stream(stream: object) -> None:
@@ -46,8 +68,8 @@ def check_stream(stream: object) -> None:
                 "the int 0 is not a stream: pass the stream object itself (its 0 is the default stream), or a handle",
                 reason="null_stream",
             )
-    elif not hasattr(stream, "__cuda_stream__") and not hasattr(stream, "int_ptr"):
+    elif not any(hasattr(stream, each) for each in _ATTRIBUTES):
         raise BadArgumentError(
-            f"a stream has __cuda_stream__ or int_ptr, or is a native handle; {type(stream).__name__} is neither",
-            reason="not_a_stream",
+            f"a stream has {', '.join(_ATTRIBUTES[:-1])} or {_ATTRIBUTES[-1]}, or is a native handle; "
+            f"{type(stream).__name__} has none of these", reason="not_a_stream",
         )

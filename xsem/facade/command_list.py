@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from xsem.data.params import UINT64_MAX
-from xsem.errors import BadArgumentError, BusyError, DriverError
+from xsem.errors import BadArgumentError, BusyError, DriverError, ReleasedError, XsemError
 from xsem.facade.arguments import (
     batch,
     check_can_signal,
@@ -17,6 +18,7 @@ from xsem.facade.arguments import (
     shortest_period,
 )
 from xsem.facade.buffer import Buffer
+from xsem.facade.current_stream import current_stream
 from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.image import MipmapLevel
 from xsem.facade.image_copies import CopyRegion, image_copy
@@ -34,7 +36,7 @@ from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
-from xsem.spi import CopyQueue, Token
+from xsem.spi import CopyQueue, CudaStreamQueue, Token
 from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
@@ -422,6 +424,57 @@ class CommandList(DeviceObject):
                                 (place.token, place.offset, shortest_period(bytes(pattern)), dst.size), (lifetime,)),
                      None, wait_events, signal_event)
 
+    # ---- streams of frameworks
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the version of the CUDA stream protocol, 0, and the CUstream.
+
+        Libraries with this protocol take the list as a stream, for example ``cuda.core.Stream.from_handle`` or Warp.
+        The list, or the owner of a borrowed stream, keeps ownership of the stream. Keep the list while another library
+        uses the stream. After the first call, xsem expects that the application can capture the stream into a graph.
+
+        Returns
+        -------
+        tuple of int
+            0 and the handle. For the legacy default stream, the handle is 1 (CU_STREAM_LEGACY).
+
+        Raises
+        ------
+        UnsupportedError
+            ``unsupported``: the list is not a CUDA stream.
+        BadArgumentError
+            ``per_thread_stream``: another thread has borrowed its per-thread default stream.
+        """
+        return 0, self._cuda_stream()[0]
+
+    def as_current(self) -> AbstractContextManager[CommandList]:
+        """Make the stream of this list the current stream of torch and CuPy, for a ``with`` block on this thread.
+
+        The block affects torch and CuPy if the process has imported them before the block. xsem imports neither. The
+        end of the block restores the earlier streams and the earlier current device, also after an exception. Work of
+        the frameworks in the block has its place in the order of the list: between the appends before and after it.
+        The end of the block appends an operation, so `query`, `synchronize` and events include this work.
+
+        The block applies to a thread, not to a task: an ``await`` in the block would let other tasks use the stream. If
+        the list owns its stream, keep the list while arrays exist that a framework allocated in the block: the
+        allocators of torch and CuPy remember the stream of each allocation.
+
+        Returns
+        -------
+        context manager
+            Its value is this list.
+
+        Raises
+        ------
+        UnsupportedError
+            ``unsupported``: the list is not a CUDA stream. ``no_framework``: the process has imported neither torch nor
+            CuPy with CUDA.
+        BadArgumentError
+            ``per_thread_stream``, as for ``__cuda_stream__``.
+        WouldBlockError, ReleasedError, DriverError
+            As for `append_work`. The end of the block can raise them, too.
+        """
+        return _current(self, *self._cuda_stream())
+
     # ---- completion
     def query(self) -> bool:
         """Query whether everything appended so far is done. This method never blocks.
@@ -599,6 +652,16 @@ class CommandList(DeviceObject):
         return DriverCall("copy", driver.append_copy, (to.token, to.offset, out_of.token, out_of.offset, dst.size),
                           (target, source))
 
+    def _cuda_stream(self) -> tuple[int, int]:
+        self._check()
+        queue = self._queue
+        driver = self._device_state.ability(CudaStreamQueue, "cuda_stream", queue.driver)
+        with queue.lifetime.held(), self._device_state.calling():
+            found = driver.cuda_stream()
+        # From here on, the application can capture the stream.
+        queue.exposed = True
+        return found
+
     def _buffer(self, buffer: Buffer) -> Lifetime:
         if not isinstance(buffer, Buffer):
             raise BadArgumentError(f"an xsem Buffer is needed, not {type(buffer).__name__}; host memory comes from "
@@ -628,3 +691,28 @@ class CommandList(DeviceObject):
 
     def __repr__(self) -> str:
         return f"<CommandList {self._queue.name}>"
+
+
+@contextmanager
+def _current(commands: CommandList, handle: int, ordinal: int) -> Iterator[CommandList]:
+    """Make the stream of a list the current stream, as `CommandList.as_current` describes."""
+    commands._check_stopped()
+    queue = commands._queue
+    entered = False
+    # The hold is needed because the block may release the list.
+    with queue.lifetime.held():
+        try:
+            with current_stream(handle, ordinal):
+                entered = True
+                yield commands
+        except BaseException:
+            if entered:
+                with suppress(XsemError):   # the exception of the block is more important
+                    queue.append(Work(queue.driver, _nothing), None, queue.lifetime)
+            raise
+        with suppress(ReleasedError):   # the block has released the list
+            queue.append(Work(queue.driver, _nothing), None, queue.lifetime)
+
+
+def _nothing() -> None:
+    """Stand for the work of frameworks, which is on the stream already."""

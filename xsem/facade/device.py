@@ -304,10 +304,10 @@ class Device(Releasable):
 
         Parameters
         ----------
-        stream : object with ``__cuda_stream__`` or ``int_ptr``, or int
-            A stream of torch, CuPy or cuda.core, a queue of pyopencl, or a native handle. xsem keeps a reference to a
-            stream object while it uses the stream. A stream given as an int must outlive this device. A 0 from an
-            object is the legacy default stream. The int 0 is refused.
+        stream : object with ``__cuda_stream__``, ``int_ptr``, ``sycl_queue`` or ``addressof_ref``, or int
+            A stream of torch, CuPy or cuda.core, a queue of pyopencl or dpctl, or a native handle. xsem keeps a
+            reference to a stream object while it uses the stream. A stream given as an int must outlive this device. A
+            0 from an object is the legacy default stream. The int 0 is refused.
         in_order : bool
             False: the queue can reorder its commands. If the device supports such queues (Level Zero), xsem adds
             barriers to each append. A stream that the device already knows keeps its first answer.
@@ -324,7 +324,7 @@ class Device(Releasable):
         BadArgumentError
             ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``.
         UnsupportedError
-            The device cannot borrow streams.
+            The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
         """
         self._check()
         check_stream(stream)

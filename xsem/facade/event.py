@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
+from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from xsem.facade.resource import Device
 
 __all__ = ["Event", "check_event", "fences_of"]
-
-_RETRY_S: Final = 0.05
-_POLL_S: Final = 0.001   # between two queries on the thread of the event loop
 
 
 class Event(DeviceObject):
@@ -167,32 +163,7 @@ class Event(DeviceObject):
         EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`. ReleasedError is also raised if the device is released during the wait.
         """
-        fence = self._running()
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def finish(failure: Exception | None) -> None:
-            if future.done():
-                return  # cancelled
-            if failure is None:
-                future.set_result(None)
-            else:
-                future.set_exception(failure)
-
-        def reached(failure: Exception | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
-                loop.call_soon_threadsafe(finish, failure)
-
-        notifier = self._device_state.notifier
-        pause_s = _POLL_S if self._device_state.only_application else _RETRY_S
-        remove = notifier.add(fence, reached)
-        try:
-            # If no thread polls the event, this loop tries again, because no later call is certain to do so.
-            while not future.done() and notifier.stalled and not notifier.resume():
-                yield from asyncio.sleep(pause_s).__await__()
-            yield from future.__await__()
-        finally:
-            remove()
+        yield from wait_until_done(self._device_state, self._running())
 
     def _bound(self) -> Fence:
         self._check()

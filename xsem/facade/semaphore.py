@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
+from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import new_claim
 from xsem.runtime.device_identity import check_identity, identity_for
@@ -143,9 +144,7 @@ class Semaphore(Resource):
         """
         self._check()
         self._device_state.require(Feature.READ_VALUE)
-        if self.kind is not SemaphoreKind.TIMELINE:
-            raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
-                                   handle_type=self.type)
+        self._check_timeline()
         with self._device_state.calling(held=self._lifetime):
             return read_value(self._device_state, self._state)
 
@@ -229,6 +228,45 @@ class Semaphore(Resource):
         if not met:
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began)
 
+    async def reached(self, value: int) -> None:
+        """Wait in asyncio until the value of the timeline is at least `value`.
+
+        Use the method as ``await semaphore.reached(7)``. A cancellation ends the wait. ``asyncio.timeout`` limits the
+        wait. One thread of xsem polls the values for all waits of the device. If the backend declares
+        `Callers.APPLICATION` for the device, the thread of the event loop polls.
+
+        If the device cannot read values (CUDA, Level Zero, OpenCL), append the wait to a command list with a
+        ``signal_event``, and await the event.
+
+        Parameters
+        ----------
+        value : int
+            Smallest value of the timeline that ends the wait.
+
+        Raises
+        ------
+        UnsupportedError
+            The device cannot read the value.
+        BadArgumentError
+            ``not_a_timeline``; ``value_required``, ``value_out_of_range``, ``not_an_int``.
+        ReleasedError
+            The semaphore or the device is released, also during the wait.
+        DriverError
+            The driver cannot read the value.
+        """
+        self._check()
+        device_state = self._device_state
+        device_state.require(Feature.READ_VALUE)
+        self._check_timeline()
+        least = self._check_value(value)
+        assert least is not None   # of a timeline
+        await wait_until_done(device_state, _Reached(device_state, self._state, least))
+
+    def _check_timeline(self) -> None:
+        if self.kind is not SemaphoreKind.TIMELINE:
+            raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
+                                   handle_type=self.type)
+
     def _check_none_queued(self, value: int, last: int) -> None:
         queued = queued_signal(self.device._queues, self._state, last)
         if queued is not None:
@@ -258,6 +296,24 @@ class Semaphore(Resource):
     def __repr__(self) -> str:
         released = " released" if self.released else ""
         return f"<Semaphore {self._state.described} on {self._device_state.info.id}{released}>"
+
+
+class _Reached:
+    """A value of a timeline, as the notifier watches it.
+
+    The semaphore stands for a queue, and the value for a place in the queue: as long as the semaphore has not reached a
+    value, it has not reached a higher one. So the notifier reads only the semaphores' lowest values.
+    """
+
+    def __init__(self, device_state: DeviceState, state: SemaphoreState, value: int) -> None:
+        self._device_state = device_state
+        self.queue = state
+        self.seq = value
+
+    def done(self) -> bool:
+        """Return whether the semaphore has reached the value."""
+        with self._device_state.calling(self.queue.type, self.queue.lifetime):
+            return read_value(self._device_state, self.queue) >= self.seq
 
 
 def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreDesc, label: str) -> Semaphore:

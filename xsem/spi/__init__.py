@@ -44,7 +44,15 @@ from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
-from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
+from xsem.spi.queue import (
+    CopyQueue,
+    CudaStreamQueue,
+    ImageQueue,
+    PreparedCall,
+    QueueDriver,
+    RecordingQueue,
+    SemaphoreQueue,
+)
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
 from xsem.spi.semaphores import HostSemaphore, NvSciSync, SemaphoreExport, SemaphoreImport, Semaphores
@@ -59,6 +67,7 @@ __all__ = [
     "BorrowedQueues",
     "Callers",
     "CopyQueue",
+    "CudaStreamQueue",
     "DeviceDriver",
     "DriverFd",
     "HandleState",

@@ -10,7 +10,15 @@ from xsem.spi.callers import Callers
 from xsem.spi.tokens import Token
 from xsem.types import SignalParams, WaitParams
 
-__all__ = ["CopyQueue", "ImageQueue", "PreparedCall", "QueueDriver", "RecordingQueue", "SemaphoreQueue"]
+__all__ = [
+    "CopyQueue",
+    "CudaStreamQueue",
+    "ImageQueue",
+    "PreparedCall",
+    "QueueDriver",
+    "RecordingQueue",
+    "SemaphoreQueue",
+]
 
 
 class QueueDriver(ABC):
@@ -99,6 +107,26 @@ class QueueDriver(ABC):
         The facade calls this method only if the application can capture the queue.
         """
         return False
+
+
+class CudaStreamQueue(QueueDriver):
+    """Queues that are CUDA streams. No capability declares this ability: the driver of the queue inherits the class."""
+
+    @abstractmethod
+    def cuda_stream(self) -> tuple[int, int]:
+        """Return the stream for ``CommandList.__cuda_stream__`` and for the current stream of torch and CuPy.
+
+        Returns
+        -------
+        tuple of int
+            The CUstream, never 0, and the number of its device in CUDA. CU_STREAM_LEGACY (1) is the default stream. The
+            owner of the stream keeps ownership.
+
+        Raises
+        ------
+        BadArgumentError
+            ``per_thread_stream``: the handle names another stream on this thread.
+        """
 
 
 class PreparedCall(Protocol):

@@ -110,6 +110,18 @@ class PerThreadQueue(DefaultStreamQueue):
         """Call `work`, then record the newest fence, so that the fences of other threads include the work."""
         self._issue(work, (), (), False)
 
+    def cuda_stream(self) -> tuple[int, int]:
+        """Return CU_STREAM_PER_THREAD and the ordinal of its device.
+
+        Raises
+        ------
+        BadArgumentError
+            ``per_thread_stream``: on another thread.
+        """
+        if self.identity != per_thread_identity():
+            raise _other_thread("use it")
+        return super().cuda_stream()
+
     def is_capturing(self) -> bool:
         """Return whether the stream is in a capture. On another thread, return the last known answer."""
         if self.identity == per_thread_identity():
@@ -129,10 +141,14 @@ class PerThreadQueue(DefaultStreamQueue):
         want_fence: bool,
     ) -> Fence | None:
         if self.identity != per_thread_identity():
-            raise BadArgumentError("the per-thread default stream differs in each thread: append on the thread "
-                                   "that made this list", reason="per_thread_stream")
+            raise _other_thread("append")
         newest = super()._issue(function, arguments, wait_fences, True)
         before, self._newest = self._newest, newest
         if before is not None:
             self._fences.release(before)
         return None if newest is None or not want_fence else self._fences.share(newest)
+
+
+def _other_thread(action: str) -> BadArgumentError:
+    return BadArgumentError(f"the per-thread default stream differs in each thread: {action} on the thread that made "
+                            "this list", reason="per_thread_stream")

@@ -9,6 +9,7 @@ from typing import Any, Final
 from xsem.errors import BadArgumentError, BusyError
 from xsem.spi import (
     CopyQueue,
+    CudaStreamQueue,
     ImageCopyQueue,
     ImageQueue,
     ImageRegion,
@@ -34,7 +35,9 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 """The function for each length of a pattern, in bytes."""
 
 
-class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue, RecordingQueue):
+class StreamQueue(
+    StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
+):
     """A queue on one stream, created by xsem or borrowed.
 
     Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
@@ -180,6 +183,11 @@ class StreamQueue(StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQu
             forget(self._calls.keyed)
             with self._context, self._context.quiet:
                 call(self._driver.cuStreamDestroy, self._stream)
+
+    def cuda_stream(self) -> tuple[int, int]:
+        """Return the CUstream and the ordinal of its device."""
+        with self._context:
+            return self.native_handle, int(call(self._driver.cuCtxGetDevice))
 
     # ---- recordings
     def begin_recording(self) -> None:

@@ -23,6 +23,7 @@ from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.releases import INTEL, build_of, flaw_of, version_text
 from xsem_levelzero.results import SUCCESS
+from xsem_levelzero.sycl import list_of_sycl, sycl_address
 
 __all__ = ["LevelZeroBackend"]
 
@@ -131,21 +132,28 @@ class LevelZeroBackend(Backend):
 
         Parameters
         ----------
-        native : Native
+        native : Native, or stream of torch.xpu or dpctl
+            For a stream: the driver, context and device of its SYCL queue.
 
         Raises
         ------
         BadArgumentError
             ``bad_native``: `native` is not a `Native`, the loader does not list its driver and device, or its context
-            is null.
+            is null. ``null_stream``, ``not_a_stream``, ``out_of_order``, ``not_immediate``: as for `command_list`.
+        UnsupportedError
+            ``sycl_runtime``; ``driver_too_old``: the loader (1.17 or newer) or the driver (specification 1.9) does not
+            identify the context of a list.
         BackendUnavailableError
             ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
         """
         loader = load()
+        address = sycl_address(native)
+        if address is not None:
+            native = _native_of(loader, list_of_sycl(address))
         if not isinstance(native, Native):
             raise BadArgumentError(
-                "the levelzero backend takes xsem_levelzero.Native(driver, context, device) as native=, not "
-                f"{native!r}", reason="bad_native",
+                "the levelzero backend takes xsem_levelzero.Native(driver, context, device), or a stream of "
+                f"torch.xpu or dpctl, as native=, not {native!r}", reason="bad_native",
             )
         index, gpu = next(((index, gpu) for index, gpu in enumerate(_gpus(loader))
                            if gpu.driver == native.driver and gpu.device == native.device), (-1, None))
@@ -316,6 +324,14 @@ def _gpu(loader: Loader, index: int) -> _Gpu:
         raise DeviceNotFoundError(f"levelzero:{index} does not exist; the loader lists {len(gpus)} devices",
                                   reason="no_such_device")
     return gpus[index]
+
+
+def _native_of(loader: Loader, commands: int) -> Native:
+    """Return the driver, context and device of a command list."""
+    context = loader.make("zeCommandListGetContextHandle", commands)
+    device = loader.make("zeCommandListGetDeviceHandle", commands)
+    driver = next((gpu.driver for gpu in _gpus(loader) if gpu.device == device), 0)   # `borrow` refuses 0
+    return Native(driver, context, device)
 
 
 def _nothing() -> None:

@@ -30,6 +30,7 @@ from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
+from xsem_levelzero.sycl import list_of_sycl, sycl_address
 
 __all__ = ["LevelZeroDevice"]
 
@@ -164,14 +165,16 @@ class LevelZeroDevice(
         handle, in_order = self._core.create_list(next(self._numbers))
         return ImmediateList(self._core, self._events, handle, in_order=in_order)
 
-    def queue_identity(self, stream: object) -> int:
-        """Return the ze_command_list_handle_t: the identity of a borrowed list.
+    def queue_identity(self, stream: object) -> int | None:
+        """Return the ze_command_list_handle_t: the identity of a borrowed list. None for a SYCL queue.
 
         Raises
         ------
         BadArgumentError
             ``not_a_stream``, ``null_stream``.
         """
+        if sycl_address(stream) is not None:
+            return None   # only the SYCL runtime knows the list
         return queue_handle(stream, "ze_command_list_handle_t")
 
     def borrow_queue(self, stream: object, in_order: bool) -> ImmediateList:
@@ -180,18 +183,22 @@ class LevelZeroDevice(
         Parameters
         ----------
         stream : object
-            A ze_command_list_handle_t as an int, or an object with one as `int_ptr`.
+            A ze_command_list_handle_t as an int, or an object with one as `int_ptr`. Or a torch.xpu.Stream or
+            dpctl.SyclQueue: its SYCL queue is in order, on Level Zero, and submits an immediate list.
         in_order : bool
             Whether the list executes in order by itself. If False, each append is placed between barriers.
 
         Raises
         ------
         BadArgumentError
-            ``not_a_stream``, ``null_stream``; ``not_immediate``.
+            ``not_a_stream``, ``null_stream``; ``not_immediate``; ``out_of_order``: an out-of-order SYCL queue.
+        UnsupportedError
+            ``sycl_runtime``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``.
         """
-        handle = self.queue_identity(stream)
+        address = sycl_address(stream)
+        handle = queue_handle(stream, "ze_command_list_handle_t") if address is None else list_of_sycl(address)
         known = check_immediate(self._core, handle)
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
@@ -234,7 +241,7 @@ class LevelZeroDevice(
             raise WrongDeviceError(
                 f"the list belongs to another {what}", expected=f"{what} {expected:#x}",
                 actual=f"{what} {owner.value or 0:#x}", reason=reason,
-                likely_causes=("pass what it belongs to: open_device('levelzero', native=Native(…))",),
+                likely_causes=("pass what it belongs to: open_device('levelzero', native=…)",),
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from support.at_once import in_thread
 from support.cuda_sim import on_stand_in
+from support.frameworks import Frameworks
 from support.importer import BOUND_S, Pair
 
 import xsem
@@ -487,3 +489,77 @@ def test_own_list_joins_a_capture_by_waiting_for_its_event() -> None:
         assert there.value() == 2
         for event in (fork, join):
             ask(cu.cuEventDestroy, event.native)
+
+
+# ---- lists as streams of other libraries
+@on_stand_in
+def test_list_is_a_stream_of_other_libraries() -> None:
+    with rig() as at:
+        stream = at.stream()
+        own = at.here.create_command_list()
+        assert own.__cuda_stream__() == (0, own.native_handle)
+        assert at.here.command_list(stream).__cuda_stream__() == (0, int(stream.native))
+        assert at.here.command_list(DefaultStream()).__cuda_stream__() == (0, 1)
+        again = at.here.command_list(own)   # a list is a stream for xsem, too
+        there, here = at.semaphore()
+        again.append_wait(here, 1)
+        own.append_signal(here, 2)
+        assert not own.query()
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        own.synchronize(timeout_s=BOUND_S)
+
+
+@on_stand_in(SIMCUDA_DEVICES="2")
+@pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
+def test_current_stream_names_the_device_in_cuda(device: str) -> None:
+    with rig(device) as at:
+        commands = at.here.create_command_list()
+        driver_of_list = commands._queue.driver
+        before = current()
+        assert driver_of_list.cuda_stream() == (commands.native_handle, int(device[-1]))  # type: ignore[attr-defined]
+        assert current() == before
+
+
+@on_stand_in
+def test_per_thread_stream_is_current_only_on_its_thread() -> None:
+    with rig() as at:
+        commands = at.here.command_list(2)
+        assert commands.__cuda_stream__() == (0, 2)
+        refusals: list[str] = []
+
+        def elsewhere() -> None:
+            for act in (commands.__cuda_stream__, commands.as_current):
+                with pytest.raises(xsem.BadArgumentError) as caught:
+                    act()
+                refusals.append(caught.value.reason)
+
+        in_thread(elsewhere)
+        assert refusals == ["per_thread_stream"] * 2
+
+
+@on_stand_in
+def test_work_of_a_framework_is_in_the_order_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module enqueues on its current stream, as torch does."""
+    with rig() as at:
+        frameworks = Frameworks()
+        torch: Any = frameworks.torch()
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        monkeypatch.delitem(sys.modules, "cupy", raising=False)
+        there, here = at.semaphore()
+        memory = at.host.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
+        with memory.export(for_device=at.here) as desc:
+            buffer = at.here.import_memory(desc).map_buffer()
+        commands = at.here.create_command_list()
+        commands.append_wait(here, 1)
+        with commands.as_current(), context_of(at.here):
+            stream = driver().CUstream(torch.cuda.current_stream().ptr)
+            ask(driver().cuMemsetD8Async, buffer.address, 9, 4096, stream)
+        commands.append_signal(here, 2)
+        seen = memory.map_buffer().numpy()
+        assert not commands.query()
+        assert seen[0] == 0
+        there.host_signal(1)
+        there.host_wait(2, timeout_s=BOUND_S)
+        assert (seen == 9).all()
+        commands.synchronize(timeout_s=BOUND_S)

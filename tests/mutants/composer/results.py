@@ -19,6 +19,7 @@ _EMPTY: dict[str, Any] = {
     "OwnedHandle": lambda: OwnedHandle(os.open(os.devnull, os.O_RDWR)), "OwnedHandle | None": lambda: None,
     "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple,
     "Sequence[Path | str]": tuple, "Mapping[str, str]": dict,
+    "tuple[int, int]": lambda: (0, 0),
     "Hashable | None": lambda: None, "PreparedCall | None": lambda: None, "tuple[int, int] | None": lambda: None,
 }
 _DRIVERS = ("QueueDriver", "DeviceDriver", "tuple[DeviceInfo, DeviceDriver]")

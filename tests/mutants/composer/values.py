@@ -230,7 +230,7 @@ def _result_changes(method: Method) -> Iterator[Planned]:
         for detail, (text, change) in {**INT_CHANGES, "plus-page": ("a page more", lambda value: value + 4096)}.items():
             yield f"result={detail}", f"It returns {text} as the number", functools.partial(
                 _other_result, functools.partial(_number, change))
-    elif method.returns == "tuple[int, int] | None":
+    elif method.returns in ("tuple[int, int]", "tuple[int, int] | None"):
         for at in range(2):
             yield f"result.{at}=plus-1", f"It returns one more as item {at}", functools.partial(
                 _other_result, functools.partial(_item, at))

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeAlias
 from torch import cuda as cuda
 from torch import nn as nn
 from torch import optim as optim
+from torch import xpu as xpu
 
 class device: ...
 class dtype: ...

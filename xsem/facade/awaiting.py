@@ -1,0 +1,53 @@
+"""Waits in asyncio. The device's notifier polls for all of them, so no wait has a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Generator
+from typing import Any, Final
+
+from xsem.runtime.callbacks import Watched
+from xsem.runtime.device_state import DeviceState
+
+__all__ = ["wait_until_done"]
+
+_RETRY_S: Final = 0.05
+_POLL_S: Final = 0.001   # between two queries on the thread of the event loop
+
+
+@types.coroutine
+def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[Any, None, None]:
+    """Wait until `watched` is done. A cancellation withdraws the request.
+
+    Raises
+    ------
+    XsemError
+        The error of ``watched.done()``. ReleasedError if the device is released during the wait.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def finish(failure: Exception | None) -> None:
+        if future.done():
+            return  # cancelled
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
+
+    def reached(failure: Exception | None) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
+            loop.call_soon_threadsafe(finish, failure)
+
+    notifier = device_state.notifier
+    pause_s = _POLL_S if device_state.only_application else _RETRY_S
+    remove = notifier.add(watched, reached)
+    try:
+        # If no thread polls, this loop tries again, because no later call is certain to do so.
+        while not future.done() and notifier.stalled and not notifier.resume():
+            yield from asyncio.sleep(pause_s).__await__()
+        yield from future.__await__()
+    finally:
+        remove()
