@@ -50,11 +50,12 @@ ze_result_t sim_get(const void *handle, int kind, void *out) {
 /* ---- counters */
 static sim_counters own_counters;
 
-/* Waits that passed without a signal; -1 for another name. */
+/* One counter; -1 for another name. */
 EXPORT int64_t simze_counter(const char *name) {
     if (strcmp(name, "let_through") == 0) return (int64_t)atomic_load(&sim.counters->let_through);
     if (strcmp(name, "waits") == 0) return (int64_t)atomic_load(&sim.counters->waits);
     if (strcmp(name, "signals") == 0) return (int64_t)atomic_load(&sim.counters->signals);
+    if (strcmp(name, "overlaps") == 0) return (int64_t)atomic_load(&sim.counters->overlaps);
     return -1;
 }
 

@@ -54,6 +54,7 @@ ze_result_t sim_leave(const char *name, ze_result_t code);
 typedef struct {
     _Atomic uint64_t let_through;    /* waits that passed without a signal */
     _Atomic uint64_t waits, signals; /* done */
+    _Atomic uint64_t overlaps;       /* calls on a list during another call on it */
 } sim_counters;
 
 /* ---- the process */
@@ -65,7 +66,7 @@ typedef struct {
     bool initialised;
     bool intel, windows, guard, no_address, no_reset, sticky;
     sim_fd_fate fd_fate;
-    uint32_t api, driver_version, memory_types, queues;
+    uint32_t api, driver_version, memory_types, queues, append_us;
     bool images;
     int device_count;
     sim_counters *counters;

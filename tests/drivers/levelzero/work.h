@@ -57,6 +57,7 @@ typedef struct sim_list {
     sim_device *device;
     sim_lane *lane;                  /* of an immediate list */
     bool closed, in_order;
+    bool entered;                    /* an append is in progress */
     uint32_t ordinal;
     sim_op **recorded;               /* of a regular list */
     uint32_t recorded_count;
@@ -65,6 +66,7 @@ typedef struct sim_list {
 
 /* Takes ownership of `op` with every result. In a synchronous lane it sleeps until `op` is done. */
 ze_result_t sim_append(sim_list *list, sim_op *op, sim_event *signal, uint32_t wait_count, sim_event *const *waits);
+/* Begins an append. The append lasts SIMZE_APPEND_US, without the lock; a second append meanwhile is counted as an overlap. */
 ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out);
 
 #endif
