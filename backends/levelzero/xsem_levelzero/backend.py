@@ -21,12 +21,15 @@ from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extension
 from xsem_levelzero.loader import Loader, filled, load
 from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
-from xsem_levelzero.releases import INTEL, build_of, flaw_of, version_text
+from xsem_levelzero.releases import INTEL, build_of, flaw_of, signal_blocks, version_text
 from xsem_levelzero.results import SUCCESS
+from xsem_levelzero.unmet_waits import UnmetWaits, unmet_waits_of
 
 __all__ = ["LevelZeroBackend"]
 
 _MISSING: Final = "the four functions of the extension are neither in the loader nor in the driver"
+
+_NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
 
 
 class _Gpu(NamedTuple):
@@ -113,7 +116,7 @@ class LevelZeroBackend(Backend):
         try:
             core = Core(loader, known.extension, gpu.driver, gpu.device, context)
             return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out,
-                                   close_context=close)
+                                   close_context=close, unmet=_unmet(gpu))
         except BaseException:
             close()
             raise
@@ -157,7 +160,8 @@ class LevelZeroBackend(Backend):
         known = self._look(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, native.context)
         return self._info(loader, gpu, index), LevelZeroDevice(
-            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing)
+            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing,
+            unmet=_unmet(gpu))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -181,6 +185,7 @@ class LevelZeroBackend(Backend):
             "seen_with": known.behaviour.found_by,
             "fresh_import_per_wait": str(known.wears_out).lower(),
             "refused": _refused(known),
+            "signal_behind_wait": "refused" if signal_blocks(gpu.build) else "appended",
         }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
@@ -210,6 +215,7 @@ class LevelZeroBackend(Backend):
                            f"functions from {known.extension.route}; imports "
                            f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
                            + (f"; refused {refused}" if refused else "")
+                           + (f"; {_NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
                            + (f"; validation layer {layer}" if layer else ""),
                     remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
                 ))
@@ -316,6 +322,11 @@ def _gpu(loader: Loader, index: int) -> _Gpu:
         raise DeviceNotFoundError(f"levelzero:{index} does not exist; the loader lists {len(gpus)} devices",
                                   reason="no_such_device")
     return gpus[index]
+
+
+def _unmet(gpu: _Gpu) -> UnmetWaits | None:
+    """Return the record of unmet waits if the driver needs one."""
+    return unmet_waits_of(gpu.driver) if signal_blocks(gpu.build) else None
 
 
 def _nothing() -> None:

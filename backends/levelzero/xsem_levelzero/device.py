@@ -30,6 +30,7 @@ from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
+from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["LevelZeroDevice"]
 
@@ -52,17 +53,20 @@ class LevelZeroDevice(
         Each imported semaphore handle supports one wait.
     close_context : callable
         Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
+    unmet : UnmetWaits, optional
+        The record of a driver that blocks in a signal behind an unmet wait.
     """
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
-        close_context: Callable[[], None],
+        close_context: Callable[[], None], unmet: UnmetWaits | None = None,
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
         self._wears_out = wears_out
         self._close_context = close_context
+        self._unmet = unmet
         self._events = Events(core)
         self._numbers = itertools.count()
 
@@ -83,6 +87,8 @@ class LevelZeroDevice(
 
     def close(self) -> None:
         """Destroy the events, and the context if the device owns it."""
+        if self._unmet is not None:
+            self._unmet.forget(self._events)
         self._events.close()
         self._close_context()
 
@@ -162,7 +168,7 @@ class LevelZeroDevice(
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
         handle, in_order = self._core.create_list(next(self._numbers))
-        return ImmediateList(self._core, self._events, handle, in_order=in_order)
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet)
 
     def queue_identity(self, stream: object) -> int:
         """Return the ze_command_list_handle_t: the identity of a borrowed list.
@@ -196,7 +202,8 @@ class LevelZeroDevice(
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
                           reason="wrong_context")
-        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known,
+                             unmet=self._unmet)
 
     def borrow_event(self, native: object) -> Fence:
         """Borrow a ze_event_handle_t of this context. The application keeps ownership.

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 /* ---- the workers */
-static void start_thread(void *(*function)(void *), void *argument) {
+void sim_start_thread(void *(*function)(void *), void *argument) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -82,11 +82,11 @@ static void enqueue(sim_lane *lane, sim_op *op) {
     lane->pending++;
     sim_op_count(op, 1);
     if (!lane->in_order) {
-        start_thread(work_on_one, op);
+        sim_start_thread(work_on_one, op);
         return;
     }
     op->comes_after_all = op->holds_back = true;
-    if (!lane->has_worker) start_thread(work_in_order, lane);
+    if (!lane->has_worker) sim_start_thread(work_in_order, lane);
     lane->has_worker = true;
     pthread_cond_signal(&lane->more);
 }

@@ -1,5 +1,5 @@
 /* Begin and end of each call of the driver, the counters, and the start of a process. */
-#include "sim.h"
+#include "work.h"
 
 #include <stdarg.h>
 
@@ -67,6 +67,7 @@ static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 static void in_child(void) {
     pthread_mutex_unlock(&sim.lock);
     sim.initialised = false;
+    sim_controller_forget();
     sim_forget_objects();
 }
 

@@ -58,6 +58,7 @@ typedef struct {
 } sim_counters;
 
 /* ---- the process */
+typedef enum { CONTROLLER_NONE, CONTROLLER_FIFO, CONTROLLER_LIFO } sim_controller_kind;
 typedef enum { FD_OPEN, FD_ON_SUCCESS, FD_CLOSED } sim_fd_fate;
 
 typedef struct {
@@ -66,7 +67,8 @@ typedef struct {
     bool initialised;
     bool intel, windows, guard, no_address, no_reset, sticky;
     sim_fd_fate fd_fate;
-    uint32_t api, driver_version, memory_types, queues, append_us;
+    sim_controller_kind controller;
+    uint32_t api, driver_version, memory_types, queues, append_us, lag_us;
     bool images;
     int device_count;
     sim_counters *counters;
@@ -155,6 +157,8 @@ typedef struct sim_semaphore {
     int queued;
 } sim_semaphore;
 
+/* One look at a wait, with the lock; marks the handle if the wait passes. */
+bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value);
 /* On a worker, without the lock. A wait sleeps until it is met. */
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value);
 void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value);

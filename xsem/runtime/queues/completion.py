@@ -19,7 +19,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence, Operation, new_fence
-from xsem.runtime.threads import calling_thread, on_own_thread
+from xsem.runtime.threads import Mark, calling_thread, on_own_thread
 from xsem.spi import Callers, QueueDriver
 
 __all__ = ["MARK_EVERY", "AllOperations", "CompletionTracker"]
@@ -70,7 +70,7 @@ class CompletionTracker:
         self._query_capture = driver.is_capturing
         self._only_application = driver.callers is Callers.APPLICATION
         # The thread of the application that called xsem for this queue last. It may call the native queue itself.
-        self._user: weakref.ref[object] = calling_thread()
+        self._user: weakref.ref[Mark] = calling_thread()
         self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[Fence] = deque()
         self._limit = device_state.capabilities.max_pending or _NO_LIMIT
