@@ -10,7 +10,7 @@ from ctypes import addressof, byref, c_uint32
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
-from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
+from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
 from xsem_levelzero import ze
@@ -30,6 +30,9 @@ __all__ = ["LevelZeroBackend"]
 _MISSING: Final = "the four functions of the extension are neither in the loader nor in the driver"
 
 _NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
+
+_REINSTALL: Final = ("install Intel's GPU driver, the loader and its layers from one release, and allow this user to "
+                     "open /dev/dri/renderD*")
 
 
 class _Gpu(NamedTuple):
@@ -203,29 +206,34 @@ class LevelZeroBackend(Backend):
                                                   "libze1) and Intel's GPU driver"),)
         checks = [HealthCheck(name="loader", ok=True, detail=loader.file)]
         try:
-            gpus = _gpus(loader)
+            failures: list[XsemError] = []
+            gpus = _gpus(loader, failures)
             # The loader reports its version after initialisation.
             checks = [HealthCheck(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
-            for index, gpu in enumerate(gpus):
-                known = self._look(loader, gpu)
-                layer, refused = _validation(known.extension.route), _refused(known)
-                checks.append(HealthCheck(
-                    name=f"levelzero:{index}", ok=bool(known.semaphores),
-                    detail=known.reasons.get(None) or
-                           f"functions from {known.extension.route}; imports "
-                           f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
-                           + (f"; refused {refused}" if refused else "")
-                           + (f"; {_NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
-                           + (f"; validation layer {layer}" if layer else ""),
-                    remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
-                ))
+            checks += [failed_check("driver", error, _REINSTALL) for error in failures if gpus]
+            checks += [self._check(loader, gpu, index) for index, gpu in enumerate(gpus)]
         except Exception as error:  # `xsem doctor` reports a driver's failure as a check
-            checks.append(failed_check(
-                "driver", error, "install Intel's GPU driver, the loader and its layers from one release, and allow "
-                                 "this user to open /dev/dri/renderD*"))
+            checks.append(failed_check("driver", error, _REINSTALL))
         return tuple(checks)
 
     # ---- inside
+    def _check(self, loader: Loader, gpu: _Gpu, index: int) -> HealthCheck:
+        try:
+            known = self._look(loader, gpu)
+        except Exception as error:  # other devices may be healthy
+            return failed_check(f"levelzero:{index}", error, _REINSTALL)
+        layer, refused = _validation(known.extension.route), _refused(known)
+        return HealthCheck(
+            name=f"levelzero:{index}", ok=bool(known.semaphores),
+            detail=known.reasons.get(None) or
+                   f"functions from {known.extension.route}; imports "
+                   f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
+                   + (f"; refused {refused}" if refused else "")
+                   + (f"; {_NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
+                   + (f"; validation layer {layer}" if layer else ""),
+            remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
+        )
+
     def _look(self, loader: Loader, gpu: _Gpu) -> _Known:
         key = (os.getpid(), gpu.driver, gpu.device)
         known = self._known.get(key)
@@ -304,15 +312,34 @@ def _validation(route: str) -> str:
     return "not in the path of the semaphore functions, which come from the driver past the loader's layers"
 
 
-def _gpus(loader: Loader) -> list[_Gpu]:
+def _gpus(loader: Loader, failures: list[XsemError] | None = None) -> list[_Gpu]:
+    """Return the GPUs of the drivers that answer. `failures` collects the failures of other drivers and devices.
+
+    Raises
+    ------
+    XsemError
+        No GPU was found, and this is the first failure.
+    """
     drivers, _ = loader.drivers()
-    found = []
+    failures = [] if failures is None else failures
+    found: list[_Gpu] = []
     for driver in drivers:
-        driver_properties = filled(ze.DriverProperties, loader, "zeDriverGetProperties", driver)
-        for device in loader.handles("zeDeviceGet", driver):
-            properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
-            if properties.type == ze.DEVICE_TYPE_GPU:
-                found.append(_Gpu(driver, device, driver_properties, properties))
+        try:
+            driver_properties = filled(ze.DriverProperties, loader, "zeDriverGetProperties", driver)
+            devices = loader.handles("zeDeviceGet", driver)
+        except XsemError as error:
+            failures.append(error)
+            continue
+        for device in devices:
+            try:
+                properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
+            except XsemError as error:
+                failures.append(error)
+            else:
+                if properties.type == ze.DEVICE_TYPE_GPU:
+                    found.append(_Gpu(driver, device, driver_properties, properties))
+    if failures and not found:
+        raise failures[0]
     return found
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from ctypes import byref, c_void_p
 from typing import Final
 
@@ -68,7 +69,6 @@ class LevelZeroDevice(
         self._close_context = close_context
         self._unmet = unmet
         self._events = Events(core)
-        self._numbers = itertools.count()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -90,7 +90,7 @@ class LevelZeroDevice(
         if self._unmet is not None:
             self._unmet.forget(self._events)
         self._events.close()
-        self._close_context()
+        self._close_context()   # not if an event stays: its context must stay, too
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
@@ -167,7 +167,7 @@ class LevelZeroDevice(
     # ---- queues and fences
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
-        handle, in_order = self._core.create_list(next(self._numbers))
+        handle, in_order = self._core.create_list(next(_numbers_of(self._core.driver, self._core.device)))
         return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet)
 
     def queue_identity(self, stream: object) -> int:
@@ -243,6 +243,14 @@ class LevelZeroDevice(
                 actual=f"{what} {owner.value or 0:#x}", reason=reason,
                 likely_causes=("pass what it belongs to: open_device('levelzero', native=Native(…))",),
             )
+
+
+_numbers: dict[tuple[int, int, int], Iterator[int]] = {}
+
+
+def _numbers_of(driver: int, device: int) -> Iterator[int]:
+    """Return the counter of the own lists on a device, common to all its `LevelZeroDevice` objects in this process."""
+    return _numbers.setdefault((os.getpid(), driver, device), itertools.count())
 
 
 def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:

@@ -14,7 +14,7 @@ from xsem.errors import (
     XsemError,
 )
 
-__all__ = ["INVALID", "NOT_READY", "RESULTS", "SUCCESS", "UNSUPPORTED", "error_of", "name_of"]
+__all__ = ["INVALID", "NOT_READY", "NO_MEMORY", "RESULTS", "SUCCESS", "UNSUPPORTED", "error_of", "name_of"]
 
 SUCCESS: Final = 0
 NOT_READY: Final = 1
@@ -75,7 +75,7 @@ UNSUPPORTED: Final = frozenset({UNSUPPORTED_VERSION, UNSUPPORTED_FEATURE, UNSUPP
 INVALID: Final = frozenset({INVALID_ARGUMENT, INVALID_NULL_HANDLE, 0x78000007, 0x78000008, 0x7800000B,
                             INVALID_ENUMERATION, INVALID_COMMAND_LIST_TYPE})
 _LOST: Final = frozenset({DEVICE_LOST, DEVICE_REQUIRES_RESET})
-_NO_MEMORY: Final = frozenset({OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY})
+NO_MEMORY: Final = frozenset({OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY})
 
 
 def name_of(code: int) -> str | None:
@@ -89,7 +89,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     if code in _LOST:
         return DeviceLostError("the device is lost: earlier work on it failed for good", reason="device_lost",
                                from_earlier_work=True, **fields)
-    if code in _NO_MEMORY:
+    if code in NO_MEMORY:
         return OutOfMemoryError("the device or the host is out of memory", reason="out_of_memory", **fields)
     if code in UNSUPPORTED:
         return UnsupportedError("the Level Zero driver does not support this here", capability=call,

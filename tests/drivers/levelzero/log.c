@@ -59,6 +59,14 @@ EXPORT int64_t simze_counter(const char *name) {
     return -1;
 }
 
+/* The number of the driver's objects: itself, devices, contexts, queues, lists, fences, pools, events, images, semaphores. */
+EXPORT int64_t simze_alive(void) {
+    pthread_mutex_lock(&sim.lock);
+    int64_t count = (int64_t)sim_alive();
+    pthread_mutex_unlock(&sim.lock);
+    return count;
+}
+
 /* ---- start */
 static void before_fork(void) { pthread_mutex_lock(&sim.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
