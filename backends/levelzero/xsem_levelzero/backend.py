@@ -17,12 +17,12 @@ from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
 from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
-from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extension
+from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extensions, is_loaded
 from xsem_levelzero.loader import Loader, filled, load
 from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.releases import INTEL, build_of, flaw_of, signal_blocks, version_text
-from xsem_levelzero.results import SUCCESS
+from xsem_levelzero.results import INVALID, SUCCESS, UNINITIALIZED, UNSUPPORTED_FEATURE, UNSUPPORTED_VERSION
 from xsem_levelzero.unmet_waits import UnmetWaits, unmet_waits_of
 
 __all__ = ["LevelZeroBackend"]
@@ -31,6 +31,8 @@ _MISSING: Final = "the four functions of the extension are neither in the loader
 
 _NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
 
+_LAYER: Final = "libze_validation_layer.so.1"
+_LAYERS: Final = {"win32": "ze_validation_layer.dll"}
 _REINSTALL: Final = ("install Intel's GPU driver, the loader and its layers from one release, and allow this user to "
                      "open /dev/dri/renderD*")
 
@@ -119,7 +121,7 @@ class LevelZeroBackend(Backend):
         try:
             core = Core(loader, known.extension, gpu.driver, gpu.device, context)
             return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out,
-                                   close_context=close, unmet=_unmet(gpu))
+                                   close_context=close, unmet=_unmet(gpu), causes=_causes(known))
         except BaseException:
             close()
             raise
@@ -164,7 +166,7 @@ class LevelZeroBackend(Backend):
         core = Core(loader, known.extension, gpu.driver, gpu.device, native.context)
         return self._info(loader, gpu, index), LevelZeroDevice(
             core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing,
-            unmet=_unmet(gpu))
+            unmet=_unmet(gpu), causes=_causes(known))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -223,15 +225,16 @@ class LevelZeroBackend(Backend):
         except Exception as error:  # other devices may be healthy
             return failed_check(f"levelzero:{index}", error, _REINSTALL)
         layer, refused = _validation(known.extension.route), _refused(known)
+        remedy = "" if known.semaphores else _remedy(loader, gpu, known)
         return HealthCheck(
             name=f"levelzero:{index}", ok=bool(known.semaphores),
-            detail=known.reasons.get(None) or
+            detail=(f"{known.reasons[None]}; " if None in known.reasons else "") +
                    f"functions from {known.extension.route}; imports "
                    f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
                    + (f"; refused {refused}" if refused else "")
                    + (f"; {_NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
                    + (f"; validation layer {layer}" if layer else ""),
-            remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
+            remedy=remedy,
         )
 
     def _look(self, loader: Loader, gpu: _Gpu) -> _Known:
@@ -242,7 +245,8 @@ class LevelZeroBackend(Backend):
         return known
 
     def _find_out(self, loader: Loader, gpu: _Gpu) -> _Known:
-        extension = find_extension(loader, gpu.driver)
+        extensions = find_extensions(loader, gpu.driver)
+        extension = next(extensions)
         listed = any(each.name == ze.EXTENSION.encode() for each in loader.structs(
             ze.DriverExtension, "zeDriverGetExtensionProperties", gpu.driver))
         reasons: dict[SemaphoreHandleType | None, str] = {}
@@ -257,12 +261,12 @@ class LevelZeroBackend(Backend):
             # On Windows xsem cannot create an object for a test import. The list of extensions is the only source.
             semaphores = WIN32_SEMAPHORES if listed else frozenset()
         elif self._platform == "linux":
-            context = create_context(loader, gpu.driver)
-            try:
-                behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
-            finally:
-                if not behaviour.stuck:
-                    loader.do("zeContextDestroy", context)
+            behaviour = _probed(loader, gpu, extension)
+            for other in extensions if _without_functions(behaviour) else ():
+                found = _probed(loader, gpu, other)
+                if found.types:
+                    extension, behaviour = other, found
+                    break
             semaphores = frozenset() if flaw else behaviour.types
             reasons.update((type, why) for type, why in behaviour.refusals.items())
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
@@ -298,15 +302,61 @@ class LevelZeroBackend(Backend):
         return found if any(found) else None
 
 
+def _causes(known: _Known) -> tuple[str, ...]:
+    """Return the reasons for undeclared handle types, one sentence each."""
+    return tuple(f"{each.value}: {why}" if each else why for each, why in known.reasons.items())
+
+
 def _refused(known: _Known) -> str:
     """Return the undeclared handle types, each with its reason. "all" stands for all types."""
     return "; ".join(f"{each.value if each else 'all'}: {why}" for each, why in known.reasons.items())
 
 
+def _probed(loader: Loader, gpu: _Gpu, extension: Extension) -> Behaviour:
+    """Probe the functions of one source in a context of their own."""
+    context = create_context(loader, gpu.driver)
+    behaviour = Behaviour()
+    try:
+        behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
+    finally:
+        if not behaviour.stuck:
+            loader.do("zeContextDestroy", context)
+    return behaviour
+
+
+def _without_functions(behaviour: Behaviour) -> bool:
+    """Whether the answers are those of a loader whose driver did not give it the functions."""
+    return not behaviour.types and bool(behaviour.codes) and behaviour.codes <= {UNSUPPORTED_FEATURE, UNINITIALIZED}
+
+
+def _remedy(loader: Loader, gpu: _Gpu, known: _Known) -> str:
+    """Return the remedy for a device that imports no semaphore, from the cause as far as it is known."""
+    layer = bool(_validation(known.extension.route)) and is_loaded(_LAYERS.get(sys.platform, _LAYER))
+    if layer and os.environ.get("ZE_ENABLE_HANDLE_LIFETIME") == "1":
+        return ("unset ZE_ENABLE_HANDLE_LIFETIME: the layer's checker of handle lifetimes refuses correct programs up "
+                "to loader 1.32")
+    if layer and known.behaviour.codes & INVALID and os.environ.get("ZE_ENABLE_PARAMETER_VALIDATION") == "1":
+        return ("update the loader to 1.21.2, or unset ZE_ENABLE_PARAMETER_VALIDATION: the layer of 1.20.2 to 1.21.1 "
+                f"refuses every import (this loader is {loader.version() or 'of unknown version'})")
+    if layer and UNSUPPORTED_VERSION in known.behaviour.codes:
+        return "unset ZEL_ENABLE_CERTIFICATION_CHECKER, or declare version 1.12 for it"
+    if not known.extension.found:
+        return "update Intel's GPU driver to 25.27 or newer: neither the loader nor the driver has the functions"
+    if flaw_of(gpu.build) is not None:
+        return "update Intel's GPU driver to 25.27 or newer, for frame loops to 26.22 or newer"
+    if known.extension.route == LOADER_ROUTE and UNINITIALIZED in known.behaviour.codes:
+        return "update the loader and Intel's GPU driver: the loader has no functions of this driver"
+    if not known.behaviour.codes:
+        return "allow this user to open /dev/dri/renderD*: without a DRM syncobj no import can be tried"
+    return "update Intel's GPU driver to 25.27 or newer"
+
+
 def _validation(route: str) -> str:
     """Tell whether the loader's validation layer, if enabled, sees the extension's four functions."""
-    if os.environ.get("ZE_ENABLE_VALIDATION_LAYER", "0") in ("", "0"):
+    if os.environ.get("ZE_ENABLE_VALIDATION_LAYER") != "1":   # the loader ignores every other value
         return ""
+    if not is_loaded(_LAYERS.get(sys.platform, _LAYER)):
+        return "requested but not loaded: the loader finds no validation layer of its release"
     if route == LOADER_ROUTE:
         return "in the path of the semaphore functions"
     return "not in the path of the semaphore functions, which come from the driver past the loader's layers"

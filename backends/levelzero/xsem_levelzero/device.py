@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_void_p
 from typing import Final
 
@@ -56,11 +56,14 @@ class LevelZeroDevice(
         Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
     unmet : UnmetWaits, optional
         The record of a driver that blocks in a signal behind an unmet wait.
+    causes : sequence of str
+        Why handle types are not declared.
     """
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
         close_context: Callable[[], None], unmet: UnmetWaits | None = None,
+        causes: Sequence[str] = (),
     ) -> None:
         self._core = core
         self._index = index
@@ -68,6 +71,7 @@ class LevelZeroDevice(
         self._wears_out = wears_out
         self._close_context = close_context
         self._unmet = unmet
+        self.undeclared_causes = causes
         self._events = Events(core)
 
     @property

@@ -52,6 +52,8 @@ class Behaviour(NamedTuple):
         The objects that were imported, for reports.
     refusals : dict
         The reason why an import was refused, by type.
+    codes : frozenset of int
+        The result codes of the refused imports.
     stuck : bool
         A wait did not complete after its signal. The driver may wait for ever, so the objects it uses must stay alive.
     """
@@ -62,6 +64,7 @@ class Behaviour(NamedTuple):
     found_by: str = ""
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
     stuck: bool = False
+    codes: frozenset[int] = frozenset()
 
 
 def probe(core: Core) -> Behaviour:
@@ -77,6 +80,7 @@ def probe(core: Core) -> Behaviour:
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
+    codes: set[int] = set()
     early = resets = stuck = False
     for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
         for make in makers:
@@ -91,11 +95,13 @@ def probe(core: Core) -> Behaviour:
                     handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
                 except UnsupportedError as error:
                     refusals.setdefault(type, error.code_name or str(error))
+                    codes.add(error.code or 0)
                     continue
                 except (BusyError, OutOfMemoryError):
                     raise
                 except XsemError as error:
                     refusals[type] = error.code_name or str(error)
+                    codes.add(error.code or 0)
                     continue
                 if make is _eventfd:
                     try:
@@ -104,12 +110,18 @@ def probe(core: Core) -> Behaviour:
                         raise
                     except XsemError as error:
                         refusals[type] = f"a wait for it: {error.code_name or error}"
+                        codes.add(error.code or 0)
                         continue
                     if stuck:
                         refusals[type] = "a wait for it was not met by its signal"
                         continue
                 else:
-                    core.extension.release_semaphore(handle)
+                    try:
+                        core.extension.release_semaphore(handle)
+                    except XsemError as error:
+                        refusals[type] = f"its release: {error.code_name or error}"
+                        codes.add(error.code or 0)
+                        continue
                 types.add(type)
                 refusals.pop(type, None)
                 found_by.add(_NAMES[make])
@@ -117,7 +129,7 @@ def probe(core: Core) -> Behaviour:
                     early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
     taken = ", ".join(sorted(found_by)) or "no object was imported"
-    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck)
+    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck, frozenset(codes))
 
 
 def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:

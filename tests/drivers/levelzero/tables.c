@@ -44,7 +44,8 @@ static ze_result_t fill(const char *name, const char *table, uint32_t version, v
     if (!out) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     for (size_t i = 0; i < FUNCTIONS; i++) {
         const function *each = &functions[i];
-        if (strcmp(each->table, table) == 0 && each->since <= version && each->since <= sim.api && !is_missing(each->name))
+        if (strcmp(each->table, table) == 0 && each->since <= version && each->since <= sim.api && !is_missing(each->name) &&
+            !(sim.no_table && each->since == ZE_MAKE(1, 12)))
             out[each->place] = (void *)(uintptr_t)each->address;
     }
     return ZE_RESULT_SUCCESS;
