@@ -493,6 +493,7 @@ class CommandList(DeviceObject):
         """
         self._check()
         queue = self._queue
+        queue.enter()
         target = queue.appended()
         queue.ensure_fence(target)
         queue.poll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
@@ -163,10 +163,11 @@ class DeviceState:
         if feature not in self.capabilities.features:
             self.unsupported(feature.value)
 
-    def unsupported(self, capability: str) -> NoReturn:
+    def unsupported(self, capability: str, causes: Sequence[str] = ()) -> NoReturn:
         """Raise `UnsupportedError` for a capability that the device does not declare."""
         raise UnsupportedError(
-            f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend
+            f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend,
+            likely_causes=tuple(causes),
         )
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:

@@ -7,11 +7,12 @@ import atexit
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Background", "Deferred", "Worker", "enter_own_thread", "exiting", "on_own_thread"]
+__all__ = ["Background", "Deferred", "Mark", "Worker", "calling_thread", "enter_own_thread", "exiting", "on_own_thread"]
 
 _log = logging.getLogger("xsem")
 
@@ -35,11 +36,26 @@ def exiting() -> bool:
     return _Exit.under_way
 
 
+class Mark:
+    """An object that lives as long as its thread."""
+
+    __slots__ = ("__weakref__",)
+
+
 class _Own(threading.local):
     here = False
 
+    def __init__(self) -> None:
+        self._mark = Mark()
+        self.reference = weakref.ref(self._mark)
+
 
 _own: Final = _Own()
+
+
+def calling_thread() -> weakref.ref[Mark]:
+    """Return a reference to the calling thread. It is the same object at each call, and dead after the thread."""
+    return _own.reference
 
 
 def enter_own_thread() -> None:

@@ -17,9 +17,11 @@ class Callers(Enum):
     APPLICATION = "application"
     """Only a thread of the application, while the application calls xsem.
 
-    A queue: the calls of two threads never overlap. xsem's own threads append no markers to the queue. The next call of
-    the application on the device appends the markers. Two methods are exceptions: any thread may call
-    `QueueDriver.close` and `RecordingQueue.release_recording`.
+    A queue: the calls of two threads never overlap. xsem's own threads append no markers to the queue. The thread that
+    appended to the queue last, or synchronised it, appends the markers in its next call on the device: this thread may
+    also call the native queue itself. If the thread has ended, or the device is released, any thread of the application
+    appends the markers. Two methods are exceptions: any thread may call `QueueDriver.close` and
+    `RecordingQueue.release_recording`.
 
     A device: xsem's own threads call neither the driver of the device nor the drivers of its queues, without an
     exception. The next calls of the application on the device make these calls, and so do its host waits and

@@ -41,6 +41,9 @@ class DeviceDriver(ABC):
 
     timeout_causes: Sequence[str] = ()
     """Likely causes of a timeout that are specific to this driver, one sentence each."""
+    undeclared_causes: Sequence[str] = ()
+    """Why the device does not declare handle types that its API supports, one sentence each, for example a flaw of the
+    driver's release. The facade names them in the error of a refused import."""
     callers: Callers = Callers.ANY
     """The threads that may call the methods of the driver. The value is constant for the life of the driver.
 

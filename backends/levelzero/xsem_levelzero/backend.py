@@ -10,24 +10,32 @@ from ctypes import addressof, byref, c_uint32
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
-from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError
+from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
 from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
-from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extension
+from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extensions, is_loaded
 from xsem_levelzero.loader import Loader, filled, load
 from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
-from xsem_levelzero.releases import INTEL, build_of, flaw_of, version_text
-from xsem_levelzero.results import SUCCESS
+from xsem_levelzero.releases import INTEL, build_of, flaw_of, signal_blocks, version_text
+from xsem_levelzero.results import INVALID, SUCCESS, UNINITIALIZED, UNSUPPORTED_FEATURE, UNSUPPORTED_VERSION
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
+from xsem_levelzero.unmet_waits import UnmetWaits, unmet_waits_of
 
 __all__ = ["LevelZeroBackend"]
 
 _MISSING: Final = "the four functions of the extension are neither in the loader nor in the driver"
+
+_NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
+
+_LAYER: Final = "libze_validation_layer.so.1"
+_LAYERS: Final = {"win32": "ze_validation_layer.dll"}
+_REINSTALL: Final = ("install Intel's GPU driver, the loader and its layers from one release, and allow this user to "
+                     "open /dev/dri/renderD*")
 
 
 class _Gpu(NamedTuple):
@@ -114,7 +122,7 @@ class LevelZeroBackend(Backend):
         try:
             core = Core(loader, known.extension, gpu.driver, gpu.device, context)
             return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out,
-                                   close_context=close)
+                                   close_context=close, unmet=_unmet(gpu), causes=_causes(known))
         except BaseException:
             close()
             raise
@@ -165,7 +173,8 @@ class LevelZeroBackend(Backend):
         known = self._look(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, native.context)
         return self._info(loader, gpu, index), LevelZeroDevice(
-            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing)
+            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing,
+            unmet=_unmet(gpu), causes=_causes(known))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -189,6 +198,7 @@ class LevelZeroBackend(Backend):
             "seen_with": known.behaviour.found_by,
             "fresh_import_per_wait": str(known.wears_out).lower(),
             "refused": _refused(known),
+            "signal_behind_wait": "refused" if signal_blocks(gpu.build) else "appended",
         }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
@@ -206,28 +216,35 @@ class LevelZeroBackend(Backend):
                                                   "libze1) and Intel's GPU driver"),)
         checks = [HealthCheck(name="loader", ok=True, detail=loader.file)]
         try:
-            gpus = _gpus(loader)
+            failures: list[XsemError] = []
+            gpus = _gpus(loader, failures)
             # The loader reports its version after initialisation.
             checks = [HealthCheck(name="loader", ok=True, detail=f"{loader.file} {loader.version()}".strip())]
-            for index, gpu in enumerate(gpus):
-                known = self._look(loader, gpu)
-                layer, refused = _validation(known.extension.route), _refused(known)
-                checks.append(HealthCheck(
-                    name=f"levelzero:{index}", ok=bool(known.semaphores),
-                    detail=known.reasons.get(None) or
-                           f"functions from {known.extension.route}; imports "
-                           f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
-                           + (f"; refused {refused}" if refused else "")
-                           + (f"; validation layer {layer}" if layer else ""),
-                    remedy="" if known.semaphores else "update Intel's GPU driver (25.27 or newer) and the loader",
-                ))
+            checks += [failed_check("driver", error, _REINSTALL) for error in failures if gpus]
+            checks += [self._check(loader, gpu, index) for index, gpu in enumerate(gpus)]
         except Exception as error:  # `xsem doctor` reports a driver's failure as a check
-            checks.append(failed_check(
-                "driver", error, "install Intel's GPU driver, the loader and its layers from one release, and allow "
-                                 "this user to open /dev/dri/renderD*"))
+            checks.append(failed_check("driver", error, _REINSTALL))
         return tuple(checks)
 
     # ---- inside
+    def _check(self, loader: Loader, gpu: _Gpu, index: int) -> HealthCheck:
+        try:
+            known = self._look(loader, gpu)
+        except Exception as error:  # other devices may be healthy
+            return failed_check(f"levelzero:{index}", error, _REINSTALL)
+        layer, refused = _validation(known.extension.route), _refused(known)
+        remedy = "" if known.semaphores else _remedy(loader, gpu, known)
+        return HealthCheck(
+            name=f"levelzero:{index}", ok=bool(known.semaphores),
+            detail=(f"{known.reasons[None]}; " if None in known.reasons else "") +
+                   f"functions from {known.extension.route}; imports "
+                   f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
+                   + (f"; refused {refused}" if refused else "")
+                   + (f"; {_NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
+                   + (f"; validation layer {layer}" if layer else ""),
+            remedy=remedy,
+        )
+
     def _look(self, loader: Loader, gpu: _Gpu) -> _Known:
         key = (os.getpid(), gpu.driver, gpu.device)
         known = self._known.get(key)
@@ -236,7 +253,8 @@ class LevelZeroBackend(Backend):
         return known
 
     def _find_out(self, loader: Loader, gpu: _Gpu) -> _Known:
-        extension = find_extension(loader, gpu.driver)
+        extensions = find_extensions(loader, gpu.driver)
+        extension = next(extensions)
         listed = any(each.name == ze.EXTENSION.encode() for each in loader.structs(
             ze.DriverExtension, "zeDriverGetExtensionProperties", gpu.driver))
         reasons: dict[SemaphoreHandleType | None, str] = {}
@@ -251,12 +269,12 @@ class LevelZeroBackend(Backend):
             # On Windows xsem cannot create an object for a test import. The list of extensions is the only source.
             semaphores = WIN32_SEMAPHORES if listed else frozenset()
         elif self._platform == "linux":
-            context = create_context(loader, gpu.driver)
-            try:
-                behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
-            finally:
-                if not behaviour.stuck:
-                    loader.do("zeContextDestroy", context)
+            behaviour = _probed(loader, gpu, extension)
+            for other in extensions if _without_functions(behaviour) else ():
+                found = _probed(loader, gpu, other)
+                if found.types:
+                    extension, behaviour = other, found
+                    break
             semaphores = frozenset() if flaw else behaviour.types
             reasons.update((type, why) for type, why in behaviour.refusals.items())
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
@@ -292,29 +310,94 @@ class LevelZeroBackend(Backend):
         return found if any(found) else None
 
 
+def _causes(known: _Known) -> tuple[str, ...]:
+    """Return the reasons for undeclared handle types, one sentence each."""
+    return tuple(f"{each.value}: {why}" if each else why for each, why in known.reasons.items())
+
+
 def _refused(known: _Known) -> str:
     """Return the undeclared handle types, each with its reason. "all" stands for all types."""
     return "; ".join(f"{each.value if each else 'all'}: {why}" for each, why in known.reasons.items())
 
 
+def _probed(loader: Loader, gpu: _Gpu, extension: Extension) -> Behaviour:
+    """Probe the functions of one source in a context of their own."""
+    context = create_context(loader, gpu.driver)
+    behaviour = Behaviour()
+    try:
+        behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
+    finally:
+        if not behaviour.stuck:
+            loader.do("zeContextDestroy", context)
+    return behaviour
+
+
+def _without_functions(behaviour: Behaviour) -> bool:
+    """Whether the answers are those of a loader whose driver did not give it the functions."""
+    return not behaviour.types and bool(behaviour.codes) and behaviour.codes <= {UNSUPPORTED_FEATURE, UNINITIALIZED}
+
+
+def _remedy(loader: Loader, gpu: _Gpu, known: _Known) -> str:
+    """Return the remedy for a device that imports no semaphore, from the cause as far as it is known."""
+    layer = bool(_validation(known.extension.route)) and is_loaded(_LAYERS.get(sys.platform, _LAYER))
+    if layer and os.environ.get("ZE_ENABLE_HANDLE_LIFETIME") == "1":
+        return ("unset ZE_ENABLE_HANDLE_LIFETIME: the layer's checker of handle lifetimes refuses correct programs up "
+                "to loader 1.32")
+    if layer and known.behaviour.codes & INVALID and os.environ.get("ZE_ENABLE_PARAMETER_VALIDATION") == "1":
+        return ("update the loader to 1.21.2, or unset ZE_ENABLE_PARAMETER_VALIDATION: the layer of 1.20.2 to 1.21.1 "
+                f"refuses every import (this loader is {loader.version() or 'of unknown version'})")
+    if layer and UNSUPPORTED_VERSION in known.behaviour.codes:
+        return "unset ZEL_ENABLE_CERTIFICATION_CHECKER, or declare version 1.12 for it"
+    if not known.extension.found:
+        return "update Intel's GPU driver to 25.27 or newer: neither the loader nor the driver has the functions"
+    if flaw_of(gpu.build) is not None:
+        return "update Intel's GPU driver to 25.27 or newer, for frame loops to 26.22 or newer"
+    if known.extension.route == LOADER_ROUTE and UNINITIALIZED in known.behaviour.codes:
+        return "update the loader and Intel's GPU driver: the loader has no functions of this driver"
+    if not known.behaviour.codes:
+        return "allow this user to open /dev/dri/renderD*: without a DRM syncobj no import can be tried"
+    return "update Intel's GPU driver to 25.27 or newer"
+
+
 def _validation(route: str) -> str:
     """Tell whether the loader's validation layer, if enabled, sees the extension's four functions."""
-    if os.environ.get("ZE_ENABLE_VALIDATION_LAYER", "0") in ("", "0"):
+    if os.environ.get("ZE_ENABLE_VALIDATION_LAYER") != "1":   # the loader ignores every other value
         return ""
+    if not is_loaded(_LAYERS.get(sys.platform, _LAYER)):
+        return "requested but not loaded: the loader finds no validation layer of its release"
     if route == LOADER_ROUTE:
         return "in the path of the semaphore functions"
     return "not in the path of the semaphore functions, which come from the driver past the loader's layers"
 
 
-def _gpus(loader: Loader) -> list[_Gpu]:
+def _gpus(loader: Loader, failures: list[XsemError] | None = None) -> list[_Gpu]:
+    """Return the GPUs of the drivers that answer. `failures` collects the failures of other drivers and devices.
+
+    Raises
+    ------
+    XsemError
+        No GPU was found, and this is the first failure.
+    """
     drivers, _ = loader.drivers()
-    found = []
+    failures = [] if failures is None else failures
+    found: list[_Gpu] = []
     for driver in drivers:
-        driver_properties = filled(ze.DriverProperties, loader, "zeDriverGetProperties", driver)
-        for device in loader.handles("zeDeviceGet", driver):
-            properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
-            if properties.type == ze.DEVICE_TYPE_GPU:
-                found.append(_Gpu(driver, device, driver_properties, properties))
+        try:
+            driver_properties = filled(ze.DriverProperties, loader, "zeDriverGetProperties", driver)
+            devices = loader.handles("zeDeviceGet", driver)
+        except XsemError as error:
+            failures.append(error)
+            continue
+        for device in devices:
+            try:
+                properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
+            except XsemError as error:
+                failures.append(error)
+            else:
+                if properties.type == ze.DEVICE_TYPE_GPU:
+                    found.append(_Gpu(driver, device, driver_properties, properties))
+    if failures and not found:
+        raise failures[0]
     return found
 
 
@@ -332,6 +415,11 @@ def _native_of(loader: Loader, commands: int) -> Native:
     device = loader.make("zeCommandListGetDeviceHandle", commands)
     driver = next((gpu.driver for gpu in _gpus(loader) if gpu.device == device), 0)   # `borrow` refuses 0
     return Native(driver, context, device)
+
+
+def _unmet(gpu: _Gpu) -> UnmetWaits | None:
+    """Return the record of unmet waits if the driver needs one."""
+    return unmet_waits_of(gpu.driver) if signal_blocks(gpu.build) else None
 
 
 def _nothing() -> None:

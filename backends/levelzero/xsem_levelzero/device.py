@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_void_p
 from typing import Final
 
@@ -31,6 +32,7 @@ from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
+from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["LevelZeroDevice"]
 
@@ -53,19 +55,25 @@ class LevelZeroDevice(
         Each imported semaphore handle supports one wait.
     close_context : callable
         Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
+    unmet : UnmetWaits, optional
+        The record of a driver that blocks in a signal behind an unmet wait.
+    causes : sequence of str
+        Why handle types are not declared.
     """
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
-        close_context: Callable[[], None],
+        close_context: Callable[[], None], unmet: UnmetWaits | None = None,
+        causes: Sequence[str] = (),
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
         self._wears_out = wears_out
         self._close_context = close_context
+        self._unmet = unmet
+        self.undeclared_causes = causes
         self._events = Events(core)
-        self._numbers = itertools.count()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -84,8 +92,10 @@ class LevelZeroDevice(
 
     def close(self) -> None:
         """Destroy the events, and the context if the device owns it."""
+        if self._unmet is not None:
+            self._unmet.forget(self._events)
         self._events.close()
-        self._close_context()
+        self._close_context()   # not if an event stays: its context must stay, too
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
@@ -162,8 +172,8 @@ class LevelZeroDevice(
     # ---- queues and fences
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
-        handle, in_order = self._core.create_list(next(self._numbers))
-        return ImmediateList(self._core, self._events, handle, in_order=in_order)
+        handle, in_order = self._core.create_list(next(_numbers_of(self._core.driver, self._core.device)))
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet)
 
     def queue_identity(self, stream: object) -> int | None:
         """Return the ze_command_list_handle_t: the identity of a borrowed list. None for a SYCL queue.
@@ -203,7 +213,8 @@ class LevelZeroDevice(
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
                           reason="wrong_context")
-        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known,
+                             unmet=self._unmet)
 
     def borrow_event(self, native: object) -> Fence:
         """Borrow a ze_event_handle_t of this context. The application keeps ownership.
@@ -243,6 +254,14 @@ class LevelZeroDevice(
                 actual=f"{what} {owner.value or 0:#x}", reason=reason,
                 likely_causes=("pass what it belongs to: open_device('levelzero', native=…)",),
             )
+
+
+_numbers: dict[tuple[int, int, int], Iterator[int]] = {}
+
+
+def _numbers_of(driver: int, device: int) -> Iterator[int]:
+    """Return the counter of the own lists on a device, common to all its `LevelZeroDevice` objects in this process."""
+    return _numbers.setdefault((os.getpid(), driver, device), itertools.count())
 
 
 def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from ctypes import byref, c_void_p
 from typing import Final
 
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, XsemError
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
+from xsem_levelzero.results import NO_MEMORY, NOT_READY, SUCCESS, error_of
 
 __all__ = ["Events", "Fence", "foreign_event"]
 
 _FIRST_POOL: Final = 32
 _LARGEST_POOL: Final = 1024
+_PAUSE_S: Final = 0.001
 
 
 class Fence:
@@ -93,7 +95,7 @@ class Events:
                 self._released.append(fence)
 
     def done(self, fence: Fence) -> bool:
-        """Call zeEventQueryStatus."""
+        """Call zeEventQueryStatus. Out of memory: the state is unknown, and the event counts as pending."""
         return self._asked("zeEventQueryStatus", self._core.loader.raw("zeEventQueryStatus", fence.handle))
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
@@ -106,6 +108,9 @@ class Events:
             return True
         if code == NOT_READY:
             return False
+        if code in NO_MEMORY:
+            time.sleep(_PAUSE_S)   # the caller asks again
+            return False
         raise error_of(call, code)
 
     def _recycle(self) -> None:
@@ -113,7 +118,10 @@ class Events:
         for _ in range(len(self._released)):
             fence = self._released.popleft()
             if self.done(fence):
-                self._core.loader.do("zeEventHostReset", fence.handle)
+                code = self._core.loader.raw("zeEventHostReset", fence.handle)
+                if code != SUCCESS:
+                    self._released.append(fence)
+                    raise error_of("zeEventHostReset", code)
                 self._fresh.append(fence)
             else:
                 self._released.append(fence)
@@ -122,20 +130,42 @@ class Events:
         core, count = self._core, self._next_pool
         desc = ze.EventPoolDesc.made(flags=ze.EVENT_POOL_HOST_VISIBLE, count=count)
         pool = core.loader.make("zeEventPoolCreate", core.context, byref(desc), 1, (c_void_p * 1)(core.device))
+        made: list[Fence] = []
+        try:
+            for index in range(count):
+                made.append(_new_event(core, pool, index))
+        except XsemError:
+            if not made:
+                core.loader.raw("zeEventPoolDestroy", pool)
+                raise
+            # The events so far serve as a smaller pool.
         self._pools.append(pool)
         self._next_pool = min(2 * count, _LARGEST_POOL)
-        for index in range(count):
-            event = ze.EventDesc.made(index=index, signal=ze.SCOPE_HOST, wait=ze.SCOPE_HOST)
-            handle = core.loader.make("zeEventCreate", pool, byref(event))
-            self._all.append(handle)
-            self._fresh.append(Fence(handle, core.extension.event(handle)))
+        self._all.extend(fence.handle for fence in made)
+        self._fresh.extend(made)
 
     def close(self) -> None:
-        """Destroy events and pools. All operations that signal them must be complete."""
-        for handle in self._all:
-            self._core.loader.do("zeEventDestroy", handle)
-        for pool in self._pools:
-            self._core.loader.do("zeEventPoolDestroy", pool)
+        """Destroy events and pools. All operations that signal them must be complete.
+
+        Raises
+        ------
+        XsemError
+            A call failed twice. The pools of an event that stays must stay, too.
+        """
+        for name, handles in (("zeEventDestroy", self._all), ("zeEventPoolDestroy", self._pools)):
+            left = [each for each in handles if self._core.loader.raw(name, each) != SUCCESS]
+            for handle in left:
+                self._core.loader.do(name, handle)
+
+
+def _new_event(core: Core, pool: int, index: int) -> Fence:
+    desc = ze.EventDesc.made(index=index, signal=ze.SCOPE_HOST, wait=ze.SCOPE_HOST)
+    handle = core.loader.make("zeEventCreate", pool, byref(desc))
+    try:
+        return Fence(handle, core.extension.event(handle))
+    except XsemError:
+        core.loader.raw("zeEventDestroy", handle)
+        raise
 
 
 def foreign_event(core: Core, native: object) -> Fence:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint8, c_uint32, c_void_p
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from xsem_levelzero import ze
 from xsem_levelzero.loader import Loader, handle_out
 from xsem_levelzero.results import SUCCESS, error_of
 
-__all__ = ["Extension", "driver_libraries", "find_extension", "is_immediate_of"]
+__all__ = ["Extension", "driver_libraries", "find_extensions", "is_immediate_of", "is_loaded"]
 
 _IMPORT: Final = "zeDeviceImportExternalSemaphoreExt"
 _RELEASE: Final = "zeDeviceReleaseExternalSemaphoreExt"
@@ -129,16 +129,28 @@ def translated(loader: Loader, kind: int, handle: int) -> int:
     return out.value or 0
 
 
-def find_extension(loader: Loader, driver: int) -> Extension:
-    """Look for the functions in the three sources. A driver without them gets an `Extension` whose calls raise."""
+def find_extensions(loader: Loader, driver: int) -> Iterator[Extension]:
+    """Look for the functions in the three sources, one after the other.
+
+    The loader exports the functions also if the driver does not fill its table with them. The calls then return
+    ZE_RESULT_ERROR_UNSUPPORTED_FEATURE or ZE_RESULT_ERROR_UNINITIALIZED, and the next source may work.
+
+    Yields
+    ------
+    Extension
+        One for each source with all functions. If no source has them, one `Extension` whose calls raise.
+    """
     native = translated(loader, ze.TRANSLATE_DRIVER, driver)
     wrapped = native != driver
-    functions, route = _exported(loader), LOADER_ROUTE
-    if functions is None:
-        functions, route = _by_address(loader, driver), ADDRESS_ROUTE
-    if functions is None:
-        functions, route = _from_tables(native)
-    return Extension(loader, functions or {}, route, wrapped=wrapped)
+    found = False
+    for source in (lambda: (_exported(loader), LOADER_ROUTE), lambda: (_by_address(loader, driver), ADDRESS_ROUTE),
+                   lambda: _from_tables(native)):
+        functions, route = source()
+        if functions is not None:
+            found = True
+            yield Extension(loader, functions, route, wrapped=wrapped)
+    if not found:
+        yield Extension(loader, {}, NO_ROUTE, wrapped=wrapped)
 
 
 def _exported(loader: Loader) -> _Functions | None:
@@ -216,6 +228,11 @@ def driver_libraries() -> tuple[str, ...]:
     if chosen:
         return tuple(name for name in chosen.split(",") if name)
     return _DRIVERS.get(sys.platform, ())
+
+
+def is_loaded(name: str) -> bool:
+    """Whether this process has loaded a library. This call never loads it."""
+    return _loaded_library(name) is not None
 
 
 def _loaded_library(name: str) -> Any | None:

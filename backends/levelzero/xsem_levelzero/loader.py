@@ -123,7 +123,8 @@ class Loader:
                 found = (c_void_p * count.value)()
                 self.do("zeInitDrivers", byref(count), found, byref(desc))
                 if count.value:
-                    return [each or 0 for each in found[:count.value]], "zeInitDrivers"
+                    drivers = [each or 0 for each in found[:count.value]]
+                    return self._with_older_drivers(drivers), "zeInitDrivers"
             except XsemError:
                 pass  # a driver older than the function: zeInit starts it
         try:
@@ -140,6 +141,16 @@ class Loader:
         if not drivers:
             raise _no_driver(None)
         return drivers, "zeInit"
+
+    def _with_older_drivers(self, drivers: list[int]) -> list[int]:
+        """Add the drivers that lack zeInitDrivers: the loader lists them only after zeInit."""
+        try:
+            self.do("zeInit", 0)
+            every = self.handles("zeDriverGet")
+        except XsemError:
+            return drivers
+        # Other handles for the same drivers would list each device twice.
+        return every if set(drivers) <= set(every) else drivers
 
     def version(self) -> str:
         """The loader's release, for example ``1.20.6``; empty if the loader does not report it.

@@ -7,20 +7,23 @@ the other for each handle type. The backend declares the types whose import succ
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import select
 import struct
 import sys
+import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final, NamedTuple
 
-from xsem.errors import UnsupportedError, XsemError
+from xsem.errors import BusyError, DriverError, OutOfMemoryError, UnsupportedError, XsemError
 from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events
+from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import WAIT
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
@@ -49,6 +52,8 @@ class Behaviour(NamedTuple):
         The objects that were imported, for reports.
     refusals : dict
         The reason why an import was refused, by type.
+    codes : frozenset of int
+        The result codes of the refused imports.
     stuck : bool
         A wait did not complete after its signal. The driver may wait for ever, so the objects it uses must stay alive.
     """
@@ -59,17 +64,30 @@ class Behaviour(NamedTuple):
     found_by: str = ""
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
     stuck: bool = False
+    codes: frozenset[int] = frozenset()
 
 
 def probe(core: Core) -> Behaviour:
-    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
+    """Import one object of each type that is a file descriptor. The probe runs only on Linux.
+
+    Raises
+    ------
+    BusyError
+        ``fd_limit``: the process cannot open another file descriptor, so the probe has no result.
+    OutOfMemoryError
+        ``out_of_memory``: the driver has no memory for the probe, so the probe has no result.
+    """
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
+    codes: set[int] = set()
     early = resets = stuck = False
     for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
         for make in makers:
-            fd = make()
+            try:
+                fd = make()
+            except OSError as error:
+                raise _without_object(error) from error
             if fd is None:
                 continue
             with fd:
@@ -77,21 +95,33 @@ def probe(core: Core) -> Behaviour:
                     handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
                 except UnsupportedError as error:
                     refusals.setdefault(type, error.code_name or str(error))
+                    codes.add(error.code or 0)
                     continue
+                except (BusyError, OutOfMemoryError):
+                    raise
                 except XsemError as error:
                     refusals[type] = error.code_name or str(error)
+                    codes.add(error.code or 0)
                     continue
                 if make is _eventfd:
                     try:
                         early, resets, stuck = _watch(core, handle, fd.fileno())
+                    except (BusyError, OutOfMemoryError):
+                        raise
                     except XsemError as error:
                         refusals[type] = f"a wait for it: {error.code_name or error}"
+                        codes.add(error.code or 0)
                         continue
                     if stuck:
                         refusals[type] = "a wait for it was not met by its signal"
                         continue
                 else:
-                    core.extension.release_semaphore(handle)
+                    try:
+                        core.extension.release_semaphore(handle)
+                    except XsemError as error:
+                        refusals[type] = f"its release: {error.code_name or error}"
+                        codes.add(error.code or 0)
+                        continue
                 types.add(type)
                 refusals.pop(type, None)
                 found_by.add(_NAMES[make])
@@ -99,7 +129,7 @@ def probe(core: Core) -> Behaviour:
                     early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
     taken = ", ".join(sorted(found_by)) or "no object was imported"
-    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck)
+    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck, frozenset(codes))
 
 
 def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
@@ -112,22 +142,51 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
         after the signal. In the last case no object of the probe is destroyed.
     """
     events = Events(core)
-    commands, _ = core.create_list(0)
-    pending = signalled = stuck = False
-    try:
+    appended = stuck = False
+    pending = signalled = False
+    with ExitStack() as objects:   # the last one is destroyed first, and each one also after a failure
+        objects.callback(core.extension.release_semaphore, handle)
+        objects.callback(events.close)
+        commands, _ = core.create_list(0)
+        objects.callback(core.loader.do, "zeCommandListDestroy", commands)
         met = events.take()
         params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
-        core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
-        pending = not events.done(met)
-        _signal(eventfd)
-        stuck = not events.wait(met, _PATIENCE_NS)
+        try:
+            core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
+            appended = True
+            pending = not events.done(met)
+        finally:
+            # Also after a failed query: the wait must end before its objects are destroyed.
+            if appended:
+                stuck = not _met(events, met, eventfd)
+                if stuck:
+                    objects.pop_all()
         signalled = bool(select.select([eventfd], [], [], 0)[0])
-    finally:
-        if not stuck:
-            core.loader.do("zeCommandListDestroy", commands)
-            core.extension.release_semaphore(handle)
-            events.close()
     return pending, not signalled, stuck
+
+
+def _met(events: Events, met: Fence, eventfd: int) -> bool:
+    """Signal the eventfd, and return whether the wait for it ends."""
+    _signal(eventfd)
+    deadline = time.monotonic_ns() + _PATIENCE_NS
+    while (left := deadline - time.monotonic_ns()) > 0:
+        try:
+            if events.wait(met, left):
+                return True
+        except XsemError:
+            return False   # unknown: the wait may be pending
+    return False
+
+
+def _without_object(error: OSError) -> XsemError:
+    """Return the error for a probe without an object."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return BusyError("the process cannot open another file descriptor, so the semaphores of the device cannot be "
+                         "tried: close some, or raise the limit (ulimit -n)", reason="fd_limit")
+    if error.errno == errno.ENOMEM:
+        return OutOfMemoryError("the system has no memory to try the semaphores of the device", reason="out_of_memory")
+    return DriverError(f"the kernel refused an object to try the semaphores of the device: {error}",
+                       reason="system_call_failed", code=error.errno)
 
 
 def _signal(eventfd: int) -> None:
@@ -172,8 +231,9 @@ def _syncobj() -> OwnedHandle | None:
         try:
             with open(node, "r+b", buffering=0) as card:
                 return _syncobj_of(card.fileno())
-        except OSError:
-            continue
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
     return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from ctypes import byref
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
@@ -17,8 +19,11 @@ from xsem_levelzero.images import Image, image_region
 from xsem_levelzero.loader import handle_out
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero.semaphores import Batches, Semaphore
+from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["ImmediateList", "check_immediate"]
+
+_log = logging.getLogger("xsem")
 
 _Append = Callable[[Fence | None, Sequence[Fence]], None]
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
@@ -37,11 +42,13 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         The application's list. The driver keeps a reference to it. None: this object owns the list.
     known_immediate : bool
         Whether the loader or the driver has confirmed that the list is immediate.
+    unmet : UnmetWaits, optional
+        The record of a driver that blocks in a signal behind an unmet wait.
     """
 
     def __init__(
         self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
-        known_immediate: bool = True,
+        known_immediate: bool = True, unmet: UnmetWaits | None = None,
     ) -> None:
         self.identity = handle
         self.native_handle = handle
@@ -55,6 +62,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self._own = lent is None
         self._known_immediate = known_immediate
         self._refused: XsemError | None = None
+        self._unmet = unmet
         self._native = core.extension.command_list(handle)
         self._signals = Batches(ze.SignalParams)
         self._waits = Batches(ze.WaitParams)
@@ -82,15 +90,23 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                 if handle != semaphore.handle:
                     fresh.append((semaphore, handle))
             structs = self._waits.fill(semaphores, params)
-            fence = self._issue(
-                lambda signal, waits: core.extension.append(
-                    WAIT, self._native, handles, structs, signal.native if signal else 0,
-                    [each.native for each in waits]),
-                wait_fences, int(want_fence) + len(fresh),
-            )
-        except BaseException:
+            with self._unmet.lock if self._unmet else nullcontext():
+                fence = self._issue(
+                    lambda signal, waits: core.extension.append(
+                        WAIT, self._native, handles, structs, signal.native if signal else 0,
+                        [each.native for each in waits]),
+                    wait_fences, int(want_fence) + len(fresh) + (self._unmet is not None),
+                )
+                if self._unmet is not None and fence is not None:
+                    self._unmet.add(events, fence)
+        except Exception:
             for _, handle in fresh:
                 core.extension.release_semaphore(handle)
+            raise
+        except BaseException:
+            # Ctrl-C: the driver may have the wait.
+            for semaphore, handle in fresh:
+                semaphore.keep(handle)
             raise
         if fence is not None:
             for semaphore, handle in fresh:
@@ -101,26 +117,35 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendSignalExternalSemaphoreExt."""
+        """Call zeCommandListAppendSignalExternalSemaphoreExt.
+
+        Raises
+        ------
+        BusyError
+            ``signal_behind_wait``: a wait of the process is unmet, and the driver would block for ever.
+        """
         handles = [semaphore.handle for semaphore in semaphores]
         structs = self._signals.fill(semaphores, params)
-        return self._issue(
-            lambda signal, waits: self._core.extension.append(
-                SIGNAL, self._native, handles, structs, signal.native if signal else 0,
-                [each.native for each in waits]),
-            wait_fences, int(want_fence),
-        )
+        with self._unmet.lock if self._unmet else nullcontext():
+            if self._unmet is not None:
+                self._unmet.check()
+            return self._issue(
+                lambda signal, waits: self._core.extension.append(
+                    SIGNAL, self._native, handles, structs, signal.native if signal else 0,
+                    [each.native for each in waits]),
+                wait_fences, int(want_fence),
+            )
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
         self._check_known()
         fence = self._events.take() if want_fence else None
         try:
-            if self._in_order:
+            if not self._in_order:
+                # A barrier with events waits only for these events, and a barrier without events for all earlier work.
+                self._barrier(None, ())
+            if fence is not None or wait_fences or self._in_order:
                 self._barrier(fence, wait_fences)
-            else:
-                self._fence(wait_fences)
-                self._barrier(fence, ())
         except BaseException:
             if fence is not None:
                 self._events.give_back(fence)
@@ -240,17 +265,16 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         # Take the event before the first append: creating an event can fail.
         fence = self._events.take(users) if users else None
         try:
-            if self._in_order:
-                append(fence, wait_fences)
-            else:
-                self._fence(wait_fences)
-                append(None, ())
-                self._barrier(fence, ())
+            if not self._in_order:
+                self._barrier(None, ())
+            append(fence, wait_fences)
         except XsemError as error:
             if fence is not None:
                 self._events.give_back(fence)
             self._explain(error)
             raise
+        if not self._in_order:
+            self._hold_later_work()
         # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
         return fence
@@ -274,12 +298,17 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def _barrier(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
         self._core.loader.do("zeCommandListAppendBarrier", self._handle, *_events(signal, waits))
 
-    def _fence(self, waits: Sequence[Fence]) -> None:
-        """Order later work after earlier work and events, on a list that is not in order."""
-        if waits:
-            # A barrier with events waits only for these events. A barrier without events waits for all earlier work.
-            self._barrier(None, waits)
-        self._barrier(None, ())
+    def _hold_later_work(self) -> None:
+        """Order the application's later work after the last append, on a list that is not in order.
+
+        The append is queued by now, so a failure of this barrier is no failure of the append. xsem's next append begins
+        with a barrier in any case.
+        """
+        try:
+            self._barrier(None, ())
+        except XsemError:
+            _log.warning("the list took no barrier behind an append: the application's own work may begin before the "
+                         "append is done, until the next append", exc_info=True)
 
     def _explain(self, error: XsemError) -> None:
         """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list."""

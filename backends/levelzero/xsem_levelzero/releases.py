@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["INTEL", "build_of", "flaw_of", "version_text"]
+__all__ = ["INTEL", "build_of", "flaw_of", "signal_blocks", "version_text"]
 
 INTEL: Final = 0x8086
 _OLDEST_BUILD: Final = 20000  # of 2021; smaller numbers do not follow the numbering of Intel's driver
@@ -18,6 +18,8 @@ _FLAWS: Final = (
     (33944, "Intel's driver before 25.22 lists the extension and refuses every import on Linux"),
     (34303, "Intel's driver 25.22 hands the kernel uninitialised flags with each signal; use 25.27 or newer"),
 )
+
+_FRAME_LOOPS: Final = 38646  # 26.22
 
 
 def build_of(vendor: int, driver_version: int) -> int | None:
@@ -33,6 +35,11 @@ def flaw_of(build: int | None) -> str | None:
             if build < first_good:
                 return f"{flaw}: this is build {build}; update it"
     return None
+
+
+def signal_blocks(build: int | None) -> bool:
+    """Whether a signal behind an unmet wait blocks the driver for ever, in all lists of the process."""
+    return build is not None and build < _FRAME_LOOPS
 
 
 def version_text(driver_version: int) -> str:

@@ -14,7 +14,7 @@ from xsem.errors import (
     XsemError,
 )
 
-__all__ = ["INVALID", "NOT_READY", "RESULTS", "SUCCESS", "UNSUPPORTED", "error_of", "name_of"]
+__all__ = ["INVALID", "NOT_READY", "NO_MEMORY", "RESULTS", "SUCCESS", "UNSUPPORTED", "error_of", "name_of"]
 
 SUCCESS: Final = 0
 NOT_READY: Final = 1
@@ -60,22 +60,56 @@ _NAMES: Final[Mapping[int, str]] = {
     UNSUPPORTED_ENUMERATION: "UNSUPPORTED_ENUMERATION",
     UNSUPPORTED_IMAGE_FORMAT: "UNSUPPORTED_IMAGE_FORMAT",
     INVALID_COMMAND_LIST_TYPE: "INVALID_COMMAND_LIST_TYPE",
+    0x7800000F: "INVALID_NATIVE_BINARY",
+    0x78000010: "INVALID_GLOBAL_NAME",
+    0x78000011: "INVALID_KERNEL_NAME",
+    0x78000012: "INVALID_FUNCTION_NAME",
+    0x78000013: "INVALID_GROUP_SIZE_DIMENSION",
+    0x78000014: "INVALID_GLOBAL_WIDTH_DIMENSION",
+    0x78000015: "INVALID_KERNEL_ARGUMENT_INDEX",
+    0x78000016: "INVALID_KERNEL_ARGUMENT_SIZE",
+    0x78000017: "INVALID_KERNEL_ATTRIBUTE_VALUE",
+    0x78000018: "INVALID_MODULE_UNLINKED",
+    0x7800001A: "OVERLAPPING_REGIONS",
+    0x7800001C: "INVALID_KERNEL_HANDLE",
     0x78000020: "SURVIVABILITY_MODE_DETECTED",
+    0x78000021: "ADDRESS_NOT_FOUND",
+    0x78000024: "INVALID_GRAPH",
     0x78000025: "GRAPH_CAPTURE_UNSUPPORTED",
+    0x78000026: "GRAPH_CAPTURE_INVALIDATED",
+    0x78000027: "GRAPH_CAPTURE_MERGE_ATTEMPT",
+    0x78000028: "COMMAND_LIST_NOT_CAPTURING",
+    0x78000029: "GRAPH_UNJOINED_FORKS",
+    0x7800002A: "GRAPH_INTERNAL_EVENT",
     0x7FFFFFFE: "UNKNOWN",
 }
+_OTHERS: Final[Mapping[int, str]] = {   # not ZE_RESULT_ERROR_…
+    0x70020001: "ZE_RESULT_WARNING_DROPPED_DATA",
+    0x7800001B: "ZE_RESULT_WARNING_ACTION_REQUIRED",
+    0x7800001D: "ZE_RESULT_EXT_RTAS_BUILD_RETRY",
+    0x7800001E: "ZE_RESULT_EXT_RTAS_BUILD_DEFERRED",
+    0x7800001F: "ZE_RESULT_EXT_ERROR_OPERANDS_INCOMPATIBLE",
+    0x78000022: "ZE_RESULT_QUERY_TRUE",
+    0x78000023: "ZE_RESULT_QUERY_FALSE",
+    0x7FF00001: "ZE_RESULT_EXP_ERROR_DEVICE_IS_NOT_VERTEX",
+    0x7FF00002: "ZE_RESULT_EXP_ERROR_VERTEX_IS_NOT_DEVICE",
+    0x7FF00003: "ZE_RESULT_EXP_ERROR_REMOTE_DEVICE",
+    0x7FF00004: "ZE_RESULT_EXP_ERROR_OPERANDS_INCOMPATIBLE",
+    0x7FF00005: "ZE_RESULT_EXP_RTAS_BUILD_RETRY",
+    0x7FF00006: "ZE_RESULT_EXP_RTAS_BUILD_DEFERRED",
+}
 RESULTS: Final[Mapping[int, str]] = {
-    SUCCESS: "ZE_RESULT_SUCCESS", NOT_READY: "ZE_RESULT_NOT_READY",
+    SUCCESS: "ZE_RESULT_SUCCESS", NOT_READY: "ZE_RESULT_NOT_READY", **_OTHERS,
     **{code: f"ZE_RESULT_ERROR_{name}" for code, name in _NAMES.items()},
 }
-"""Names by code, for the codes that the functions in use return."""
+"""Names by code, for all codes of the specification up to 1.17."""
 
 UNSUPPORTED: Final = frozenset({UNSUPPORTED_VERSION, UNSUPPORTED_FEATURE, UNSUPPORTED_ENUMERATION,
                                 UNSUPPORTED_IMAGE_FORMAT, 0x78000009, 0x7800000A, 0x78000025})
 INVALID: Final = frozenset({INVALID_ARGUMENT, INVALID_NULL_HANDLE, 0x78000007, 0x78000008, 0x7800000B,
                             INVALID_ENUMERATION, INVALID_COMMAND_LIST_TYPE})
 _LOST: Final = frozenset({DEVICE_LOST, DEVICE_REQUIRES_RESET})
-_NO_MEMORY: Final = frozenset({OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY})
+NO_MEMORY: Final = frozenset({OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY})
 
 
 def name_of(code: int) -> str | None:
@@ -89,7 +123,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     if code in _LOST:
         return DeviceLostError("the device is lost: earlier work on it failed for good", reason="device_lost",
                                from_earlier_work=True, **fields)
-    if code in _NO_MEMORY:
+    if code in NO_MEMORY:
         return OutOfMemoryError("the device or the host is out of memory", reason="out_of_memory", **fields)
     if code in UNSUPPORTED:
         return UnsupportedError("the Level Zero driver does not support this here", capability=call,

@@ -86,7 +86,7 @@ class Semaphore:
         only for signals.
     """
 
-    __slots__ = ("_lock", "_waiting", "handle", "kept", "type")
+    __slots__ = ("_kept_handles", "_lock", "_waiting", "handle", "kept", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None) -> None:
         self.handle = handle
@@ -95,6 +95,7 @@ class Semaphore:
         self._lock = threading.Lock()
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
+        self._kept_handles: list[int] = []
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
         """Return the handle for one wait.
@@ -114,6 +115,10 @@ class Semaphore:
         with self._lock:
             self._waiting.append((handle, over))
 
+    def keep(self, handle: int) -> None:
+        """Keep a fresh handle until `release`, because an interrupted append may use it."""
+        self._kept_handles.append(handle)
+
     def sweep(self, core: Core, events: Events) -> None:
         """Release the handles of completed waits."""
         while True:
@@ -132,7 +137,8 @@ class Semaphore:
         for handle, over in self._waiting:
             core.extension.release_semaphore(handle)
             events.release(over)
-        core.extension.release_semaphore(self.handle)
+        for handle in (*self._kept_handles, self.handle):
+            core.extension.release_semaphore(handle)
         if self.kept is not None:
             self.kept.close()
 

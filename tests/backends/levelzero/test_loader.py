@@ -20,7 +20,7 @@ from xsem.errors import BackendUnavailableError, DriverError, OutOfMemoryError, 
 from xsem_levelzero import functions as _functions
 from xsem_levelzero import loader as _loader
 from xsem_levelzero import ze as _ze
-from xsem_levelzero.functions import WAIT, find_extension
+from xsem_levelzero.functions import WAIT, find_extensions
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.releases import build_of, flaw_of, version_text
 from xsem_levelzero.results import RESULTS, error_of
@@ -122,7 +122,7 @@ def driver_library(library: Library, driver: int, *, functions: bool = True) -> 
 # ---- three places
 def test_loader_export_comes_first_and_takes_handles_as_they_are() -> None:
     library = Library(exports=True, addresses=True, wraps=True)
-    extension = find_extension(Loader(library, "fake"), 7 + WRAP)
+    extension = next(find_extensions(Loader(library, "fake"), 7 + WRAP))
     assert (extension.route, extension.wrapped) == ("loader export", True)
     library.translated.clear()
     extension.append(WAIT, extension.command_list(0x55 + WRAP), [1], (_ze.WaitParams * 1)(), 0, ())
@@ -132,7 +132,7 @@ def test_loader_export_comes_first_and_takes_handles_as_they_are() -> None:
 
 def test_function_address_comes_next_with_translated_handles() -> None:
     library = Library(addresses=True, wraps=True)
-    extension = find_extension(Loader(library, "fake"), 7 + WRAP)
+    extension = next(find_extensions(Loader(library, "fake"), 7 + WRAP))
     assert (extension.route, extension.wrapped) == ("zeDriverGetExtensionFunctionAddress", True)
     library.translated.clear()
     commands, event, device = (extension.command_list(0x550 + WRAP), extension.event(0x66 + WRAP),
@@ -147,7 +147,7 @@ def test_function_address_comes_next_with_translated_handles() -> None:
 
 def test_handles_that_are_not_wrapped_are_not_translated() -> None:
     library = Library(addresses=True)
-    extension = find_extension(Loader(library, "fake"), 7)
+    extension = next(find_extensions(Loader(library, "fake"), 7))
     assert not extension.wrapped
     assert extension.command_list(0x55) == 0x55
 
@@ -156,7 +156,7 @@ def test_unwritten_address_is_not_used_as_a_function(monkeypatch: pytest.MonkeyP
     library = Library()
     library.zeDriverGetExtensionFunctionAddress = Function(lambda *_: 0)   # type: ignore[attr-defined]
     monkeypatch.setattr(_functions, "driver_libraries", lambda: ())
-    assert find_extension(Loader(library, "fake"), 7).route == "not found"
+    assert next(find_extensions(Loader(library, "fake"), 7)).route == "not found"
 
 
 @pytest.mark.parametrize("mine", ["one.so", "two.so"])
@@ -166,7 +166,7 @@ def test_own_table_is_that_of_the_library_that_has_the_driver(mine: str, monkeyp
                  for each in ("one.so", "two.so")}
     monkeypatch.setenv("ZE_ENABLE_ALT_DRIVERS", "one.so,two.so")
     monkeypatch.setattr(_functions, "_loaded_library", libraries.get)
-    extension = find_extension(Loader(library, "fake"), 7 + WRAP)
+    extension = next(find_extensions(Loader(library, "fake"), 7 + WRAP))
     assert extension.route == f"the driver's own table ({mine})"
     extension.release_semaphore(5)
     assert library.seen == [("zeDeviceReleaseExternalSemaphoreExt", 5)]
@@ -178,7 +178,7 @@ def test_driver_without_the_functions_names_the_update(monkeypatch: pytest.Monke
     monkeypatch.setenv("ZE_ENABLE_ALT_DRIVERS", "old.so")
     monkeypatch.setattr(_functions, "_loaded_library",
                         {"old.so": driver_library(library, 7, functions=False)}.get)
-    extension = find_extension(Loader(library, "fake"), 7)
+    extension = next(find_extensions(Loader(library, "fake"), 7))
     assert not extension.found
     with pytest.raises(UnsupportedError, match=r"1\.20 and newer") as caught:
         extension.release_semaphore(5)
@@ -207,8 +207,11 @@ def listing(*handles: int) -> Callable[..., int]:
 
 
 def test_newer_loader_is_started_by_init_drivers() -> None:
-    loader = started(zeInitDrivers=listing(7, 8), zeInit=lambda _: 1 // 0)
-    assert loader.drivers() == ([7, 8], "zeInitDrivers")
+    for get in ({}, {"zeInit": lambda _: 0, "zeDriverGet": listing(5, 6)}):   # none, or other handles for these drivers
+        started_by: dict[str, Callable[..., int]] = {"zeInit": lambda _: UNINITIALIZED, **get}
+        assert started(zeInitDrivers=listing(7, 8), **started_by).drivers() == ([7, 8], "zeInitDrivers")
+    older = started(zeInitDrivers=listing(7), zeInit=lambda _: 0, zeDriverGet=listing(7, 8))
+    assert older.drivers() == ([7, 8], "zeInitDrivers")
 
 
 @pytest.mark.parametrize("code", [UNINITIALIZED, UNSUPPORTED_FEATURE])

@@ -207,6 +207,13 @@ void *sim_known(const void *handle, int kind) {
     return object && object->kind == kind ? object : NULL;
 }
 
+size_t sim_alive(void) {
+    size_t count = 0;
+    for (size_t i = 0; i < table_size; i++)
+        if (table[i] && ((const sim_object *)table[i])->alive) count++;
+    return count;
+}
+
 void sim_forget_objects(void) {
     table = NULL;
     table_size = table_used = 0;

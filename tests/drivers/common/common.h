@@ -68,6 +68,8 @@ typedef struct {
 void *sim_new(int kind, size_t size);
 /* NULL if it never was one of this kind. Destroyed objects are found, but not alive. */
 void *sim_known(const void *handle, int kind);
+/* The number of objects that are not destroyed. */
+size_t sim_alive(void);
 /* Removes all objects, in a forked child. */
 void sim_forget_objects(void);
 

@@ -19,6 +19,7 @@ void sim_settings(void) {
     const char *mode = getenv("SIMZE_MODE"), *fate = getenv("SIMZE_FD"), *count = getenv("SIMZE_DEVICES");
     const char *version = getenv("SIMZE_DRIVER_VERSION"), *api = getenv("SIMZE_API"), *platform = getenv("SIMZE_PLATFORM");
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES");
+    const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -28,6 +29,7 @@ void sim_settings(void) {
     sim.no_reset = is_set("SIMZE_NO_RESET", sim.intel);
     sim.sticky = is_set("SIMZE_STICKY", sim.intel);
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
+    sim.no_table = is_set("SIMZE_NO_TABLE", false);
     sim.guard = is_set("SIMZE_GUARD", false);
     sim.windows = platform && strcmp(platform, "windows") == 0;
     sim.fd_fate = sim.intel ? FD_CLOSED : FD_ON_SUCCESS;
@@ -40,6 +42,12 @@ void sim_settings(void) {
     /* Only memory of host can be imported, and it is not a dma-buf. NEO reports both types. */
     sim.memory_types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | (sim.intel ? ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF : 0);
     if (memory && *memory) sim.memory_types = (uint32_t)strtoul(memory, NULL, 0);
+    sim.append_us = append && *append ? (uint32_t)strtoul(append, NULL, 0) : 0;
+    sim.lag_us = lag && *lag ? (uint32_t)strtoul(lag, NULL, 0) : 0;
+    sim.controller = controller && strcmp(controller, "fifo") == 0   ? CONTROLLER_FIFO
+                     : controller && strcmp(controller, "lifo") == 0 ? CONTROLLER_LIFO
+                                                                     : CONTROLLER_NONE;
+    if (controller && *controller && !sim.controller) sim_wrong_setting("CONTROLLER", "is neither fifo nor lifo");
     sim.images = is_set("SIMZE_IMAGES", false);
     sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;
     if (sim.queues < 1 || sim.queues > MAX_DEVICES) sim.queues = 4;

@@ -5,7 +5,7 @@
 #include <signal.h>
 
 /* ---- the workers */
-static void start_thread(void *(*function)(void *), void *argument) {
+void sim_start_thread(void *(*function)(void *), void *argument) {
     pthread_attr_t attributes;
     pthread_t thread;
     sigset_t all, before;
@@ -82,11 +82,11 @@ static void enqueue(sim_lane *lane, sim_op *op) {
     lane->pending++;
     sim_op_count(op, 1);
     if (!lane->in_order) {
-        start_thread(work_on_one, op);
+        sim_start_thread(work_on_one, op);
         return;
     }
     op->comes_after_all = op->holds_back = true;
-    if (!lane->has_worker) start_thread(work_in_order, lane);
+    if (!lane->has_worker) sim_start_thread(work_in_order, lane);
     lane->has_worker = true;
     pthread_cond_signal(&lane->more);
 }
@@ -256,7 +256,19 @@ ze_result_t zeCommandListImmediateGetIndex(ze_command_list_handle_t handle, uint
 /* ---- append */
 ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out) {
     ze_result_t code = sim_get(handle, SIM_LIST, out);
-    return code ? code : (*out)->closed ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_SUCCESS;
+    if (code) return code;
+    sim_list *list = *out;
+    if (list->entered) {
+        atomic_fetch_add(&sim.counters->overlaps, 1);
+        sim_note("# overlap: list=%p", (void *)list);
+    } else if (sim.append_us) {
+        list->entered = true;
+        pthread_mutex_unlock(&sim.lock);
+        usleep(sim.append_us);
+        pthread_mutex_lock(&sim.lock);
+        list->entered = false;
+    }
+    return list->closed ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t sim_append(sim_list *list, sim_op *op, sim_event *signal, uint32_t wait_count, sim_event *const *waits) {

@@ -1,5 +1,5 @@
 /* Begin and end of each call of the driver, the counters, and the start of a process. */
-#include "sim.h"
+#include "work.h"
 
 #include <stdarg.h>
 
@@ -50,12 +50,21 @@ ze_result_t sim_get(const void *handle, int kind, void *out) {
 /* ---- counters */
 static sim_counters own_counters;
 
-/* Waits that passed without a signal; -1 for another name. */
+/* One counter; -1 for another name. */
 EXPORT int64_t simze_counter(const char *name) {
     if (strcmp(name, "let_through") == 0) return (int64_t)atomic_load(&sim.counters->let_through);
     if (strcmp(name, "waits") == 0) return (int64_t)atomic_load(&sim.counters->waits);
     if (strcmp(name, "signals") == 0) return (int64_t)atomic_load(&sim.counters->signals);
+    if (strcmp(name, "overlaps") == 0) return (int64_t)atomic_load(&sim.counters->overlaps);
     return -1;
+}
+
+/* The number of the driver's objects: itself, devices, contexts, queues, lists, fences, pools, events, images, semaphores. */
+EXPORT int64_t simze_alive(void) {
+    pthread_mutex_lock(&sim.lock);
+    int64_t count = (int64_t)sim_alive();
+    pthread_mutex_unlock(&sim.lock);
+    return count;
 }
 
 /* ---- start */
@@ -66,6 +75,7 @@ static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 static void in_child(void) {
     pthread_mutex_unlock(&sim.lock);
     sim.initialised = false;
+    sim_controller_forget();
     sim_forget_objects();
 }
 

@@ -191,6 +191,18 @@ static bool wait_inert(sim_payload *payload, uint64_t value) {
     return true;
 }
 
+bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value) {
+    bool met = is_met(semaphore, value);
+    if (!met && !(sim.sticky && semaphore->satisfied)) return false;
+    if (!met) {
+        atomic_fetch_add(&sim.counters->let_through, 1);
+        sim_note("# let through: semaphore=%p value=%llu", (void *)semaphore, (unsigned long long)value);
+    }
+    semaphore->satisfied = true;
+    atomic_fetch_add(&sim.counters->waits, 1);
+    return true;
+}
+
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     bool met = true;
     pthread_mutex_lock(&sim.lock);
@@ -227,6 +239,7 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     ze_result_t code = sim_list_open(handle, &list);
     if (code) return code;
     if (!list->lane) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (sim.controller) sim_controller_lock();
     if (count && (!semaphores || !params)) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     for (uint32_t i = 0; i < count; i++) {
         sim_note("# semaphore=%p value=%llu", (void *)semaphores[i], (unsigned long long)params[i].value);
@@ -235,6 +248,7 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
                                     : ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_EXT;
         if (!sim.intel && params[i].stype != stype) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     }
+    if ((code = sim_events(waits, wait_count))) return code;
     sim_op *op = sim_op_new(what);
     op->batch.count = count;
     op->batch.semaphores = malloc((count ? count : 1) * sizeof *semaphores);
@@ -242,6 +256,11 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     for (uint32_t i = 0; i < count; i++) {
         op->batch.semaphores[i] = semaphores[i];
         op->batch.values[i] = params[i].value;
+    }
+    if (sim.controller) {
+        op->batch.entries = malloc((count ? count : 1) * sizeof *op->batch.entries);
+        for (uint32_t i = 0; i < count; i++)
+            op->batch.entries[i] = sim_controller_add(semaphores[i], params[i].value, what == DO_SIGNAL);
     }
     return sim_append(list, op, signal, wait_count, waits);
 }

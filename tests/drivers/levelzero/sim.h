@@ -54,18 +54,21 @@ ze_result_t sim_leave(const char *name, ze_result_t code);
 typedef struct {
     _Atomic uint64_t let_through;    /* waits that passed without a signal */
     _Atomic uint64_t waits, signals; /* done */
+    _Atomic uint64_t overlaps;       /* calls on a list during another call on it */
 } sim_counters;
 
 /* ---- the process */
+typedef enum { CONTROLLER_NONE, CONTROLLER_FIFO, CONTROLLER_LIFO } sim_controller_kind;
 typedef enum { FD_OPEN, FD_ON_SUCCESS, FD_CLOSED } sim_fd_fate;
 
 typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
-    bool intel, windows, guard, no_address, no_reset, sticky;
+    bool intel, windows, guard, no_address, no_table, no_reset, sticky;
     sim_fd_fate fd_fate;
-    uint32_t api, driver_version, memory_types, queues;
+    sim_controller_kind controller;
+    uint32_t api, driver_version, memory_types, queues, append_us, lag_us;
     bool images;
     int device_count;
     sim_counters *counters;
@@ -154,6 +157,8 @@ typedef struct sim_semaphore {
     int queued;
 } sim_semaphore;
 
+/* One look at a wait, with the lock; marks the handle if the wait passes. */
+bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value);
 /* On a worker, without the lock. A wait sleeps until it is met. */
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value);
 void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value);

@@ -1,6 +1,10 @@
 /* The function tables for the loader. A member is written only if the requested version has it. */
 #include "sim.h"
 
+#ifndef SIMZE_NUMBER
+#define SIMZE_NUMBER 0
+#endif
+
 /* Only for their addresses. */
 #define F(table, place, since, name, member) extern void name##_address(void) __asm__(#name);
 #include "functions.def"
@@ -22,13 +26,17 @@ static const function functions[] = {
 
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
-/* SIMZE_MISSING=zeMemGetAddressRange,zeEventHostReset */
-static bool is_missing(const char *name) {
-    const char *text = getenv("SIMZE_MISSING");
+/* SIMZE_MISSING=zeMemGetAddressRange,zeEventHostReset of all drivers, SIMZE_MISSING_1=… of the second driver */
+static bool is_listed(const char *text, const char *name) {
     size_t length = strlen(name);
     for (const char *at = text; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
         if (strncmp(at, name, length) == 0 && (at[length] == 0 || at[length] == ',')) return true;
     return false;
+}
+
+static bool is_missing(const char *name) {
+    const char *of_second = SIMZE_NUMBER == 1 ? getenv("SIMZE_MISSING_1") : NULL;
+    return is_listed(getenv("SIMZE_MISSING"), name) || is_listed(of_second, name);
 }
 
 static ze_result_t fill(const char *name, const char *table, uint32_t version, void **out) {
@@ -36,7 +44,8 @@ static ze_result_t fill(const char *name, const char *table, uint32_t version, v
     if (!out) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     for (size_t i = 0; i < FUNCTIONS; i++) {
         const function *each = &functions[i];
-        if (strcmp(each->table, table) == 0 && each->since <= version && each->since <= sim.api && !is_missing(each->name))
+        if (strcmp(each->table, table) == 0 && each->since <= version && each->since <= sim.api && !is_missing(each->name) &&
+            !(sim.no_table && each->since == ZE_MAKE(1, 12)))
             out[each->place] = (void *)(uintptr_t)each->address;
     }
     return ZE_RESULT_SUCCESS;

@@ -23,6 +23,7 @@ void sim_op_free(sim_op *op) {
     if (op->what == DO_WAIT || op->what == DO_SIGNAL) {
         free(op->batch.semaphores);
         free(op->batch.values);
+        free(op->batch.entries);
     }
     free(op->waits);
     free(op);
@@ -74,10 +75,12 @@ static void run_event(const sim_op *op) {
 void sim_op_run(sim_op *op) {
     switch (op->what) {
         case DO_WAIT:
-            for (uint32_t i = 0; i < op->batch.count; i++) sim_semaphore_wait(op->batch.semaphores[i], op->batch.values[i]);
+            if (op->batch.entries) sim_controller_wait(op->batch.entries, op->batch.count);
+            else for (uint32_t i = 0; i < op->batch.count; i++) sim_semaphore_wait(op->batch.semaphores[i], op->batch.values[i]);
             break;
         case DO_SIGNAL:
-            for (uint32_t i = 0; i < op->batch.count; i++) sim_semaphore_signal(op->batch.semaphores[i], op->batch.values[i]);
+            if (op->batch.entries) sim_controller_pass(op->batch.entries, op->batch.count);
+            else for (uint32_t i = 0; i < op->batch.count; i++) sim_semaphore_signal(op->batch.semaphores[i], op->batch.values[i]);
             break;
         case DO_COPY: run_copy(op); break;
         case DO_FILL: run_fill(op); break;

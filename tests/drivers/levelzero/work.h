@@ -24,7 +24,7 @@ typedef struct sim_op {
     uint32_t wait_count;
     sim_event **waits;
     union {
-        struct { uint32_t count; sim_semaphore **semaphores; uint64_t *values; } batch;
+        struct { uint32_t count; sim_semaphore **semaphores; uint64_t *values; struct sim_entry **entries; } batch;
         struct { sim_side to, from; size_t width, height, depth; } copy;
         struct { sim_side to; size_t size, pattern_size; unsigned char *pattern; } fill;
         struct { sim_event *event; bool signalled; } set;
@@ -38,6 +38,19 @@ void sim_op_free(sim_op *op);
 /* Its objects cannot be destroyed while it is queued. */
 void sim_op_count(sim_op *op, int by);
 void sim_op_run(sim_op *op);
+
+/* ---- the controller (SIMZE_CONTROLLER) */
+typedef struct sim_entry sim_entry;
+
+/* Waits until the thread of the controller is not blocked. Each append of a wait or signal begins with this call. */
+void sim_controller_lock(void);
+sim_entry *sim_controller_add(sim_semaphore *semaphore, uint64_t value, bool is_signal);
+/* On a worker: sleeps until the waits are met. */
+void sim_controller_wait(sim_entry **entries, uint32_t count);
+/* On a worker: the list has passed the signals. */
+void sim_controller_pass(sim_entry **entries, uint32_t count);
+void sim_controller_forget(void);
+void sim_start_thread(void *(*function)(void *), void *argument);
 
 /* A queue of work: of a command queue, or of an immediate command list. */
 typedef struct sim_lane {
@@ -57,6 +70,7 @@ typedef struct sim_list {
     sim_device *device;
     sim_lane *lane;                  /* of an immediate list */
     bool closed, in_order;
+    bool entered;                    /* an append is in progress */
     uint32_t ordinal;
     sim_op **recorded;               /* of a regular list */
     uint32_t recorded_count;
@@ -65,6 +79,7 @@ typedef struct sim_list {
 
 /* Takes ownership of `op` with every result. In a synchronous lane it sleeps until `op` is done. */
 ze_result_t sim_append(sim_list *list, sim_op *op, sim_event *signal, uint32_t wait_count, sim_event *const *waits);
+/* Begins an append. The append lasts SIMZE_APPEND_US, without the lock; a second append meanwhile is counted as an overlap. */
 ze_result_t sim_list_open(ze_command_list_handle_t handle, sim_list **out);
 
 #endif

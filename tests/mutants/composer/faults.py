@@ -24,6 +24,7 @@ BASES = {
 METHOD_BASES = {
     "SemaphoreQueue.prepare_wait": "cuda", "SemaphoreQueue.prepare_signal": "cuda", "QueueDriver.is_capturing": "cuda",
     "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda", "DeviceDriver.native_handle": "cuda",
+    "DeviceDriver.undeclared_causes": "cuda",
     "QueueDriver.native_handle": "cuda",
 }
 FAULT_BASES = {

@@ -12,8 +12,9 @@ cdef class CompletionTracker:
     cdef public long long seq, done_seq
     cdef public bint borrowed, recording, exposed, closed, _issuing, _warned, _only_application
     cdef public Lock lock
-    cdef public object _markers, _query_capture
+    cdef public object _markers, _query_capture, _user
     cdef public long long _limit, _mark_every, _issued, _last_wait, _slots, _done_slots, _marked, _polled, _due
+    cpdef enter(self)
     @cython.locals(before=cython.longlong)
     cpdef _note_marker(self, Fence fence)
     cpdef _set_due(self)

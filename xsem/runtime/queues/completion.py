@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
+import weakref
 from collections import deque
 from typing import Final, Self
 
@@ -18,7 +19,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence, Operation, new_fence
-from xsem.runtime.threads import on_own_thread
+from xsem.runtime.threads import Mark, calling_thread, on_own_thread
 from xsem.spi import Callers, QueueDriver
 
 __all__ = ["MARK_EVERY", "AllOperations", "CompletionTracker"]
@@ -68,6 +69,8 @@ class CompletionTracker:
         self.closed = False
         self._query_capture = driver.is_capturing
         self._only_application = driver.callers is Callers.APPLICATION
+        # The thread of the application that called xsem for this queue last. It may call the native queue itself.
+        self._user: weakref.ref[Mark] = calling_thread()
         self.lifetime: Lifetime  # set by QueueTable.add
         self._markers: deque[Fence] = deque()
         self._limit = device_state.capabilities.max_pending or _NO_LIMIT
@@ -100,13 +103,14 @@ class CompletionTracker:
     def ensure_fence(self, seq: int) -> None:
         """Ensure a marker at `seq` or later, if a marker is possible now. Otherwise do nothing.
 
-        This method never waits for the lock of the queue. If the queue declares `Callers.APPLICATION`, a thread of xsem
-        appends no marker: the next call of the application on the device appends the marker.
+        This method never waits for the lock of the queue. If the queue declares `Callers.APPLICATION`, only the thread
+        that used the queue last appends the marker, in its next call on the device. If this thread has ended, or the
+        device is released, each thread of the application may append the marker.
         """
         if self.failure is not None:
             self._retire_failed()
         elif not self._has_fence(seq):
-            if self._only_application and on_own_thread():
+            if self._only_application and not self._may_call():
                 self.device_state.owe_fence(self)
                 return
             with self.lifetime.visited() as there:
@@ -118,6 +122,18 @@ class CompletionTracker:
                         self.lock.release()
                     except RuntimeError:
                         pass
+
+    def enter(self) -> None:
+        """Note that the calling thread of the application uses the queue."""
+        if self._only_application:
+            self._user = calling_thread()
+
+    def _may_call(self) -> bool:
+        """Return whether the calling thread may call the driver of a queue with `Callers.APPLICATION`."""
+        if on_own_thread():
+            return False
+        user = self._user
+        return user is calling_thread() or user() is None or self.device_state.releaser.closing
 
     def wait(self, seq: int, timeout_ns: int) -> bool:
         """Block until operation `seq` is done or the time is over. Return whether the operation is done.
@@ -132,6 +148,7 @@ class CompletionTracker:
         """
         if self.done_seq >= seq:
             return True
+        self.enter()
         deadline = time.monotonic_ns() + timeout_ns
         try:
             # The timeout is necessary: the driver may block another thread in an append to this queue.

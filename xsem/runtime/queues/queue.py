@@ -125,6 +125,8 @@ class Queue(CompletionTracker):
             if gate is not None and releaser.crowded:
                 crowded = True
                 releaser.use_moment(gate)
+        if self._only_application:
+            self.enter()
         op = new_operation(append, params, kept)
         # `with` takes longer. `CompletionTracker.wait` acquires the lock in the same way.
         try:

@@ -1,0 +1,102 @@
+"""Test the Level Zero backend on the semaphore controller of Intel's driver: one thread makes all waits and signals."""
+
+from __future__ import annotations
+
+import pytest
+from support.levelzero_facade import BOUND_S, opened, soon
+from support.levelzero_sim import on_level_zero
+
+import xsem
+from xsem_levelzero.backend import LevelZeroBackend
+
+
+def build(number: int) -> str:
+    return str(1 << 24 | 6 << 16 | number)
+
+
+LIFO = {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "lifo", "SIMZE_DRIVER_VERSION": build(38645)}
+FIFO = {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "fifo", "SIMZE_DRIVER_VERSION": build(38646)}
+
+
+# ---- before 26.22: a signal behind an unmet wait blocks the thread for ever
+@on_level_zero(**LIFO)
+def test_signal_behind_an_unmet_wait_is_refused_by_name() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        commands = at.here.create_command_list()
+        commands.append_wait(here, 1)
+        for each in (commands, at.here.create_command_list()):
+            with pytest.raises(xsem.BusyError, match=r"26\.22") as caught:
+                each.append_signal(here, 2)
+            assert caught.value.reason == "signal_behind_wait"
+        there.host_signal(1)
+        commands.synchronize(timeout_s=BOUND_S)
+        commands.append_signal(here, 2)
+        commands.append_wait(here, 2)
+        commands.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 2
+
+
+@on_level_zero(**LIFO)
+def test_wait_on_another_device_of_the_process_refuses_the_signal() -> None:
+    with opened() as at, xsem.open_device("levelzero:0") as other:
+        there, here = at.semaphore()
+        with there.export(for_device=other) as desc:
+            here_too = other.import_semaphore(desc)
+        waits, signals = at.here.create_command_list(), other.create_command_list()
+        waits.append_wait(here, 1)
+        with pytest.raises(xsem.BusyError) as caught:
+            signals.append_signal(here_too, 2)
+        assert caught.value.reason == "signal_behind_wait"
+        there.host_signal(1)
+        waits.synchronize(timeout_s=BOUND_S)
+        signals.append_signal(here_too, 2)
+        signals.synchronize(timeout_s=BOUND_S)
+        soon(lambda: there.value() == 2)
+
+
+@on_level_zero(**LIFO)
+def test_frame_that_synchronizes_between_wait_and_signal_works() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        commands = at.here.create_command_list()
+        for value in range(1, 41, 2):
+            commands.append_wait(here, value)
+            there.host_signal(value)
+            commands.synchronize(timeout_s=BOUND_S)
+            commands.append_signal(here, value + 1)
+            there.host_wait(value + 1, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero(**LIFO, SIMZE_FAIL="zeCommandListAppendWaitExternalSemaphoreExt:0x7ffffffe:2")
+def test_refused_wait_is_not_recorded() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        commands = at.here.create_command_list()
+        with pytest.raises(xsem.DriverError):
+            commands.append_wait(here, 1)
+        commands.append_signal(here, 2)
+        there.host_wait(2, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero(**LIFO)
+def test_doctor_names_the_release_for_frame_loops() -> None:
+    [_, check] = LevelZeroBackend().checks()
+    assert check.ok
+    assert "26.22" in check.detail
+
+
+# ---- from 26.22 on
+@on_level_zero(**FIFO)
+def test_frame_loop_works_from_26_22_on() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        commands = at.here.create_command_list()
+        for value in range(1, 41, 2):
+            commands.append_wait(here, value)
+            commands.append_signal(here, value + 1)
+            there.host_signal(value)
+            there.host_wait(value + 1, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)

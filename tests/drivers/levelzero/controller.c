@@ -1,0 +1,130 @@
+/* The semaphore controller of Intel's driver for Linux (SIMZE_CONTROLLER), after its source.
+ *
+ * One thread of the driver makes all waits and signals. A list only waits for, or sets, an event of the entry. So a signal is made
+ * after the list has passed it (SIMZE_LAG_US), and the thread uses the semaphore then.
+ *   fifo: from 26.22 on. The thread looks at all entries in turn.
+ *   lifo: before 26.22. The thread begins with the newest entry, and a signal blocks it, with its lock, until the list passes it. */
+#include "work.h"
+
+#define STUCK_NS 3000000000
+
+struct sim_entry {
+    sim_entry *next, *before;
+    sim_semaphore *semaphore;
+    uint64_t value;
+    bool is_signal, over;
+    int64_t passed_ns;               /* of a signal: when its list passed it; 0: not yet */
+};
+
+static sim_entry *first, *last;
+static bool running, blocked;
+
+static void take_out(sim_entry *entry) {
+    *(entry->before ? &entry->before->next : &first) = entry->next;
+    *(entry->next ? &entry->next->before : &last) = entry->before;
+    entry->semaphore->queued--;
+    entry->over = true;
+    pthread_cond_broadcast(&sim.changed);
+}
+
+static void look_at_wait(sim_entry *entry) {
+    if (!sim_semaphore_passes(entry->semaphore, entry->value)) return;
+    take_out(entry); /* its list frees it */
+}
+
+static bool is_due(const sim_entry *entry) {
+    return entry->passed_ns && xsem_host_now_ns() >= entry->passed_ns + (int64_t)sim.lag_us * 1000;
+}
+
+static void make(sim_entry *entry) {
+    sim_semaphore_signal(entry->semaphore, entry->value);
+    take_out(entry);
+    free(entry);
+}
+
+static void nap(void) {
+    struct timespec until;
+    int64_t now = xsem_host_now_ns() + 50000;
+    until.tv_sec = now / 1000000000;
+    until.tv_nsec = now % 1000000000;
+    pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
+}
+
+static void pass_from_first(void) {
+    for (sim_entry *entry = first, *next; entry; entry = next) {
+        next = entry->next;
+        if (!entry->is_signal) look_at_wait(entry);
+        else if (is_due(entry)) make(entry);
+    }
+}
+
+static void pass_from_last(void) {
+    for (sim_entry *entry = last, *next; entry; entry = next) {
+        if (entry->is_signal) {
+            blocked = true;
+            while (!is_due(entry)) nap();
+            blocked = false;
+        }
+        next = entry->before;
+        if (entry->is_signal) make(entry);
+        else look_at_wait(entry);
+    }
+}
+
+static void *run(void *nothing) {
+    pthread_mutex_lock(&sim.lock);
+    for (;;) {
+        if (sim.controller == CONTROLLER_FIFO) pass_from_first();
+        else pass_from_last();
+        if (first) nap();
+        else pthread_cond_wait(&sim.changed, &sim.lock);
+    }
+    return nothing;
+}
+
+void sim_controller_lock(void) {
+    int64_t from = xsem_host_now_ns();
+    while (blocked) {
+        nap();
+        if (xsem_host_now_ns() - from > STUCK_NS)
+            sim_abort("an append waits for ever: a signal behind an unmet wait has blocked the thread of the driver");
+    }
+}
+
+sim_entry *sim_controller_add(sim_semaphore *semaphore, uint64_t value, bool is_signal) {
+    sim_entry *entry = calloc(1, sizeof *entry);
+    entry->semaphore = semaphore;
+    entry->value = value;
+    entry->is_signal = is_signal;
+    entry->before = last;
+    *(last ? &last->next : &first) = entry;
+    last = entry;
+    semaphore->queued++;
+    if (!running) sim_start_thread(run, NULL);
+    running = true;
+    pthread_cond_broadcast(&sim.changed);
+    return entry;
+}
+
+/* On a worker, without the lock. */
+void sim_controller_wait(sim_entry **entries, uint32_t count) {
+    pthread_mutex_lock(&sim.lock);
+    for (uint32_t i = 0; i < count; i++) {
+        while (!entries[i]->over) pthread_cond_wait(&sim.changed, &sim.lock);
+        free(entries[i]);
+    }
+    pthread_mutex_unlock(&sim.lock);
+}
+
+void sim_controller_pass(sim_entry **entries, uint32_t count) {
+    pthread_mutex_lock(&sim.lock);
+    for (uint32_t i = 0; i < count; i++) entries[i]->passed_ns = xsem_host_now_ns();
+    pthread_cond_broadcast(&sim.changed);
+    pthread_mutex_unlock(&sim.lock);
+}
+
+/* A forked child has no thread of its parent. */
+void sim_controller_forget(void) {
+    first = last = NULL;
+    running = blocked = false;
+}
