@@ -48,7 +48,7 @@ LAYERS = {
         descriptors | images
         pickling
         file_descriptors | streams
-        handles | params | uuids | layout
+        handles | params | uuids | layout | hosts
         info
         handle_types
     """,

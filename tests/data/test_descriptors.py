@@ -217,10 +217,10 @@ def test_close_does_not_close_numbers(member: SemaphoreHandleType | MemoryHandle
 
 
 @pytest.mark.parametrize("member", ALL, ids=named)
-def test_a_descriptor_is_pickled_only_while_a_process_is_spawned(
+def test_a_descriptor_is_pickled_only_by_multiprocessing(
     member: SemaphoreHandleType | MemoryHandleType,
 ) -> None:
     # At any other time the number would name another file in the receiving process.
     with pytest.raises(BadArgumentError) as caught:
         pickle.dumps(make(member, handle=5))
-    assert caught.value.reason == "pickled_outside_spawn"
+    assert caught.value.reason == "pickled_outside_multiprocessing"

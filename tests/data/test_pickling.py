@@ -1,17 +1,24 @@
-"""Descriptors can be pickled only while multiprocessing spawns a process."""
+"""Descriptors pass through the channels of multiprocessing, and no other pickler takes them."""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
+from multiprocessing import resource_sharer
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 
 import pytest
+from support.open_files import closed_number, numbers
 
 import xsem
-from xsem.types import SemaphoreDesc
+from xsem.data import pickling
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 PROGRAM = """
 import fcntl, multiprocessing, os, sys
@@ -58,9 +65,139 @@ def test_descriptors_reach_a_spawned_process(tmp_path: Path, method: str) -> Non
     assert done.stdout == "ok\n"
 
 
-def test_pickling_at_any_other_time_is_refused() -> None:
+CHANNELS = """
+import multiprocessing, os, sys
+from concurrent.futures import ProcessPoolExecutor
+import xsem
+from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+
+def signal(given, value):
+    (desc,), memory = given["semaphores"], given["memory"]
+    assert isinstance(desc.handle, OwnedHandle) and not os.get_inheritable(desc.handle.fileno())
+    with xsem.open_device("host") as device:
+        device.import_semaphore(desc).host_signal(value)
+        with device.import_memory(memory).map_buffer(size=4096) as buffer:
+            buffer.numpy()[0] = value
+    desc.close()
+    return memory       # through the same channel back
+
+def child(queue, pipe, answers):
+    answers.put(signal(queue.get(timeout=40), 1))
+    pipe.send(signal(pipe.recv(), 2))
+    pipe.recv()   # this process must live until the descriptor is received
+
+def seen(device, desc, value):
+    with device.import_memory(desc).map_buffer(size=4096) as buffer:
+        assert buffer.numpy()[0] == value
+    desc.close()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(sys.argv[1])
+    near, far = context.Pipe()
+    queue, answers = context.Queue(), context.Queue()
+    process = context.Process(target=child, args=(queue, far, answers))
+    process.start()
+    with context.Pool(1) as pool, ProcessPoolExecutor(1, mp_context=context) as executor:
+        executor.submit(int).result(40)
+        with xsem.open_device("host") as device:
+            semaphore = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+            with semaphore.export() as desc, device.create_memory(MemoryHandleType.OPAQUE_FD, 4096).export() as memory:
+                given = {"semaphores": [desc], "memory": memory}
+                queue.put(given)
+                seen(device, answers.get(timeout=40), 1)
+                near.send(given)
+                assert near.poll(40)
+                seen(device, near.recv(), 2)
+                near.send("received")
+                seen(device, pool.apply_async(signal, (given, 3)).get(40), 3)
+                seen(device, executor.submit(signal, given, 4).result(40), 4)
+            semaphore.host_wait(4, timeout_s=10)
+    process.join(40)
+    print("ok", process.exitcode)
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_descriptors_pass_through_every_channel_both_ways(tmp_path: Path, method: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CHANNELS)
+    done = subprocess.run([sys.executable, program, method], capture_output=True, text=True, check=False, timeout=55)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok 0\n", "")
+
+
+def test_any_other_pickler_is_refused_with_the_alternatives() -> None:
     fd = os.memfd_create("pickled")
-    with pytest.raises(xsem.BadArgumentError) as failure:
-        pickle.dumps(SemaphoreDesc.opaque_fd(fd, device_uuid=None))
-    assert failure.value.reason == "pickled_outside_spawn"
+    with pytest.raises(xsem.BadArgumentError, match=r"ipc\.offer") as failure:
+        pickle.dumps([SemaphoreDesc.opaque_fd(fd, device_uuid=None)])
+    assert failure.value.reason == "pickled_outside_multiprocessing"
     os.close(fd)
+
+
+@pytest.fixture
+def pickled() -> Iterator[bytes]:
+    """A descriptor, pickled as a queue does."""
+    before = numbers()
+    fd = os.memfd_create("pickled")
+    yield bytes(ForkingPickler.dumps(SemaphoreDesc.opaque_fd(fd, device_uuid=None)))
+    os.fstat(fd)
+    os.close(fd)
+    resource_sharer.stop(timeout=40)   # type: ignore[attr-defined]
+    gc.collect()   # a refused connection is closed by its finalizer
+    assert numbers() == before
+
+
+def reason_of(data: bytes) -> str:
+    with pytest.raises(xsem.BadArgumentError) as failure:
+        pickle.loads(data)
+    return failure.value.reason
+
+
+def test_pickled_descriptor_is_refused_on_another_host(pickled: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(pickling, "host_id", lambda: "another boot")
+        assert reason_of(pickled) == "other_host"
+    pickle.loads(pickled).close()
+
+
+def test_pickled_descriptor_is_refused_to_a_process_of_another_key(
+    pickled: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as stranger:
+        stranger.setattr(multiprocessing.current_process(), "authkey", b"another key")
+        assert reason_of(pickled) == "authentication_failed"
+    pickle.loads(pickled).close()
+    capfd.readouterr()   # the sender's thread reports the refused connection
+
+
+def test_pickled_descriptor_is_received_once(pickled: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    pickle.loads(pickled).close()
+    assert reason_of(pickled) == "already_received"
+    capfd.readouterr()
+
+
+def test_pickled_descriptor_of_an_ended_process_is_refused(tmp_path: Path) -> None:
+    made = subprocess.run([sys.executable, "-c", """if True:
+        import multiprocessing, os, sys
+        from multiprocessing.reduction import ForkingPickler
+        import xsem
+        multiprocessing.current_process().authkey = bytes.fromhex(sys.argv[1])
+        fd = os.memfd_create("gone")
+        sys.stdout.buffer.write(ForkingPickler.dumps(xsem.SemaphoreDesc.opaque_fd(fd, device_uuid=None)))
+        """, multiprocessing.current_process().authkey.hex()], capture_output=True, check=True, timeout=50)
+    assert reason_of(made.stdout) == "sender_ended"
+
+
+def test_closed_handle_is_refused_before_it_is_pickled() -> None:
+    closed = SemaphoreDesc.opaque_fd(closed_number(), device_uuid=None)
+    owned = SemaphoreDesc.opaque_fd(OwnedHandle(os.memfd_create("closed")), device_uuid=None)
+    owned.close()
+    for desc, reason in ((closed, "closed_fd"), (owned, "handle_closed")):
+        with pytest.raises(xsem.XsemError) as failure:
+            ForkingPickler.dumps(desc)
+        assert failure.value.reason == reason
+
+
+@pytest.mark.parametrize("desc", [SemaphoreDesc.d3d12_fence(5), MemoryDesc.nvscibuf(64, allocation_size=1)])
+def test_handle_of_another_kind_is_refused(desc: SemaphoreDesc | MemoryDesc) -> None:
+    with pytest.raises(xsem.UnsupportedError):
+        ForkingPickler.dumps(desc)

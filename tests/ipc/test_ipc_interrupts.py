@@ -9,14 +9,11 @@ import array
 import gc
 import os
 import socket
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from contextlib import suppress
 
 import pytest
+from support.bytecode_interrupts import Interrupt, canaries
 from support.open_files import is_open, numbers
 
 import xsem
@@ -25,44 +22,8 @@ from xsem.ipc import wire
 from xsem.spi import same_open_file
 from xsem.types import SemaphoreDesc
 
-XSEM = str(Path(xsem.__file__).parent)
 STREAM, PACKET = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
 SO_PASSPIDFD = 76
-
-
-class Interrupt:
-    """Raises KeyboardInterrupt before the `at`-th bytecode that xsem runs."""
-
-    def __init__(self, at: int) -> None:
-        self._at = at
-        self._seen = 0
-        self.where = ""
-
-    def _trace(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(XSEM) or name.endswith("handles.py"):  # OwnedHandle is tested elsewhere
-            return None
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            self._seen += 1
-            if self._seen == self._at:
-                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} ({frame.f_code.co_name})"
-                raise KeyboardInterrupt
-        return self._trace
-
-    def during(self, call: Callable[[], object]) -> BaseException | None:
-        """Return the exception of `call`. Its result is dropped without an interrupt."""
-        before = sys.gettrace()
-        result = None
-        try:
-            sys.settrace(self._trace)
-            result = call()
-        except (KeyboardInterrupt, xsem.XsemError) as error:
-            return error
-        finally:
-            sys.settrace(before)
-        del result
-        return None
 
 
 def raw(sock: socket.socket, data: bytes, *fds: int) -> None:
@@ -221,19 +182,6 @@ class SendingHalf(Sending):
 
     def prepare(self) -> None:
         self.near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-
-
-@contextmanager
-def canaries() -> Iterator[list[tuple[int, int]]]:
-    """Open new files under the lowest free numbers: a second close of a number closes one of them."""
-    made = [(number, os.dup(number)) for number in (os.memfd_create("canary") for _ in range(4))]
-    try:
-        yield made
-    finally:
-        for number, witness in made:
-            if is_open(number) and same_open_file(number, witness):
-                os.close(number)
-            os.close(witness)
 
 
 def interrupted_once(make: Callable[[], Scene], at: int) -> tuple[Interrupt, str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import uuid as _uuid
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int
-from xsem.data.pickling import carry, uncarry
+from xsem.data.pickling import carry, carry_by_multiprocessing, uncarry
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import BadArgumentError, BadHandleError
 
@@ -55,7 +56,12 @@ class SemaphoreDesc:
     -----
     Ownership: an import does not take the handle from the descriptor, neither on success nor on failure. `close` and
     the end of ``with`` close an `OwnedHandle` and leave any other handle open. After an error of the constructor, the
-    caller still owns the handle. A descriptor can be pickled only while multiprocessing spawns a process.
+    caller still owns the handle.
+
+    Pickling: the channels of multiprocessing take a descriptor with a file descriptor (Queue, Pipe, Pool,
+    ProcessPoolExecutor, arguments of a process). The receiver's descriptor has an `OwnedHandle`. The sender's handle
+    stays open. A Queue pickles in a thread: keep the handle open until the receiver has the descriptor. Any other
+    pickler is refused (``pickled_outside_multiprocessing``).
 
     Examples
     --------
@@ -363,3 +369,12 @@ def _close(handle: Handle | None) -> None:
 
 def _rebuild(cls: type[SemaphoreDesc | MemoryDesc], fields: dict[str, Any]) -> SemaphoreDesc | MemoryDesc:
     return cls(**uncarry(fields))
+
+
+def _reduce(desc: SemaphoreDesc | MemoryDesc) -> tuple[Any, ...]:
+    return _rebuild, (type(desc), carry_by_multiprocessing(desc.__dict__, desc.type.os_handle_kind))
+
+
+# The pickler of multiprocessing asks this table first, and `__reduce__` answers all other picklers.
+for _cls in (SemaphoreDesc, MemoryDesc):
+    ForkingPickler.register(_cls, _reduce)

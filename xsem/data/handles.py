@@ -154,7 +154,7 @@ class OwnedHandle:
 
     def __reduce__(self) -> object:  # type: ignore[override]
         raise BadArgumentError(
-            "a handle cannot be pickled by itself; pickle the descriptor that holds it, while multiprocessing spawns",
+            "a handle cannot be pickled by itself; send its descriptor through a channel of multiprocessing",
             reason="handle_pickled",
         )
 

@@ -7,66 +7,17 @@ format and executes nothing that it receives.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
-from xsem.data.handles import check_open
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
+from xsem.errors import BadArgumentError
 from xsem.ipc import wire
+from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.packing import pack, unpack
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
-from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Message", "receive", "receive_fds", "send"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Message:
-    """One received message, the result of `receive`.
-
-    Attributes
-    ----------
-    semaphores : tuple of SemaphoreDesc
-        Descriptors of semaphores, in the order of the sender.
-    memories : tuple of MemoryDesc
-        Descriptors of memory, in the order of the sender.
-    payload : bytes
-        Bytes of the application, for example extent, format and pitch. xsem does not parse them.
-
-    Notes
-    -----
-    Ownership: each received file descriptor is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
-    all of them. An import does not take the handles from the descriptors, neither on success nor on failure.
-
-    Examples
-    --------
-    >>> import socket
-    >>> import xsem
-    >>> left, right = socket.socketpair()
-    >>> xsem.ipc.send(left, xsem.SemaphoreDesc.sync_fd(-1), payload=b"640x480")
-    >>> with xsem.ipc.receive(right) as message:
-    ...     message.semaphores[0].type.value, message.payload
-    ('sync_fd', b'640x480')
-    >>> left.close()
-    >>> right.close()
-    """
-
-    semaphores: tuple[SemaphoreDesc, ...]
-    memories: tuple[MemoryDesc, ...]
-    payload: bytes
-
-    def close(self) -> None:
-        """Close all handles. An earlier import keeps its own duplicate of the handle."""
-        for semaphore in self.semaphores:
-            semaphore.close()
-        for memory in self.memories:
-            memory.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+__all__ = ["Message", "pack", "receive", "receive_fds", "send", "unpack"]
 
 
 def send(
@@ -113,13 +64,8 @@ def send(
     The next `send` then raises ``peer_closed``.
     """
     check_socket(sock)
-    if len(descs) > wire.MAX_DESCRIPTORS:
-        raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
-                               reason="too_many_descriptors")
-    content = _content(payload)
-    fds = [_fd(desc) for desc in descs]
-    data = wire.encode(descs, [fd is not None for fd in fds], content)
-    with Sender(sock, data, [fd for fd in fds if fd is not None], _limit(sock, timeout_s)) as sender, sender:
+    data, fds = encode(descs, payload)
+    with Sender(sock, data, fds, _limit(sock, timeout_s)) as sender, sender:
         sender.send()
 
 
@@ -159,20 +105,11 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
     check_socket(sock)
     with Receiver(sock, wire.MAX_DESCRIPTORS, _limit(sock, timeout_s)) as receiver, receiver:
         if sock.type == socket.SOCK_SEQPACKET:
-            data = receiver.receive_once(wire.MAX_MESSAGE_BYTES)
-            if len(data) < wire.HEADER_BYTES:
-                raise wire.bad_message("it is shorter than a header")
-            header, body = wire.decode_header(data[: wire.HEADER_BYTES]), data[wire.HEADER_BYTES :]
-            if len(body) != header.body_bytes:
-                raise wire.bad_message("its length is not what its header says")
+            header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
         else:
             header = wire.decode_header(receiver.receive_exactly(wire.HEADER_BYTES))
             body = receiver.receive_exactly(header.body_bytes)
-        if len(receiver.handles) != header.fds:
-            raise BadHandleError(f"{len(receiver.handles)} file descriptors came with a message that announces "
-                                 f"{header.fds}", reason="fd_count")
-        semaphores, memories, payload = wire.decode_body(header, body, receiver.handles)
-        message = Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=payload)
+        message = decode(header, body, receiver.handles)
         receiver.take()
     return message
 
@@ -222,50 +159,3 @@ def _limit(sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> 
         own = sock.gettimeout()
         return DEFAULT_TIMEOUT_S if own is None else own
     return timeout_s
-
-
-def _content(payload: bytes | bytearray | memoryview) -> bytes:
-    try:
-        with memoryview(payload) as view:
-            size, contiguous = view.nbytes, view.c_contiguous
-            if contiguous and size <= wire.MAX_PAYLOAD_BYTES:
-                return view.tobytes()
-    except (TypeError, ValueError, BufferError) as error:  # not a buffer, or a released or closed buffer
-        raise BadArgumentError(f"payload must be bytes or another buffer: {error}", reason="bad_payload") from error
-    if not contiguous:
-        raise BadArgumentError("payload must be contiguous: pass its copy, for instance bytes(payload)",
-                               reason="bad_payload")
-    raise BadArgumentError(f"payload is at most {wire.MAX_PAYLOAD_BYTES} bytes, not {size}", reason="payload_too_long")
-
-
-def _fd(desc: SemaphoreDesc | MemoryDesc) -> int | None:
-    if isinstance(desc, SemaphoreDesc):
-        known = desc.type in wire.SEMAPHORE_NUMBERS
-    elif isinstance(desc, MemoryDesc):
-        known = desc.type in wire.MEMORY_NUMBERS
-    else:
-        raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc is needed, not {type(desc).__name__}",
-                               reason="not_a_descriptor")
-    if not known:
-        raise UnsupportedError(f"a handle of type {desc.type.value} cannot be sent through a socket",
-                               capability=f"ipc.{desc.type.value}", handle_type=desc.type)
-    handle = desc.handle
-    if handle == -1:
-        return None
-    number = _number(handle)
-    check_open(number)
-    return number
-
-
-def _number(handle: Handle | None) -> int:
-    if handle is None or isinstance(handle, int):
-        return -1 if handle is None else handle
-    try:
-        number = handle.fileno()
-    except ReleasedError:
-        raise
-    except (ValueError, OSError) as error:  # a closed file object raises ValueError
-        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
-    if type(number) is not int:
-        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
-    return number

@@ -1,0 +1,162 @@
+"""A message: descriptors and a payload, as an object and as bytes with file descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from xsem.data.handles import check_open
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
+from xsem.ipc import wire
+from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["Message", "content", "decode", "encode", "split"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """One received message, the result of `receive`, `unpack` and `claim`; also the argument of `pack`.
+
+    Attributes
+    ----------
+    semaphores : tuple of SemaphoreDesc
+        Descriptors of semaphores, in the order of the sender.
+    memories : tuple of MemoryDesc
+        Descriptors of memory, in the order of the sender.
+    payload : bytes
+        Bytes of the application, for example extent, format and pitch. xsem does not parse them.
+
+    Notes
+    -----
+    Ownership: each received file descriptor is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
+    all of them. An import does not take the handles from the descriptors, neither on success nor on failure.
+
+    Examples
+    --------
+    >>> import socket
+    >>> import xsem
+    >>> left, right = socket.socketpair()
+    >>> xsem.ipc.send(left, xsem.SemaphoreDesc.sync_fd(-1), payload=b"640x480")
+    >>> with xsem.ipc.receive(right) as message:
+    ...     message.semaphores[0].type.value, message.payload
+    ('sync_fd', b'640x480')
+    >>> left.close()
+    >>> right.close()
+    """
+
+    semaphores: tuple[SemaphoreDesc, ...]
+    memories: tuple[MemoryDesc, ...]
+    payload: bytes
+
+    def close(self) -> None:
+        """Close all handles. An earlier import keeps its own duplicate of the handle."""
+        for semaphore in self.semaphores:
+            semaphore.close()
+        for memory in self.memories:
+            memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def encode(
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
+) -> tuple[bytes, list[int]]:
+    """Return the bytes of a message and the numbers of its file descriptors, which are borrowed.
+
+    Raises
+    ------
+    UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
+        As `xsem.ipc.send`, without the reasons of the socket.
+    """
+    if len(descs) > wire.MAX_DESCRIPTORS:
+        raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
+                               reason="too_many_descriptors")
+    data = content(payload)
+    fds = [_fd(desc) for desc in descs]
+    return wire.encode(descs, [fd is not None for fd in fds], data), [fd for fd in fds if fd is not None]
+
+
+def split(data: bytes) -> tuple[wire.Header, bytes]:
+    """Return the header and the body of a whole message.
+
+    Raises
+    ------
+    BadArgumentError
+        As `wire.decode_header`; ``bad_message``: the length is not the length in the header.
+    """
+    if len(data) < wire.HEADER_BYTES:
+        raise wire.bad_message("it is shorter than a header")
+    header, body = wire.decode_header(data[: wire.HEADER_BYTES]), data[wire.HEADER_BYTES :]
+    if len(body) != header.body_bytes:
+        raise wire.bad_message("its length is not what its header says")
+    return header, body
+
+
+def decode(header: wire.Header, body: bytes, handles: Sequence[OwnedHandle]) -> Message:
+    """Return the message. Its descriptors hold `handles`.
+
+    Raises
+    ------
+    BadHandleError
+        ``fd_count``. The caller still owns the handles.
+    BadArgumentError
+        ``bad_message``. The caller still owns the handles.
+    """
+    if len(handles) != header.fds:
+        raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.fds}",
+                             reason="fd_count")
+    semaphores, memories, payload = wire.decode_body(header, body, handles)
+    return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=payload)
+
+
+def content(payload: bytes | bytearray | memoryview) -> bytes:
+    """Return the bytes of a payload, or raise `BadArgumentError`: ``bad_payload``, ``payload_too_long``."""
+    try:
+        with memoryview(payload) as view:
+            size, contiguous = view.nbytes, view.c_contiguous
+            if contiguous and size <= wire.MAX_PAYLOAD_BYTES:
+                return view.tobytes()
+    except (TypeError, ValueError, BufferError) as error:  # not a buffer, or a released or closed buffer
+        raise BadArgumentError(f"payload must be bytes or another buffer: {error}", reason="bad_payload") from error
+    if not contiguous:
+        raise BadArgumentError("payload must be contiguous: pass its copy, for instance bytes(payload)",
+                               reason="bad_payload")
+    raise BadArgumentError(f"payload is at most {wire.MAX_PAYLOAD_BYTES} bytes, not {size}", reason="payload_too_long")
+
+
+def _fd(desc: SemaphoreDesc | MemoryDesc) -> int | None:
+    if isinstance(desc, SemaphoreDesc):
+        known = desc.type in wire.SEMAPHORE_NUMBERS
+    elif isinstance(desc, MemoryDesc):
+        known = desc.type in wire.MEMORY_NUMBERS
+    else:
+        raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc is needed, not {type(desc).__name__}",
+                               reason="not_a_descriptor")
+    if not known:
+        raise UnsupportedError(f"a handle of type {desc.type.value} cannot be sent through a socket",
+                               capability=f"ipc.{desc.type.value}", handle_type=desc.type)
+    handle = desc.handle
+    if handle == -1:
+        return None
+    number = _number(handle)
+    check_open(number)
+    return number
+
+
+def _number(handle: Handle | None) -> int:
+    if handle is None or isinstance(handle, int):
+        return -1 if handle is None else handle
+    try:
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except (ValueError, OSError) as error:  # a closed file object raises ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
+    return number
