@@ -85,13 +85,13 @@ class _Asked:
     parts: list[Any] = field(default_factory=list)
 
     def answer(self, patience_s: float) -> Answer:
-        while self.answers.poll(max(0.0, self.deadline - time.monotonic())):
-            try:
+        try:
+            while self.answers.poll(max(0.0, self.deadline - time.monotonic())):
                 self.parts.append(self.answers.recv())
-            except EOFError:
-                return Answer(self.parts[1:], self._ending())
-            # A part can wait while `ask` reads another backend. The deadline can therefore be late, but never early.
-            self.deadline = time.monotonic() + patience_s
+                # A part can wait while `ask` reads another backend. The deadline can therefore be late, but never early.
+                self.deadline = time.monotonic() + patience_s
+        except (EOFError, BrokenPipeError):   # at the end of the pipe, poll() raises BrokenPipeError on Windows
+            return Answer(self.parts[1:], self._ending())
         if sys.platform != "win32" and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGABRT)
             self.process.join(_GRACE_S)
