@@ -7,8 +7,8 @@ number would refer to another file in the process that unpickles it.
 from __future__ import annotations
 
 import os
+import sys
 import weakref
-from multiprocessing import context
 from typing import Any
 
 from xsem.data.handle_types import OsHandleKind
@@ -34,7 +34,9 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
     ReleasedError
         ``handle_closed``: the handle was closed.
     """
-    popen: Any = context.get_spawning_popen()
+    # A process that spawns another one has loaded this module.
+    context = sys.modules.get("multiprocessing.context")
+    popen: Any = None if context is None else context.get_spawning_popen()
     if popen is None:
         raise BadArgumentError(
             "a descriptor can be pickled only while multiprocessing spawns a process; use xsem.ipc to send it",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -167,6 +166,8 @@ class Event(DeviceObject):
         EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`. ReleasedError is also raised if the device is released during the wait.
         """
+        import asyncio   # already loaded: the caller runs in an event loop
+
         fence = self._running()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
