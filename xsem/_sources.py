@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -18,8 +19,14 @@ class _Sources:
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if path is None or not name.startswith(("xsem.", "xsem_")):
             return None
-        found = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(name) for folder in path)
+        found = (_finder(folder).find_spec(name) for folder in path)
         return next((spec for spec in found if spec is not None), None)
+
+
+@functools.cache
+def _finder(folder: str) -> FileFinder:
+    """Return the finder of a folder. A finder reads the folder once, and again after a change."""
+    return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
 def wanted() -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.plugin_folder import write_plugin
 
+from xsem import __version__
 from xsem.spi import compiled
 
 
@@ -22,15 +23,41 @@ def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_version_and_help() -> None:
     assert xsem("--version").stdout.startswith("xsem ")
-    for command in ((), ("devices",), ("doctor",), ("demo",)):
-        assert xsem(*command, "--help").returncode == 0
+    for command in ((), ("devices",), ("doctor",), ("demo",), ("completion",), ("conformance",), ("conformance", "run")):
+        for option in ("--help", "-h"):
+            done = xsem(*command, option)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert "usage" in done.stdout.lower()
+    assert "conformance" in xsem("-h").stdout
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"]])
+@pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])
+def test_version_as_json(arguments: list[str]) -> None:
+    assert json.loads(xsem(*arguments).stdout) == {"schema": 1, "version": __version__}
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"],
+                                       ["devices", "--patience", "nan"], ["devices", "more"], ["devices", "--js"],
+                                       ["completion", "tcsh"]])
 def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     done = xsem(*arguments)
     assert done.returncode == 2
-    assert done.stderr
+    assert done.stderr if arguments else done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--quiet", "devices"], ["devices", "-q"]])
+def test_quiet_devices_are_names(arguments: list[str]) -> None:
+    assert xsem(*arguments, XSEM_BACKENDS="host").stdout == "host:0\n"
+
+
+def test_quiet_doctor_is_one_sentence() -> None:
+    assert xsem("doctor", "--quiet", XSEM_BACKENDS="host").stdout == "host works\n"
+
+
+@pytest.mark.parametrize("arguments", [["--no-color", "doctor"], ["doctor", "--no-color"], ["doctor"]])
+def test_colours_only_without_no_color(arguments: list[str]) -> None:
+    done = xsem(*arguments, XSEM_BACKENDS="host", FORCE_COLOR="1", NO_COLOR="")
+    assert ("\x1b[1m" in done.stdout) == (arguments == ["doctor"])
 
 
 def test_devices_json_lists_declared_capabilities() -> None:
@@ -84,7 +111,11 @@ def unavailable_cuda(**environment: str) -> str:
     assert isinstance(reason, str)
     doctor = xsem("doctor", **environment)
     assert reason in doctor.stdout
-    assert "to do: " in doctor.stdout.partition("\ncuda\n")[2].partition("\nhost\n")[0]
+    advice, _, checks = doctor.stdout.partition("\ngeneral\n")
+    assert "host" in advice.partition(" work")[0]
+    assert "cuda" in advice.splitlines()[0].partition("work; ")[2].partition(" not installed")[0]
+    assert "\n- to use NVIDIA GPUs (cuda): " in advice
+    assert "BAD" not in checks.partition("\ncuda\n")[2].partition("\nhost\n")[0]
     assert xsem("devices", XSEM_BACKENDS="cuda", **environment).returncode == 3
     return reason
 

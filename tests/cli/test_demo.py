@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -38,13 +41,15 @@ def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
     assert str(sheet) in done.stdout
     with Image.open(sheet) as picture:
         picture.load()
-        assert picture.size == (8 + 6 * (48 + 8), 2 * (32 + 18 + 8) + 8)
+        assert picture.width == 1200
 
 
 def test_options_reach_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Plan, Path | None]] = []
 
-    def run(plan: Plan, output: Path | None) -> int:
+    def run(plan: Plan, output: Path | None, *, as_json: bool, quiet: bool) -> int:
+        assert not as_json
+        assert not quiet
         asked.append((plan, output))
         return 0
 
@@ -69,8 +74,8 @@ def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]
     good = tmp_path / "demo-host.png"
     good.write_bytes(b"good")
     done = demo(tmp_path, *SMALL, "--without-wait", *binary)
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 7 stale, 0 errors"
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 7 stale, 0 errors, as expected"
     assert good.read_bytes() == b"good"
     assert sorted(os.listdir(tmp_path)) == ["demo-host-without-wait.png", "demo-host.png"]
 
@@ -159,8 +164,12 @@ def test_caption_describes_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda _pen, _at, text, **_: written.append(text))
     picture = draw(5, (16, 16, 4))
-    contact_sheet([(5, picture, picture, "stale: not filtered")], "PNG")
-    assert written == ["frame 5 drawn", "frame 5 stale: not filtered"]
+    contact_sheet([(5, picture, picture, "stale: not filtered")], "PNG", title="bad", good=False,
+                  notes=["one", "words " * 50])
+    assert written[:2] == ["bad", "one"]
+    assert written[-2:] == ["frame 5, drawn", "frame 5, stale: not filtered"]
+    assert " ".join(written[2:-2]) == ("words " * 50).strip()
+    assert len(written) > 5   # the long note has several lines
 
 
 def test_sheet_replaces_a_link(tmp_path: Path) -> None:
@@ -175,8 +184,8 @@ def test_sheet_replaces_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("output", "said"), [
-    (".", "Is a directory"), ("mine/x.png", "Not a directory"), ("x.gifx", "no pictures with the suffix '.gifx'"),
-    ("x", "no pictures with the suffix ''"), ("", "Is a directory"), ("/dev/full", "not an ordinary file"),
+    ("mine/x.png", "Not a directory"), ("x.gifx", "no pictures with the suffix '.gifx'"),
+    ("x", "no pictures with the suffix ''"), ("/dev/full", "not an ordinary file"),
     ("/proc/x.png", "No such file or directory"), ("y" * 300 + ".png", "File name too long"),
 ])
 def test_unwritable_output_is_reported_before_the_run(
@@ -190,6 +199,46 @@ def test_unwritable_output_is_reported_before_the_run(
     assert line.startswith("xsem: ")
     assert said in line
     assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of the contact sheets of a run in this process, on invented devices."""
+    texts: list[str] = []
+    monkeypatch.setattr("PIL.ImageDraw.ImageDraw.text", lambda _pen, _at, text, **_: texts.append(text))
+    monkeypatch.setattr(show, "_compute_process", lambda _plan: nullcontext())
+    return texts
+
+
+@pytest.mark.parametrize("arguments", [["--quiet"], ["-q", "--without-wait"], ["--json"]], ids=" ".join)
+@pytest.mark.parametrize(("stale", "errors"), [(0, 0), (3, 0), (2, 0), (3, 1)])
+def test_verdict_is_the_result_and_the_title_of_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], written: list[str],
+    arguments: list[str], stale: int, errors: int,
+) -> None:
+    control = "--without-wait" in arguments
+    expected = (stale, errors) == ((3, 0) if control else (0, 0))
+    monkeypatch.setattr(show, "render", lambda *_: renderer.Tally(
+        "numpy", 3, stale, errors, renderer=("acme:0", "Acme 9"), compute=("acme:1", "Acme 8")))
+    assert app.run(["demo", *arguments, "--output", str(tmp_path)]) == (0 if expected else 1)
+    told = capsys.readouterr().out.splitlines()
+    verdict = f"demo: 3 frames, {stale} stale, {errors} errors"
+    if control:
+        verdict += ", as expected" if expected else ", not as expected"
+    [file] = tmp_path.iterdir()
+    assert file.name == f"demo-host{'-without-wait' if control else ''}.png"
+    [line] = told
+    if arguments == ["--json"]:
+        found = json.loads(line)
+        assert found["contact_sheet"] == str(file)
+        assert (found["frames"], found["stale"], found["errors"], found["as_expected"]) == (3, stale, errors, expected)
+        assert (found["renderer"], found["compute"]) == ("acme:0", "acme:1")
+    else:
+        assert line == verdict
+    assert written[0] == f"xsem {verdict}"
+    notes = " ".join(written[1:])
+    assert "renderer: acme:0, Acme 9; compute: acme:1, Acme 8" in notes
+    assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d UTC", notes)
 
 
 @pytest.mark.parametrize(("found", "status"), [((3, 0, 0), 3), ((3, 2, 0), 1), ((3, 0, 1), 1)],
@@ -224,6 +273,14 @@ def test_missing_package_gives_status_3(tmp_path: Path, package: str) -> None:
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert f"a package is missing or does not load: No module named {package}" in line
+
+
+def test_demo_without_pillow_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: pytest.fail(name) if name != "PIL" else None)
+    assert app.run(["demo"]) == 3
+    assert capsys.readouterr() == ("", "xsem: `xsem demo` needs Pillow: pip install 'xsem[demo]'\n")
 
 
 MISSING = """

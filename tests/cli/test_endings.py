@@ -154,7 +154,7 @@ def interrupted(folder: Path, *arguments: str, until: str) -> tuple[int, str]:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("arguments", "until"), [
-    (["demo", "--frames", "100000", "--timeout", "20"], "3 of 100000"),
+    (["demo", "--frames", "100000", "--timeout", "20"], " of 100000"),
     (["conformance", "run", "--device", "host"], "25 of "),
 ], ids=["demo", "conformance"])
 def test_ctrl_c_on_a_terminal_ends_all_processes_silently(

@@ -118,7 +118,7 @@ def test_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
     (row,) = [line for line in lines if "acme:1" in line]
     assert "the device is gone" in row
     (row,) = [line for line in lines if "acme:0" in line]
-    assert "00000000-0000-0000-0000-000000000001" in row
+    assert "00000000-0000-0000-0000-000000000001" in row   # the first digits of both are the same
     assert max(len(line) for line in lines) > 100   # without a terminal, lines do not wrap
 
 
@@ -133,9 +133,11 @@ def test_empty_device_list_gives_status_3(acme: Any, mode: str) -> None:
 
 def test_doctor_separates_likely_causes_from_remedies(acme: Any) -> None:
     done = acme("doctor", mode="unavailable")
-    assert "BAD devices: libacme.so is missing" in done.stdout
+    assert done.stdout.splitlines()[0] == "acme is not installed"
+    assert "  -   devices: libacme.so is missing" in done.stdout
+    assert "BAD" not in done.stdout
     assert "likely: acme-driver is of another release" in done.stdout
-    assert "to do" not in done.stdout   # the backend gives no remedy
+    assert "to use" not in done.stdout   # the backend gives no remedy
     assert "only these plugins are loaded: acme" in done.stdout
     assert "ok  libacme: libacme 9" in done.stdout
     assert "reinstall libacme" not in done.stdout   # that check is ok
@@ -145,7 +147,8 @@ def test_check_failed_by_an_error_has_causes_and_a_remedy(acme: Any) -> None:
     done = acme("doctor", mode="unusable")
     lines = [line.strip() for line in done.stdout.splitlines()]
     at = lines.index("BAD libacme: it does not start [acmeInit returned an unknown code (5)]")
-    assert lines[at + 1 : at + 4] == ["likely: the fan", "likely: the dog", "to do: reinstall libacme"]
+    assert lines[at + 1 : at + 3] == ["likely: the fan", "likely: the dog"]
+    assert lines[:3] == ["acme works", "", "- for acme: reinstall libacme"]
     told = json.loads(acme("doctor", "--json", mode="unusable").stdout)["backends"][0]["checks"]
     (check,) = [each for each in told if each["name"] == "libacme"]
     assert (check["causes"], check["remedy"]) == (["the fan", "the dog"], "reinstall libacme")
@@ -155,19 +158,29 @@ def test_doctor_fails_when_a_backend_is_broken(acme: Any) -> None:
     assert acme("doctor", mode="well").returncode == 0
     done = acme("doctor", mode="check")
     assert done.returncode == 1
-    assert "to do: reinstall libacme" in done.stdout
+    assert "for acme: reinstall libacme" in done.stdout
     done = acme("doctor", mode="broken", backends="acme,host")
     assert done.returncode == 1
     assert "RuntimeError: checks broke" in done.stdout
     assert "RuntimeError: no such thing" in done.stdout
     assert "report it to acme 1.0" in done.stdout
     assert "host:0" in done.stdout
+    assert done.stdout.splitlines()[0] == "host works; acme does not work"
+    assert "BAD devices: RuntimeError" in done.stdout
+
+
+def test_backend_without_a_device_is_not_broken(acme: Any) -> None:
+    done = acme("doctor", mode="none", backends="acme,host")
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == "host works; acme finds no device"
+    assert "BAD" not in done.stdout
 
 
 def test_doctor_passes_when_only_a_library_is_missing(acme: Any) -> None:
     done = acme("doctor", mode="unavailable", backends="acme,host")
     assert done.returncode == 0
-    assert "BAD devices: libacme.so is missing" in done.stdout
+    assert done.stdout.splitlines()[0] == "host works; acme is not installed"
+    assert "BAD" not in done.stdout
 
 
 def test_doctor_fails_when_kernel_cannot_compare_descriptors(
@@ -197,8 +210,24 @@ def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None
     )
     more = "[xsem.commands]\nacme = acme_commands:app\nbroken = acme_commands:nothing\n"
     done = acme("acme", "hello", more=more)
-    assert (done.returncode, done.stdout) == (0, "from acme\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "from acme\n", "")
+    assert "Command of the package acme." in acme("--help").stdout
+    for arguments in (["acme", "-h"], ["acme", "hello", "-h"]):
+        assert acme(*arguments).returncode == 0
+    done = acme("broken")
+    assert done.returncode == 1
     assert "the command 'broken' cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_command_without_its_package_says_what_to_install(acme: Any, tmp_path: Path) -> None:
+    (tmp_path / "acme_commands.py").write_text("import no_such_package\n")
+    with (tmp_path / "acme-1.0.dist-info" / "METADATA").open("a") as metadata:
+        metadata.write("Provides-Extra: acme\n")
+    done = acme("acme", more="[xsem.commands]\nacme = acme_commands:app\nother = acme_commands:app\n")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "xsem: `xsem acme` needs no_such_package: pip install 'acme[acme]'\n"
+    assert acme("other").stderr == "xsem: `xsem other` needs no_such_package: pip install 'no_such_package'\n"
 
 
 @pytest.mark.parametrize(
@@ -227,8 +256,7 @@ def test_every_outcome_has_its_status(monkeypatch: pytest.MonkeyPatch, error: Ba
     def ends(*_args: object, **_options: object) -> None:
         raise error
 
-    monkeypatch.setattr(app, "app", ends)
-    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
+    monkeypatch.setattr(app, "_run", ends)
     assert app.run([]) == status
 
 
@@ -239,8 +267,7 @@ def test_error_is_shown_with_call_code_and_causes(
         raise DriverError("it failed", reason="driver_failed", call="acmeOpen", code=5, code_name="ACME_GONE",
                           likely_causes=("the cable",))
 
-    monkeypatch.setattr(app, "app", fails)
-    monkeypatch.setattr(app, "_add_commands_of_others", lambda: None)
+    monkeypatch.setattr(app, "_run", fails)
     assert app.run([]) == 1
     assert capsys.readouterr().err == (
         "xsem: it failed [driver_failed]\n  acmeOpen returned ACME_GONE (5)\n  likely: the cable\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from support.paths import ROOT
 
 PACKAGES = list(contracts.packages(ROOT))
-# Arrays use numpy; the command line uses typer, rich and PIL; one backend or the tests use the others.
+# Arrays use numpy; the demo uses PIL; commands of other packages use typer; one backend or the tests use the others.
 LATE = ("numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
 
 
@@ -30,11 +31,46 @@ SEEN = "import sys; print(*sorted({name.partition('.')[0] for name in sys.module
     "import xsem, xsem.spi, xsem.types, xsem.errors, xsem.ipc",
     "import xsem.plugins; found = xsem.plugins.registry(); assert found.backends; assert not found.problems, found",
     *(f"import {name}" for name in PACKAGES),
+    "from xsem.cli import app; assert app.run(['--version']) == 0",
+    "from xsem.cli import app; assert app.run(['devices', '-q']) == 0",
+    "from xsem.cli import app; assert app.run(['doctor', '-q']) in (0, 1)",
 ])
 def test_import_loads_no_module_that_is_used_later(done: str) -> None:
-    loaded = run(f"{done}\n{SEEN}").split()
+    loaded = run(f"{done}\n{SEEN}").splitlines()[-1].split()
     assert "xsem" in loaded
     assert [name for name in LATE if name in loaded] == []
+
+
+def test_import_loads_no_expensive_module_of_the_standard_library() -> None:
+    late = {"asyncio", "importlib.metadata", "multiprocessing", "ssl", "email"}
+    assert late.isdisjoint(run("import xsem, sys; print(*sys.modules)").split())
+
+
+RATIO = """
+import resource, subprocess, sys
+
+def cpu_s(program):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", program], check=True, stdin=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+times = {name: [] for name in ("xsem", "numpy")}
+for _ in range(8):
+    for name, several in times.items():
+        several.append(cpu_s(f"import {name}"))
+print(min(times["xsem"][1:]) / min(times["numpy"][1:]))   # the first run writes the bytecode
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resource is a module of POSIX, and the limit is for Linux")
+def test_import_takes_at_most_1_2_times_the_import_of_numpy(tmp_path: Path) -> None:
+    # Processor time: the ratio does not depend on other processes. Bytecode, as an installation has it.
+    bytecode = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    bytecode.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run([sys.executable, "-c", RATIO], text=True, timeout=100, stdin=subprocess.DEVNULL,
+                          capture_output=True, check=True, env=bytecode)
+    assert float(done.stdout) <= 1.2
 
 
 def test_public_modules_need_no_import_of_their_own() -> None:
@@ -53,7 +89,7 @@ ELSEWHERE = """
 import importlib, importlib.abc, os, pkgutil, select, signal, socket, sys
 import asyncio, ctypes, importlib.metadata, inspect, json, logging, mmap, multiprocessing.reduction, pickle, platform
 import multiprocessing.resource_tracker, multiprocessing.spawn, queue, selectors, shutil, subprocess, tempfile, uuid
-import numpy, pluggy, PIL.Image, PIL.ImageDraw, PIL.ImageFont, rich.console, rich.table, rich.progress, typer
+import argparse, numpy, pluggy, PIL.Image, PIL.ImageDraw, PIL.ImageFont, typer
 platform_name, *packages = sys.argv[1:]
 
 class Refuse(importlib.abc.MetaPathFinder):

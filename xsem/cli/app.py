@@ -1,110 +1,106 @@
-"""The commands and their options. The modules beside this one implement them."""
+"""Reads the arguments and runs one command. The modules beside this one implement the commands.
+
+This module loads the standard library and `xsem`. Typer and Rich load for commands of other packages, Pillow for the
+demo. A missing package is an error of one line that says what to install.
+"""
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
+import json
+import os
 import sys
-from importlib import metadata
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from xsem import __version__
-from xsem.cli.questions import PATIENCE_S
-from xsem.cli.status import status_of, tell
-from xsem.cli.text import printable
+from xsem.cli.options import COMMON, new_parser
+from xsem.cli.status import DONE, USAGE, MissingPackageError, status_of, tell
 from xsem.errors import XsemError
 
 __all__ = ["run"]
 
-app = typer.Typer(
-    name="xsem", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-    help="External semaphores and memory for GPU compute.",
-)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Patience = Annotated[float, typer.Option(min=0.1, help="Seconds until a backend without an answer counts as hung.")]
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"xsem {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """External semaphores and memory for GPU compute."""
-
-
-@app.command()
-def devices(as_json: Json = False, patience: Patience = PATIENCE_S) -> None:
-    """List backends and devices with their capabilities."""
-    from xsem.cli.devices import run as list_devices
-
-    raise typer.Exit(list_devices(as_json=as_json, patience_s=patience))
-
-
-@app.command()
-def doctor(as_json: Json = False, patience: Patience = PATIENCE_S) -> None:
-    """Find missing backends, loaders and permissions, and say what to do."""
-    from xsem.cli.doctor import run as examine
-
-    raise typer.Exit(examine(as_json=as_json, patience_s=patience))
-
-
-@app.command()
-def demo(
-    device: Annotated[str, typer.Option(help="Device of the compute process: host, cuda:0, …")] = "host",
-    exporter: Annotated[
-        str, typer.Option(help="Exporter of semaphores and memory: host, vulkan (its device with the same UUID), …")
-    ] = "host",
-    binary: Annotated[bool, typer.Option("--binary", help="Binary semaphores in place of a timeline.")] = False,
-    without_wait: Annotated[
-        bool, typer.Option("--without-wait", help="Leave out the compute process's wait: every frame must be stale.")
-    ] = False,
-    frames: Annotated[int, typer.Option(min=1, max=100_000)] = 120,
-    width: Annotated[int, typer.Option(min=8, max=16384)] = 640,
-    height: Annotated[int, typer.Option(min=8, max=16384)] = 360,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Path of the contact sheet; default: demo-DEVICE.png or demo-DEVICE-without-wait.png."),
-    ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Longest time for one frame, in seconds.")] = 30.0,
-) -> None:
-    """Render in one process, filter in another, synchronise with imported semaphores, check every pixel."""
-    from xsem.cli.demo.plan import Plan
-    from xsem.cli.demo.show import run as show
-
-    plan = Plan(device=device, exporter=exporter, binary=binary, without_wait=without_wait, frames=frames, width=width,
-                height=height, timeout_s=timeout)
-    raise typer.Exit(show(plan, output))
-
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    _add_commands_of_others()
     try:
-        app(arguments, prog_name="xsem")
+        return _run(sys.argv[1:] if arguments is None else list(arguments))
     except SystemExit as leaving:
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
         return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     except KeyboardInterrupt:
         return 130
     except (XsemError, ImportError, OSError, MemoryError) as error:
         tell(error)
         return status_of(error)
-    return 0
 
 
-def _add_commands_of_others() -> None:
-    """Add the commands of other packages. The entry point's name is the command, and its value is a typer app."""
-    for entry_point in metadata.entry_points(group="xsem.commands"):
-        try:
-            app.add_typer(entry_point.load(), name=entry_point.name)
-        except (Exception, SystemExit) as error:  # a broken command must not disable the others
-            print(f"xsem: the command {entry_point.name!r} cannot be loaded: {printable(str(error))}",
-                  file=sys.stderr)
+def _run(arguments: list[str]) -> int:
+    if "--no-color" in arguments[:arguments.index("--")] if "--" in arguments else "--no-color" in arguments:
+        os.environ["NO_COLOR"] = "1"   # for Rich, argparse and the processes that a command starts
+        os.environ.pop("FORCE_COLOR", None)
+    place = next((place for place, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
+    word = arguments[place] if place < len(arguments) else None
+    parser = new_parser()
+    if word not in _OWN:   # only then: the search of the installed packages takes time
+        from xsem.cli import others
+
+        known = others.names()
+        if word in known:
+            before = vars(parser.parse_args(arguments[:place]))
+            flags = [flag for flag in COMMON if flag != "--no-color" and before.get(flag[2:])]
+            if before["version"]:
+                return _version(as_json=before.get("json", False))
+            others.run(word, [*(each for each in arguments[place + 1:] if each != "--no-color"), *flags])
+            return DONE
+        parser = new_parser(known.items())
+    asked = parser.parse_args(arguments)
+    if asked.version:
+        return _version(as_json=_flag(asked, "json"))
+    if asked.command is None:
+        parser.print_help()
+        return USAGE
+    return _OWN[asked.command](asked)
+
+
+def _flag(asked: argparse.Namespace, name: str) -> bool:
+    return bool(getattr(asked, name, False))
+
+
+def _version(*, as_json: bool) -> int:
+    print(json.dumps({"schema": 1, "version": __version__}) if as_json else f"xsem {__version__}")
+    return DONE
+
+
+def _devices(asked: argparse.Namespace) -> int:
+    from xsem.cli.devices import run as list_devices
+
+    return list_devices(as_json=_flag(asked, "json"), quiet=_flag(asked, "quiet"), patience_s=asked.patience)
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from xsem.cli.doctor import run as examine
+
+    return examine(as_json=_flag(asked, "json"), quiet=_flag(asked, "quiet"), patience_s=asked.patience)
+
+
+def _demo(asked: argparse.Namespace) -> int:
+    if importlib.util.find_spec("PIL") is None:
+        raise MissingPackageError("`xsem demo` needs Pillow: pip install 'xsem[demo]'", name="PIL")
+    from xsem.cli.demo.plan import Plan
+    from xsem.cli.demo.show import run as show
+
+    plan = Plan(device=asked.device, exporter=asked.exporter, binary=asked.binary, without_wait=asked.without_wait,
+                frames=asked.frames, width=asked.width, height=asked.height, timeout_s=asked.timeout)
+    return show(plan, asked.output, as_json=_flag(asked, "json"), quiet=_flag(asked, "quiet"))
+
+
+def _completion(asked: argparse.Namespace) -> int:
+    from xsem.cli.completion import script
+
+    text = script(asked.shell)
+    print(json.dumps({"schema": 1, "shell": asked.shell, "script": text}) if _flag(asked, "json") else text.rstrip())
+    return DONE
+
+
+_OWN = {"devices": _devices, "doctor": _doctor, "demo": _demo, "completion": _completion}

@@ -6,10 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from rich.table import Column, Table
-
 import xsem
-from xsem.cli.console import console as new_console
+from xsem.cli.layout import GLUE, Screen, screen, table, wrap
 from xsem.cli.questions import PATIENCE_S, Answer, ask
 from xsem.cli.status import DONE, NOT_TRIED
 from xsem.cli.text import printable
@@ -19,11 +17,18 @@ from xsem.types import Capabilities, DeviceInfo
 
 __all__ = ["answer", "run"]
 
-_WIDE: Final = 200
+_WIDE: Final = 200   # a file or a pipe has no width
+_DIGITS: Final = (8, 13, 18, 23, 36)   # of a UUID: the groups of its text
 
 
-def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
-    """Print the devices. Return NOT_TRIED if no device was found, otherwise DONE."""
+def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -> int:
+    """Print the devices, with `quiet` only their names.
+
+    Returns
+    -------
+    int
+        NOT_TRIED if no device was found, otherwise DONE.
+    """
     found = registry()
     answers = ask("devices", found.backends, patience_s)
     rows = [row for name in found.backends for row in _rows(answers[name])]
@@ -33,8 +38,11 @@ def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
     backends.sort(key=lambda each: str(each["name"]))
     if as_json:
         print(json.dumps({"schema": 1, "backends": backends, "devices": rows}, indent=2))
+    elif quiet:
+        for row in rows:
+            print(printable(row["id"]))
     else:
-        _print_tables(backends, rows)
+        _print(backends, rows)
     return DONE if rows else NOT_TRIED
 
 
@@ -122,28 +130,70 @@ def _backend(name: str, distribution: str, spi_version: int | None, unavailable:
     return {"name": name, "distribution": distribution, "spi_version": spi_version, "unavailable": unavailable}
 
 
-def _print_tables(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
-    console = new_console()
-    if not console.is_terminal:
-        console = new_console(width=_WIDE)  # a file or a pipe has no width
-    table = Table(*(Column(title, overflow="fold") for title in
-                    ("device", "name", "uuid", "driver", "semaphores", "memory", "features")))
+def _print(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
+    to = screen()
+    identities = _identities(rows)
+    lines = table(
+        ("device", "name", "uuid", "driver", "semaphores", "memory", "features"),
+        [_cells(row, identities[row["id"]]) for row in rows], to, _WIDE if to.width is None else to.width)
+    if lines is None:   # narrow: one block for each device
+        lines = [line for row in rows for line in _block(row, identities[row["id"]], to)]
+    for line in lines if rows else ["no devices"]:
+        print(line)
+    missing = [each for each in backends if each["unavailable"] is not None]
+    if missing:
+        print()
+    for each in missing:
+        text = printable(f"{each['name']} ({each['distribution']}): {each['unavailable']}")
+        print("\n".join(wrap(text, to.width, later="  ")))
+
+
+def _cells(row: dict[str, Any], identity: str) -> tuple[str, ...]:
+    """Return the cells of a device in the table."""
+    first = (printable(row["id"]), printable(row["name"]), identity or "-", printable(row["driver_version"] or "-"))
+    declared = row["capabilities"]
+    if declared is None:
+        return (*first, printable(row["problem"]), "", "")
+    return (*first, "\n".join(_both(declared, "semaphore")) or "-", "\n".join(_both(declared, "memory")) or "-",
+            ", ".join(declared["features"]) or "-")
+
+
+def _block(row: dict[str, Any], identity: str, to: Screen) -> list[str]:
+    """Return the lines of a device for a narrow terminal."""
+    declared = row["capabilities"]
+    fields = {"uuid": [identity], "driver": [printable(row["driver_version"] or "")]}
+    if declared is None:
+        fields["problem"] = [printable(row["problem"])]
+    else:
+        fields |= {"semaphores": _both(declared, "semaphore"), "memory": _both(declared, "memory"),
+                   "features": [", ".join(declared["features"])]}
+    name, _, rest = "\n".join(wrap(printable(f"{row['id']}  {row['name']}"), to.width, later="  ")).partition("\n")
+    lines = [to.bold(name), *([rest] if rest else [])]
+    for title, texts in fields.items():
+        for number, text in enumerate(each for each in texts if each):
+            lines += wrap(text, to.width, first=f"  {'' if number else title:10}  ", later=" " * 14)
+    return [*lines, ""]
+
+
+def _identities(rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Return for each device the first digits of its UUID, or the first listed device of the same GPU."""
+    first: dict[str, str] = {}
     for row in rows:
-        declared = row["capabilities"]
-        first = [printable(row[field] or "-") for field in ("id", "name", "uuid", "driver_version")]
-        if declared is None:
-            table.add_row(*first, printable(row["problem"]), "", "")
-            continue
-        table.add_row(*first, _both(declared, "semaphore"), _both(declared, "memory"),
-                      "\n".join(declared["features"]) or "-")
-    console.print(table if rows else "no devices")
-    for each in backends:
-        if each["unavailable"] is not None:
-            console.print(printable(f"{each['name']} ({each['distribution']}): {each['unavailable']}"))
+        for identity in (row["uuid"], row["luid"]):
+            if identity is not None:
+                first.setdefault(identity, row["id"])
+    uuids = {row["uuid"] for row in rows if row["uuid"] is not None}
+    digits = next(each for each in _DIGITS if len({uuid[:each] for uuid in uuids}) == len(uuids))
+    found = {}
+    for row in rows:
+        others = [first[each] for each in (row["uuid"], row["luid"]) if each is not None and first[each] != row["id"]]
+        found[row["id"]] = f"same{GLUE}GPU as{GLUE}{printable(others[0])}" if others else (row["uuid"] or "")[:digits]
+    return found
 
 
-def _both(declared: dict[str, Any], what: str) -> str:
+def _both(declared: dict[str, Any], what: str) -> list[str]:
+    """Return the handle types of a device, each with the directions."""
     into, out = set(declared[f"{what}_import"]), set(declared[f"{what}_export"])
-    lines = [f"{name} ({'in, out' if name in into and name in out else 'in' if name in into else 'out'})"
-             for name in sorted(into | out)]
-    return "\n".join(lines) or "-"
+    ways = {name: f"in,{GLUE}out" if name in into and name in out else "in" if name in into else "out"
+            for name in sorted(into | out)}
+    return [f"{name}{GLUE}({way})" for name, way in ways.items()]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any, Final
 
-from xsem.cli.console import console as new_console
+from xsem.cli.layout import Screen, listed, screen, wrap
 from xsem.cli.questions import PATIENCE_S, Answer, ask
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.cli.text import printable
@@ -32,6 +32,15 @@ _KNOWN: Final = {
     "opencl": ("pyopencl", "opencl"),
     "vulkan": ("cffi", "vulkan"),
 }
+_GOALS: Final = {"cuda": "NVIDIA GPUs", "levelzero": "Intel GPUs", "opencl": "OpenCL", "vulkan": "Vulkan"}
+# Reasons of BackendUnavailableError for a driver or a package that is there, but fails.
+_FAILS: Final = frozenset({"cuda_python_broken", "driver_failed", "driver_too_old", "no_permission"})
+_NO_DEVICE: Final = frozenset({"no_device", "no_driver"})
+# By the state of a backend: the verb for one backend, and for several.
+_VERBS: Final = {
+    "works": ("works", "work"), "fails": ("does not work", "do not work"),
+    "no device": ("finds no device", "find no device"), "not installed": ("is not installed", "are not installed"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,12 +48,26 @@ class _Section:
     name: str
     checks: list[HealthCheck]
     works: bool
-    missing: bool = False
-    """The machine has no such device or library. This is not an error."""
+    unavailable: str | None = None
+    """The reason of BackendUnavailableError. Such a backend does not count as broken."""
+
+    @property
+    def state(self) -> str:
+        """A key of `_VERBS`."""
+        if self.works:
+            return "works"
+        if self.unavailable is None or self.unavailable in _FAILS:
+            return "fails"
+        return "no device" if self.unavailable in _NO_DEVICE else "not installed"
+
+    @property
+    def missing(self) -> bool:
+        """The machine has no such device or library."""
+        return self.state in ("no device", "not installed")
 
 
-def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
-    """Print the checks and return the exit status.
+def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -> int:
+    """Print a sentence on all backends, what to do for each goal, and the checks. Return the exit status.
 
     A vendor's library or package that this machine lacks is printed with an instruction. It does not count as broken.
 
@@ -52,6 +75,8 @@ def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
     ----------
     as_json : bool
         Print JSON in place of text.
+    quiet : bool
+        Print only the sentence on all backends.
     patience_s : float
         Longest time for `Backend.checks` and for `Backend.devices` of each backend.
 
@@ -71,15 +96,18 @@ def run(*, as_json: bool, patience_s: float = PATIENCE_S) -> int:
     ]
     absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in found.excluded]
     if as_json:
-        print(json.dumps({"schema": 1, "general": [asdict(check) for check in general],
+        print(json.dumps({"schema": 1, "summary": _summary(sections, absent), "general": [asdict(check) for check in general],
                           "backends": [{"name": each.name, "works": each.works,
                                         "checks": [asdict(check) for check in each.checks]} for each in sections],
                           "absent": [asdict(check) for check in absent]}, indent=2))
+    elif quiet:
+        print(_summary(sections, absent))
     else:
         _print(general, sections, absent)
     if not any(section.works for section in sections):
         return NOT_TRIED
-    broken = any(not check.ok for section in sections if not section.missing for check in section.checks)
+    broken = any(not check.ok for section in sections if section.unavailable is None
+                 for check in section.checks)
     return BAD_ANSWER if broken or any(not check.ok for check in general) else DONE
 
 
@@ -111,19 +139,20 @@ def answer(backend: str) -> Iterator[dict[str, Any]]:
     except Exception as error:  # `checks` must not raise; a defect of a plugin must not hide the other backends
         checks = [failed_check("checks", error, f"report it to {loaded.distribution}")]
     yield {"checks": [asdict(each) for each in checks]}
-    works = missing = False
+    works, unavailable = False, None
     try:
         devices = loaded.backend.devices()
         works = bool(devices)
         last = HealthCheck(name="devices", ok=works, detail=", ".join(info.id for info in devices) or "none")
+        unavailable = None if works else "no_device"
     except XsemError as error:
-        missing = isinstance(error, BackendUnavailableError)
+        unavailable = error.reason if isinstance(error, BackendUnavailableError) else None
         last = failed_check("devices", error)
         if not all(check.ok for check in checks):   # a failed check above already lists the causes and the remedy
             last = replace(last, causes=())
     except Exception as error:
         last = failed_check("devices", error, f"report it to {loaded.distribution}")
-    yield {"checks": [asdict(last)], "works": works, "missing": missing}
+    yield {"checks": [asdict(last)], "works": works, "unavailable": unavailable}
 
 
 def _backend(loaded: Loaded, name: str, told: Answer) -> _Section:
@@ -137,7 +166,7 @@ def _backend(loaded: Loaded, name: str, told: Answer) -> _Section:
             remedy=f"report it to {loaded.distribution}; to exclude the backend, set XSEM_BACKENDS to the other names; "
                    "for a slow driver, increase --patience"))
     last = told.parts[-1] if told.parts else {}
-    return _Section(name, checks, last.get("works", False), last.get("missing", False))
+    return _Section(name, checks, last.get("works", False), last.get("unavailable"))
 
 
 def _absent(name: str) -> HealthCheck:
@@ -160,21 +189,57 @@ def _installed(package: str) -> bool:
         return False
 
 
+# ---- the text
 def _print(general: list[HealthCheck], sections: list[_Section], absent: list[HealthCheck]) -> None:
-    console = new_console(soft_wrap=True)
-    for title, checks in [("general", general), *((section.name, section.checks) for section in sections)]:
-        console.print(printable(title))
-        for check in checks:
-            console.print(f"  {'ok ' if check.ok else 'BAD'} {printable(f'{check.name}: {check.detail}')}")
-            if check.ok:
-                continue
-            for cause in check.causes:
-                console.print(f"      likely: {printable(cause)}")
-            if check.remedy:
-                console.print(f"      to do: {printable(check.remedy)}")
-    if absent:
-        console.print("not available")
-        for check in absent:
-            console.print(f"  -   {printable(f'{check.name}: {check.detail}')}")
-            if check.remedy:
-                console.print(f"      to do: {printable(check.remedy)}")
+    to = screen()
+    for line in wrap(_summary(sections, absent), to.width, later="  "):
+        print(to.bold(line))
+    print()
+    advice = _advice(general, sections, absent)
+    for goal, remedies in advice.items():
+        for line in wrap(f"{goal}: {'; '.join(remedies)}", to.width, first="- ", later="  "):
+            print(line)
+    if advice:
+        print()
+    _print_checks(to, "general", general, missing=False)
+    for section in sections:
+        _print_checks(to, section.name, section.checks, missing=section.missing)
+
+
+def _print_checks(to: Screen, title: str, checks: list[HealthCheck], *, missing: bool) -> None:
+    """Print the checks of a section. A device or library that is not there is no defect, so it is not marked BAD."""
+    print(to.bold(printable(title)))
+    failed: list[str] = []
+    for check in checks:
+        if check.detail in failed:   # the check of the devices repeats the cause of an earlier check
+            continue
+        mark = to.good("ok ") if check.ok else to.dim("-  ") if missing else to.bad("BAD")
+        first, *more = wrap(printable(f"{check.name}: {check.detail}"), to.width, first=" " * 6, later=" " * 8)
+        print("\n".join([f"  {mark} {first[6:]}", *more]))
+        if check.ok:
+            continue
+        failed.append(check.detail)
+        for cause in check.causes:
+            print("\n".join(wrap(printable(f"likely: {cause}"), to.width, first=" " * 6, later=" " * 8)))
+
+
+def _summary(sections: list[_Section], absent: list[HealthCheck]) -> str:
+    """Return one sentence: the backends that work, that do not work, that have no device, and that are missing."""
+    groups = {state: [printable(each.name) for each in sections if each.state == state] for state in _VERBS}
+    groups["not installed"] += [each.name for each in absent]
+    return "; ".join(f"{listed(names)} {_VERBS[state][len(names) > 1]}" for state, names in groups.items() if names)
+
+
+def _advice(general: list[HealthCheck], sections: list[_Section], absent: list[HealthCheck]) -> dict[str, list[str]]:
+    """Return the remedies by goal."""
+    found = {f"for {check.name}": [printable(check.remedy)] for check in general if check.remedy and not check.ok}
+    for section in sections:
+        remedies = [printable(check.remedy) for check in section.checks if check.remedy and not check.ok]
+        goal = printable(section.name) if section.works else _goal(section.name)
+        if remedies:
+            found[f"for {goal}" if section.works else f"to use {goal}"] = list(dict.fromkeys(remedies))
+    return found | {f"to use {_goal(check.name)}": [check.remedy] for check in absent if check.remedy}
+
+
+def _goal(name: str) -> str:
+    return f"{_GOALS[name]} ({name})" if name in _GOALS else printable(name)

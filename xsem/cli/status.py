@@ -15,7 +15,7 @@ from xsem.errors import (
     XsemError,
 )
 
-__all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "explain", "status_of", "tell"]
+__all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "MissingPackageError", "explain", "status_of", "tell"]
 
 DONE: Final = 0
 BAD_ANSWER: Final = 1
@@ -23,6 +23,10 @@ USAGE: Final = 2
 NOT_TRIED: Final = 3
 
 _USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})
+
+
+class MissingPackageError(ImportError):
+    """A command needs a package that is not installed; the message says how to install it."""
 
 
 def status_of(error: Exception) -> int:
@@ -42,7 +46,7 @@ def status_of(error: Exception) -> int:
 
 def explain(error: Exception) -> str:
     """Return the message for an error that is not an `XsemError`."""
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) and not isinstance(error, MissingPackageError):
         return f"a package is missing or does not load: {error}"
     if isinstance(error, MemoryError):
         return "the host is out of memory"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import types
 from collections.abc import Generator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xsem.runtime.callbacks import Watched
 from xsem.runtime.device_state import DeviceState
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["wait_until_done"]
 
@@ -26,6 +28,8 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
     XsemError
         The error of ``watched.done()``. ReleasedError if the device is released during the wait.
     """
+    import asyncio   # already loaded: the caller runs in an event loop
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 

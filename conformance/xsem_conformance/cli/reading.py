@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
-from xsem.cli.console import console as new_console
+from xsem.cli import layout
 from xsem.cli.text import printable
 
 __all__ = ["Json", "print_json", "print_table", "read_report"]
@@ -45,11 +44,19 @@ def print_json(data: object) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. Without a terminal, the table has a fixed width."""
-    console = new_console()
-    if not console.is_terminal:
-        console = new_console(width=_WIDE)
-    table = Table(*(Column(printable(each), overflow="fold") for each in columns), title=title, title_justify="left")
+    """Print a table. On a terminal that is too narrow for the table, print one block of lines for each row."""
+    to = layout.screen()
+    width = _WIDE if to.width is None else to.width
+    titles, body = [printable(each) for each in columns], [[printable(each) for each in row] for row in rows]
+    print(to.bold(title))
+    lines = layout.table(titles, body, to, width)
+    for line in lines if lines is not None else _blocks(titles, body, width):
+        print(line)
+    print()
+
+
+def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     for row in rows:
-        table.add_row(*(printable(each) for each in row))
-    console.print(table)
+        for title, cell in zip(titles, row, strict=True):
+            yield from layout.wrap(f"{title}: {cell}" if title else cell, width, first="  ", later="      ")
+        yield ""

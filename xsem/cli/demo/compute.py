@@ -37,7 +37,8 @@ def _compute(sock: socket.socket, plan: Plan) -> None:
     with opened(plan.device) as device:
         # A semaphore of `host` has no device. Its export needs the UUID of the importing device, and only this process
         # knows that device.
-        say(sock, uuid=None if device.info.uuid is None else device.info.uuid.hex,
+        say(sock, id=device.info.id, name=device.info.name,
+            uuid=None if device.info.uuid is None else device.info.uuid.hex,
             signal_first=plan.type not in device.capabilities.wait_before_signal)
         with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
             drawn = device.import_semaphore(message.semaphores[0], label="drawn")

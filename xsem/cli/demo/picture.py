@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from xsem.cli.files import CannotWriteError
 
 __all__ = ["contact_sheet", "draw", "filter_in_place", "format_of"]
+
+# The sheet, in pixels. Shown 800 pixels wide, its text is 15 pixels high.
+_WIDTH: Final = 1200
+_COLUMNS: Final = 3
+_HIGHEST: Final = 570
+_GAP: Final = 15
+_TITLE: Final = 34
+_TEXT: Final = 22
+_INK: Final = (225, 225, 225)
+_GOOD: Final = (120, 220, 130)
+_BAD: Final = (255, 120, 110)
 
 
 def draw(frame: int, shape: tuple[int, int, int]) -> Any:
@@ -58,8 +69,12 @@ def format_of(path: Path) -> str:
     return found
 
 
-def contact_sheet(samples: Sequence[tuple[int, Any, Any, str]], file_format: str) -> bytes:
-    """Return an encoded picture with one column per frame: the drawn pixels above the found ones.
+def contact_sheet(
+    samples: Sequence[tuple[int, Any, Any, str]], file_format: str, *, title: str, good: bool, notes: Sequence[str]
+) -> bytes:
+    """Return an encoded picture: a title, notes, and for each frame the drawn pixels above the found ones.
+
+    The texts are legible if the picture is shown 800 pixels wide.
 
     Parameters
     ----------
@@ -67,27 +82,55 @@ def contact_sheet(samples: Sequence[tuple[int, Any, Any, str]], file_format: str
         Number of the frame, pixels as drawn, pixels as found, and the caption of the found pixels.
     file_format : str
         Pillow's name of the format, from `format_of`.
+    title : str
+        The verdict of the run.
+    good : bool
+        Whether the verdict is good; otherwise the title is red.
+    notes : sequence of str
+        Lines below the title. A long line continues in the next line.
 
     Raises
     ------
     OSError, ValueError
         The format does not support a picture of this size.
     """
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw, ImageFont
 
-    columns = max(1, len(samples))
+    large, small = ImageFont.load_default(_TITLE), ImageFont.load_default(_TEXT)
+    measure = ImageDraw.Draw(Image.new("RGB", (1, 1)))
+    lines = [line for note in notes for line in _broken(note, lambda text: measure.textlength(text, small))]
+    head = _GAP + _TITLE + _GAP // 2 + len(lines) * (_TEXT + _GAP // 2) + _GAP
     height, width = samples[0][1].shape[:2] if samples else (1, 1)
-    scale = min(1.0, 320 / width)
+    across = (_WIDTH - _GAP) // _COLUMNS - _GAP
+    scale = min(across / width, _HIGHEST / height)
     tile = (max(1, round(width * scale)), max(1, round(height * scale)))
-    gap, line = 8, 18
-    sheet = Image.new("RGB", (gap + columns * (tile[0] + gap), 2 * (tile[1] + line + gap) + gap), (24, 24, 28))
+    band = 2 * (tile[1] + _TEXT + _GAP)   # a frame as drawn and as found
+    bands = -(-len(samples) // _COLUMNS)
+    sheet = Image.new("RGB", (_WIDTH, head + bands * (band + _GAP)), (24, 24, 28))
     pen = ImageDraw.Draw(sheet)
-    for column, (number, before, after, found) in enumerate(samples):
-        left = gap + column * (tile[0] + gap)
+    pen.text((_GAP, _GAP), title, fill=_GOOD if good else _BAD, font=large)
+    for number, line in enumerate(lines):
+        pen.text((_GAP, _GAP + _TITLE + _GAP // 2 + number * (_TEXT + _GAP // 2)), line, fill=_INK, font=small)
+    for place, (number, before, after, found) in enumerate(samples):
+        left = _GAP + place % _COLUMNS * (across + _GAP)
         for row, (what, pixels) in enumerate((("drawn", before), (found, after))):
-            top = gap + row * (tile[1] + line + gap)
-            pen.text((left, top), f"frame {number} {what}", fill=(220, 220, 220))
-            sheet.paste(Image.fromarray(pixels[..., :3].copy()).resize(tile), (left, top + line))
+            top = head + place // _COLUMNS * (band + _GAP) + row * band // 2
+            pen.text((left, top), f"frame {number}, {what}", fill=_INK, font=small)
+            picture = Image.fromarray(pixels[..., :3].copy())
+            # An enlarged pixel stays a square: a wrong pixel can be seen.
+            sheet.paste(picture.resize(tile, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC),
+                        (left, top + _TEXT + _GAP // 2))
     encoded = io.BytesIO()
     sheet.save(encoded, file_format)
     return encoded.getvalue()
+
+
+def _broken(text: str, length: Callable[[str], float]) -> list[str]:
+    """Return the lines of a text, none wider than the sheet if its words permit."""
+    lines: list[str] = []
+    for word in text.split():
+        if lines and length(f"{lines[-1]} {word}") <= _WIDTH - 2 * _GAP:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines

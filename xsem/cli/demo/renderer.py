@@ -22,6 +22,7 @@ class Tally:
     """Result of the frames.
 
     `samples` are (number, pixels as drawn, pixels as found, caption). `library` is the array library of the filter.
+    `renderer` and `compute` are the devices: id and name.
     """
 
     library: str
@@ -29,6 +30,8 @@ class Tally:
     stale: int = 0
     errors: int = 0
     samples: list[tuple[int, Any, Any, str]] = field(default_factory=list)
+    renderer: tuple[str, str] = ("", "")
+    compute: tuple[str, str] = ("", "")
 
 
 class _Canvas:
@@ -96,7 +99,8 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
             ipc.send(sock, *descs, memory_desc)
         for desc in descs:
             desc.close()
-        tally = Tally(library=hear(sock, plan.timeout_s)["ready"])
+        tally = Tally(library=hear(sock, plan.timeout_s)["ready"], renderer=(device.info.id, device.info.name),
+                      compute=(compute["id"], compute["name"]))
         # If a device must not append a wait before its signal is submitted, the other process announces each signal.
         signal_first = plan.type not in device.capabilities.wait_before_signal
         say(sock, tell_drawn=compute["signal_first"], signal_first=signal_first)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-from xsem.cli.console import console as new_console
+import xsem
 from xsem.cli.demo.picture import contact_sheet, format_of
 from xsem.cli.demo.plan import PeerError, Plan
 from xsem.cli.demo.renderer import Tally, render
@@ -23,8 +25,11 @@ from xsem.errors import UnsupportedError, XsemError
 
 __all__ = ["run"]
 
+_BAR: Final = 30   # columns
+_PAUSE_S: Final = 0.05   # between two updates of the line
 
-def run(plan: Plan, output: Path | None) -> int:
+
+def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool = False) -> int:
     """Run the demo and return the exit status.
 
     Parameters
@@ -32,37 +37,71 @@ def run(plan: Plan, output: Path | None) -> int:
     plan : Plan
         Options of the run.
     output : Path or None
-        Path of the contact sheet; None: `default_output`.
+        Path of the contact sheet, or a folder for it; None: `default_output`.
+    as_json : bool
+        Print the result as JSON.
+    quiet : bool
+        Print only the last line.
 
     Returns
     -------
     int
-        BAD_ANSWER if a frame is stale or wrong; NOT_TRIED if only the contact sheet cannot be written; DONE otherwise.
-        After an error of the run: the exit status of the error.
+        BAD_ANSWER if the result is not as expected; NOT_TRIED if only the contact sheet cannot be written; DONE
+        otherwise. After an error of the run: the exit status of the error. Every frame of a run without the wait is
+        expected to be stale, and every frame of another run to be filtered.
     """
-    console = new_console()
+    tell_steps = not (as_json or quiet)
     path = output if output is not None else default_output(plan)
+    if os.path.isdir(path):   # Path.is_dir raises for a name that is too long
+        path /= default_output(plan)
     check_writable(path, make_folders=True)
     file_format = format_of(path)
-    console.print(f"renderer on {printable(plan.exporter)}, compute on {printable(plan.device)}, "
-                  f"{'two binary semaphores' if plan.binary else 'one timeline'}, {plan.width} x {plan.height}"
-                  + (", without the compute side's wait" if plan.without_wait else ""))
+    if tell_steps:
+        print(f"renderer on {printable(plan.exporter)}, compute on {printable(plan.device)}, {_options(plan)}")
     try:
-        with _compute_process(plan) as sock, _progress(console, plan) as show:
+        with _compute_process(plan) as sock, _progress(plan, shown=tell_steps) as show:
             tally = render(sock, plan, show)
     except XsemError as error:
         tell(error)
         return error.status if isinstance(error, PeerError) else status_of(error)
-    console.print(f"filtered by {tally.library}")
-    status = DONE if tally.stale == tally.errors == 0 else BAD_ANSWER
+    verdict = f"demo: {tally.frames} frames, {tally.stale} stale, {tally.errors} errors"
+    expected = (tally.stale, tally.errors) == (tally.frames if plan.without_wait else 0, 0)
+    if plan.without_wait:
+        verdict += ", as expected" if expected else ", not as expected"
+    if tell_steps:
+        print(f"filtered by {tally.library}")
+    status, written = DONE if expected else BAD_ANSWER, True
     try:
-        write_file(path, contact_sheet(tally.samples, file_format), make_folders=True)
-        console.print(f"contact sheet: {printable(str(path.absolute()))}", soft_wrap=True)
+        sheet = contact_sheet(tally.samples, file_format, title=f"xsem {verdict}", good=expected,
+                              notes=_notes(plan, tally))
+        write_file(path, sheet, make_folders=True)
+        if tell_steps:
+            print(f"contact sheet: {printable(str(path.absolute()))}")
     except (XsemError, OSError, ValueError) as error:
         tell(error)
-        status = status or NOT_TRIED
-    print(f"demo: {tally.frames} frames, {tally.stale} stale, {tally.errors} errors")
+        status, written = status or NOT_TRIED, False
+    if as_json:
+        print(json.dumps({
+            "schema": 1, "renderer": tally.renderer[0], "compute": tally.compute[0], "filtered_by": tally.library,
+            "without_wait": plan.without_wait, "frames": tally.frames, "stale": tally.stale, "errors": tally.errors,
+            "as_expected": expected, "contact_sheet": str(path.absolute()) if written else None}))
+    else:
+        print(verdict)
     return status
+
+
+def _options(plan: Plan) -> str:
+    return (f"{'two binary semaphores' if plan.binary else 'one timeline'}, {plan.width} x {plan.height}"
+            + (", without the compute side's wait" if plan.without_wait else ""))
+
+
+def _notes(plan: Plan, tally: Tally) -> list[str]:
+    """Return the lines below the title of the contact sheet."""
+    def named(device: tuple[str, str]) -> str:
+        return printable(f"{device[0]}, {device[1]}")
+
+    return [f"renderer: {named(tally.renderer)}; compute: {named(tally.compute)}; filter: {printable(tally.library)}",
+            f"{_options(plan)}; xsem {xsem.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"]
 
 
 def default_output(plan: Plan) -> Path:
@@ -100,15 +139,29 @@ def _compute_process(plan: Plan) -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _progress(console: Console, plan: Plan) -> Iterator[Callable[[Tally], object]]:
-    if not console.is_terminal:
+def _progress(plan: Plan, *, shown: bool) -> Iterator[Callable[[Tally], object]]:
+    """Yield the function that shows the number of frames: one line of a terminal, or a line for every 30 frames."""
+    if not shown:
+        yield lambda _: None
+        return
+    if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         def lines(tally: Tally) -> None:
             if tally.frames % 30 == 0:
-                console.print(f"  {tally.frames} of {plan.frames} frames")
+                print(f"  {tally.frames} of {plan.frames} frames", flush=True)
 
         yield lines
         return
-    columns = (TextColumn("{task.completed} of {task.total} frames"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("frames", total=plan.frames)
-        yield lambda tally: bar.update(task, completed=tally.frames)
+    drawn_at = -1.0
+
+    def line(tally: Tally) -> None:
+        nonlocal drawn_at
+        if tally.frames < plan.frames and time.monotonic() < drawn_at + _PAUSE_S:
+            return
+        drawn_at = time.monotonic()
+        done = _BAR * tally.frames // plan.frames
+        print(f"\r  {tally.frames} of {plan.frames} frames [{'#' * done}{'.' * (_BAR - done)}]", end="", flush=True)
+
+    try:
+        yield line
+    finally:
+        print(flush=True)

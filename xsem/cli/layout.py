@@ -1,0 +1,158 @@
+"""Text for terminals of any width, on the standard library alone: wrapped lines, tables, colours.
+
+A line breaks only between words. A word that is longer than the terminal has a line of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["GLUE", "Screen", "columns", "listed", "screen", "table", "wrap"]
+
+GLUE: Final = "\xa0"
+"""A blank at which no line breaks. `printable` never returns this character."""
+_LEAST: Final = 20
+_BETWEEN: Final = 2
+
+
+@dataclass(frozen=True)
+class Screen:
+    """Standard output.
+
+    Attributes
+    ----------
+    width : int or None
+        Columns of the terminal; None for a file or a pipe: its lines do not break.
+    coloured : bool
+        Whether to print colours.
+    """
+
+    width: int | None
+    coloured: bool
+
+    def bold(self, text: str) -> str:
+        """Return the text in bold type."""
+        return self._styled(text, "1")
+
+    def good(self, text: str) -> str:
+        """Return the text in green."""
+        return self._styled(text, "32")
+
+    def bad(self, text: str) -> str:
+        """Return the text in bold red."""
+        return self._styled(text, "1;31")
+
+    def dim(self, text: str) -> str:
+        """Return the text in dim type."""
+        return self._styled(text, "2")
+
+    def _styled(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.coloured and text else text
+
+
+def screen() -> Screen:
+    """Return the width and the colours of standard output.
+
+    ``NO_COLOR`` and a dumb terminal have no colours. ``FORCE_COLOR`` colours a file or a pipe, too.
+    """
+    terminal = sys.stdout.isatty()
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    able = terminal and (sys.platform != "win32" or "WT_SESSION" in os.environ)
+    return Screen(max(_LEAST, shutil.get_terminal_size().columns) if terminal else None,
+                  not plain and (able or bool(os.environ.get("FORCE_COLOR"))))
+
+
+def columns(text: str) -> int:
+    """Return the number of columns of a line on a terminal."""
+    return sum(0 if unicodedata.combining(each) else 2 if unicodedata.east_asian_width(each) in "WF" else 1
+               for each in text)
+
+
+def wrap(text: str, width: int | None, *, first: str = "", later: str = "") -> list[str]:
+    """Return the lines of a text.
+
+    Parameters
+    ----------
+    text : str
+        The text on one line.
+    width : int or None
+        Longest line, in columns; None: no limit.
+    first, later : str
+        Begin of the first line, and begin of the other lines.
+    """
+    lines, line, empty = [], first, True
+    for word in text.split(" "):
+        if not empty and width is not None and columns(line) + 1 + columns(word) > width:
+            lines.append(line)
+            line, empty = later, True
+        line += word if empty else f" {word}"
+        empty = False
+    return [each.replace(GLUE, " ") for each in (*lines, line)]
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], to: Screen, width: int | None) -> list[str] | None:
+    """Return the lines of a table, or None if the table does not fit.
+
+    Parameters
+    ----------
+    titles : sequence of str
+        One title for each column.
+    rows : iterable of sequence of str
+        Cells. A cell can have several lines.
+    to : Screen
+        Colours of the titles.
+    width : int or None
+        Longest line, in columns; None: no limit.
+    """
+    body = [tuple(row) for row in rows]
+    by_column = list(zip(titles, *body, strict=True))
+    least = [max(columns(word) for cell in cells for word in cell.replace("\n", " ").split(" ")) for cells in by_column]
+    most = [max(columns(line) for cell in cells for line in cell.split("\n")) for cells in by_column]
+    if width is None:
+        widths = most
+    else:
+        room = width - _BETWEEN * (len(titles) - 1)
+        if sum(least) > room:
+            return None
+        widths = _shared(least, most, room)
+    found = [to.bold(line) for line in _row(titles, widths)]
+    for row in body:
+        lines = _row(row, widths)
+        if len(lines) > 1 and row is not body[0]:
+            found.append("")
+        found += lines
+    return found
+
+
+def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Share the room among the columns: those that lack little first, the others in equal parts."""
+    widths, spare = list(least), room - sum(least)
+    order = sorted(range(len(least)), key=lambda column: most[column] - least[column])
+    for place, column in enumerate(order):
+        more = min(most[column] - least[column], spare // (len(order) - place))
+        widths[column] += more
+        spare -= more
+    return widths
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    parts = [[line for text in cell.split("\n") for line in wrap(text, width)]
+             for cell, width in zip(cells, widths, strict=True)]
+    return [
+        (" " * _BETWEEN).join(
+            (part[number] if number < len(part) else "") + " " * (width - columns(part[number] if number < len(part)
+                                                                                 else ""))
+            for part, width in zip(parts, widths, strict=True)).rstrip()
+        for number in range(max(map(len, parts)))
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as an enumeration: "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,124 @@
+"""The commands and their options, for argparse: the standard library is enough to read them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from xsem.cli.questions import PATIENCE_S
+
+__all__ = ["COMMON", "SHELLS", "new_parser"]
+
+SHELLS: Final = ("bash", "zsh", "fish")
+COMMON: Final = {
+    "--json": "Print JSON, for programs.",
+    "--no-color": "Print no colours.",
+    "--quiet": "Print only the result.",
+}
+"""The flags of every command."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser without abbreviations: a new option could make them ambiguous."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False, add_help=False)
+        self.add_argument("-h", "--help", action="help", help="Show this text and exit.")
+        for name, text in COMMON.items():
+            # SUPPRESS: the default of a command must not replace the flag before the command.
+            names = ("-q", name) if name == "--quiet" else (name,)
+            self.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=text)
+
+
+def new_parser(others: Iterable[tuple[str, str]] = ()) -> argparse.ArgumentParser:
+    """Return the parser of the command line.
+
+    Parameters
+    ----------
+    others : iterable of (str, str)
+        Names of the commands of other packages, for the help, each with a text.
+
+    Returns
+    -------
+    argparse.ArgumentParser
+        The parser. Its result has the name of the command in `command`, and one attribute for each option.
+    """
+    parser = _Parser(prog="xsem", description="External semaphores and memory for GPU compute.")
+    parser.add_argument("--version", action="store_true", help="Print the version and exit.")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
+    for name, text in (
+        ("devices", "List backends and devices with their capabilities."),
+        ("doctor", "Find missing backends, loaders and permissions, and say what to do."),
+    ):
+        found = commands.add_parser(name, help=text, description=text)
+        found.add_argument("--patience", type=_seconds, default=PATIENCE_S, metavar="SECONDS",
+                           help="Seconds until a backend without an answer counts as hung (default: %(default)s).")
+    _add_demo(commands)
+    text = "Print the completion of the command line for a shell."
+    completion = commands.add_parser("completion", help=text, description=f"{text} {HOW}",
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    completion.add_argument("shell", choices=SHELLS, help="The shell.")
+    for name, text in others:
+        commands.add_parser(name, help=text)
+    return parser
+
+
+HOW: Final = """To load it in each new shell:
+
+  bash: echo 'eval "$(xsem completion bash)"' >> ~/.bashrc
+  zsh:  echo 'eval "$(xsem completion zsh)"' >> ~/.zshrc    (after compinit)
+  fish: xsem completion fish > ~/.config/fish/completions/xsem.fish
+"""
+
+
+def _add_demo(commands: Any) -> None:
+    demo = commands.add_parser(
+        "demo", help="Render in one process, filter in another, and check every pixel.",
+        description="Render in one process, filter in another, synchronise with imported semaphores, and check every "
+                    "pixel. Needs Pillow: pip install 'xsem[demo]'.")
+    demo.add_argument("--device", default="host", metavar="DEVICE",
+                      help="Device of the compute process: host, cuda:0, … (default: %(default)s).")
+    demo.add_argument("--exporter", default="host", metavar="DEVICE",
+                      help="Exporter of semaphores and memory: host, vulkan (its device with the same UUID), … "
+                           "(default: %(default)s).")
+    demo.add_argument("--binary", action="store_true", help="Binary semaphores in place of a timeline.")
+    demo.add_argument("--without-wait", action="store_true",
+                      help="A control run: leave out the compute process's wait. Every frame must be stale.")
+    for name, least, most, default, text in (
+        ("--frames", 1, 100_000, 120, "Number of frames"), ("--width", 8, 16384, 640, "Width of a frame in pixels"),
+        ("--height", 8, 16384, 360, "Height of a frame in pixels"),
+    ):
+        demo.add_argument(name, type=_number(least, most), default=default, metavar="NUMBER",
+                          help=f"{text} (default: %(default)s).")
+    demo.add_argument("--output", type=Path, metavar="PATH",
+                      help="Path of the contact sheet, or a folder for it. Default: demo-DEVICE.png or "
+                           "demo-DEVICE-without-wait.png, in the current folder.")
+    demo.add_argument("--timeout", type=_seconds, default=30.0, metavar="SECONDS",
+                      help="Longest time for one frame (default: %(default)s).")
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return value
+
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.1 <= value <= sys.float_info.max:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, at least 0.1")
+    return value
