@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from bench.copies import DIRECTIONS, MAPPED, PLAIN
 from bench.frames import BARRIER, BINARY, EVENT, HANDOVER, NEW_EVENT, STREAM, WAIT_EVENT
+from bench.images import BY_HAND
+from bench.images import DIRECTIONS as IMAGE_DIRECTIONS
 from bench.imports import UNTIL_GONE
 from bench.objects import BESIDE
 from bench.timing import Series
@@ -87,6 +89,9 @@ def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
              _sum(median("import", "semaphore", DOCUMENTED), median("release", "semaphore", DOCUMENTED))),
         *(Aim(f"copy, {direction}: mapped / plain", 0.98, True,
               _ratio(median("copy", direction, MAPPED), median("copy", direction, PLAIN))) for direction in DIRECTIONS),
+        *(Aim(f"image copy, {direction}: append_copy / cuMemcpy2DAsync", 0.95, True,
+              _ratio(median("image copy", direction, "append_copy"), median("image copy", direction, BY_HAND)))
+          for direction in IMAGE_DIRECTIONS),
     ]
     if compiled:
         listed += [of_one(f"{what}, 1 semaphore: xsem / C loop", (1.5, 1.5), what, "1 semaphore", XSEM, C_LOOP)

@@ -15,7 +15,7 @@ from PIL import Image
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims, frames
+from bench import aims, frames, images
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
@@ -56,6 +56,8 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
     assert {C, DOCUMENTED, REUSED, XSEM} <= set(series["round trip", "host, device, host"])
     assert [label for group, label in series if group == "copy"] == ["device to device", "host to device",
                                                                      "device to host"]
+    assert [label for group, label in series if group == "image copy"] == list(images.DIRECTIONS)
+    assert all(list(series["image copy", label]) == ["cuMemcpy2DAsync", "append_copy"] for label in images.DIRECTIONS)
     assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
     # Each aim is printed beside its result.
     assert all(aim["text"] in done.stdout for aim in found["aims"])

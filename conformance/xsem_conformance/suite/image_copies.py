@@ -315,7 +315,8 @@ def image_copies_are_in_order(context: CaseContext, case: Case) -> None:
         for held, step in enumerate(_STEPS):
             for missing in range(count):
                 gates = [Gate(context, type) for _ in range(count)]
-                _behind_fences(chain, held, gates, missing, f"a copy {step} without fence {missing + 1} of {count}")
+                _behind_fences(context, chain, held, gates, missing,
+                               f"a copy {step} without fence {missing + 1} of {count}")
     chain.close()
 
 
@@ -333,7 +334,11 @@ def _behind_a_wait(context: CaseContext, chain: _Chain, type: str, wants: int) -
     gate.close()
 
 
-def _behind_fences(chain: _Chain, held: int, gates: Sequence[Gate], missing: int, what: str) -> None:
+def _behind_fences(
+    context: CaseContext, chain: _Chain, held: int, gates: Sequence[Gate], missing: int, what: str
+) -> None:
+    reached = chain.queue.append_barrier((), True)   # no fence for the copy
+    soon(lambda: context.driver.query_fence(reached), "a barrier of an idle queue is not done", context.patience_s)
     fence, pixels = chain.append(held, [each.fence for each in gates])
     for index, gate in enumerate(gates):
         if index != missing:
@@ -341,5 +346,6 @@ def _behind_fences(chain: _Chain, held: int, gates: Sequence[Gate], missing: int
     chain.untouched(fence, what)
     gates[missing].open()
     chain.done(fence, pixels, "a chain of copies behind fences")
+    context.driver.release_fence(reached)
     for gate in gates:
         gate.close()

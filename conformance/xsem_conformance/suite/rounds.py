@@ -10,7 +10,16 @@ from typing import Any, Final
 
 from xsem.errors import UnsupportedError
 from xsem.plugins import registry
-from xsem.spi import BorrowedEvents, BorrowedQueues, CopyQueue, HostMemory, ImageQueue, RecordingQueue, Token
+from xsem.spi import (
+    BorrowedEvents,
+    BorrowedQueues,
+    CopyQueue,
+    HostMemory,
+    ImageQueue,
+    ImageRegion,
+    RecordingQueue,
+    Token,
+)
 from xsem.types import Feature, MemoryHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
 from xsem_conformance.case.descriptors import count
@@ -240,6 +249,22 @@ def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
         driver.release_array(array)
 
     yield "images", images
+    if Feature.IMAGE_COPY in context.device.capabilities.features:
+        yield "copies of images", functools.partial(_image_copies, context, queue, memory)
+
+
+def _image_copies(context: CaseContext, queue: Any, memory: Token) -> None:
+    driver: Any = context.driver
+    array = driver.map_mipmapped_array(memory, PLAIN)
+    level = driver.mipmap_level(array, 0)
+    left, right = (ImageRegion((x, 0, 0), (16, 16, 1), 0, 1) for x in (0, 16))
+    with _host_buffer(driver) as host:
+        written = queue.append_region_copy(level, left, host, 0, 64, 1024, False, (), True)
+        moved = queue.append_image_copy(level, right, level, left, (written,), True)
+        _finish(context, queue.append_region_copy(level, right, host, 2048, 64, 1024, True, (moved,), True))
+        for fence in (written, moved):
+            driver.release_fence(fence)
+    driver.release_array(array)
 
 
 def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
