@@ -82,7 +82,9 @@ LAYERS = {
         device
         command_list
         arguments
+        sharing
         prepared | recording | memory | event
+        foreign_arrays
         semaphore | image | buffer
         resource
         dlpack

@@ -41,7 +41,7 @@ from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
-from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
+from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport, MemorySharing
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
@@ -70,6 +70,7 @@ __all__ = [
     "Memory",
     "MemoryExport",
     "MemoryImport",
+    "MemorySharing",
     "NativeCall",
     "NativeEvent",
     "NativeFunction",
