@@ -82,7 +82,9 @@ LAYERS = {
         device
         command_list
         arguments | image_copies
+        sharing
         prepared | recording | memory | event
+        foreign_arrays
         semaphore | image | buffer
         resource
         dlpack | current_stream | awaiting

@@ -39,6 +39,7 @@ from xsem.facade.memory import Memory
 from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
+from xsem.facade.sharing import SharedArray
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import (
     INFINITE,
@@ -109,6 +110,7 @@ __all__ = [
     "SemaphoreDesc",
     "SemaphoreHandleType",
     "SemaphoreKind",
+    "SharedArray",
     "SignalParams",
     "Stream",
     "SupportsCudaStream",

@@ -268,6 +268,7 @@ _DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.MIPMAPPED_ARRAY: (spi.Images, spi.HostMemory),
     Feature.IMAGE: (spi.Images, spi.HostMemory),
     Feature.NATIVE_EVENTS: (spi.BorrowedEvents,),
+    Feature.MEMORY_SHARING: (spi.MemorySharing,),
 }
 _QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.MIPMAPPED_ARRAY: (spi.ImageQueue,),

@@ -172,6 +172,8 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "nvscisync_attributes"): lambda x: x.nvscisync_attributes(16, signal=True),
     ("device", "create_semaphore"): lambda x: x.create_semaphore(SemaphoreHandleType.OPAQUE_FD),
     ("device", "create_memory"): lambda x: x.create_memory(M.OPAQUE_FD, 1),
+    ("device", "share"): lambda x: x.share(1, size=1),
+    ("device", "companion_exporter"): lambda x: x.companion_exporter(),
     ("device", "host_buffer"): lambda x: x.host_buffer(1),
     ("device", "create_command_list"): lambda x: x.create_command_list(),
     ("device", "command_list"): lambda x: x.command_list(FakeStream(0x88)),

@@ -156,7 +156,7 @@ def _repeated(append: Callable[..., Any], semaphores: Sequence[Any], params: typ
 
 class FakeDriver(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.NvSciSync, spi.MemoryImport,
-    spi.MemoryExport, spi.BorrowedQueues, spi.BorrowedEvents,
+    spi.MemorySharing, spi.BorrowedQueues, spi.BorrowedEvents,
 ):
     def __init__(self, capabilities: Capabilities = ALL, callers: spi.Callers = spi.Callers.ANY) -> None:
         self._capabilities = capabilities
@@ -309,6 +309,9 @@ class FakeDriver(
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[int, int]:
         return next(self.numbers), -(-size // 4096) * 4096
+
+    def share_memory(self, type: MemoryHandleType, address: int, size: int, owner: object) -> tuple[int, int, int]:
+        return next(self.numbers), -(-size // 4096) * 4096, 0
 
     def export_memory(self, memory: int) -> OwnedHandle:
         raise NotImplementedError

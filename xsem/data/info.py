@@ -31,6 +31,8 @@ class Feature(str, enum.Enum):
     """A command list can record appends for replay (`CommandList.record`)."""
     NATIVE_EVENTS = "native_events"
     """The device can borrow a framework's event (`Device.event`)."""
+    MEMORY_SHARING = "memory_sharing"
+    """The device can export an array that another library allocated (`Device.share`)."""
     NATIVE_CONTEXT = "native_context"
     """`open_device` accepts the application's own context or device (``native=``)."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from xsem.errors import BadArgumentError
 
-__all__ = ["DType", "Layout", "parse_dtype", "parse_layout"]
+__all__ = ["DType", "Layout", "dlpack_dtype", "parse_dtype", "parse_layout"]
 
 
 _COMPLEX: Final = 5
@@ -96,6 +96,21 @@ def parse_dtype(dtype: Any) -> DType:
     if found is None:
         raise BadArgumentError(f"dtype must be one of {', '.join(_DTYPES)}, not {dtype!r}", reason="bad_dtype")
     return found
+
+
+def dlpack_dtype(code: int, bits: int, lanes: int) -> DType:
+    """Return the element type of DLPack's type code, bits and lanes.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_dtype``: xsem has no such type.
+    """
+    for dtype in _DTYPES.values():
+        if (dtype.dlpack_code, dtype.itemsize * 8, 1) == (code, bits, lanes):
+            return dtype
+    raise BadArgumentError(f"dtype must be one of {', '.join(_DTYPES)}, not DLPack's type {code} of {bits} bits and "
+                           f"{lanes} lanes", reason="bad_dtype")
 
 
 def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> Layout:

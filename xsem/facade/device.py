@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any, Final
 
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.data.streams import Stream, check_stream
-from xsem.errors import BadArgumentError, BadHandleError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, DeviceNotFoundError, UnsupportedError, XsemError
 from xsem.facade import memory as _memory
 from xsem.facade import semaphore as _semaphore
 from xsem.facade.buffer import HOST_DEVICE, Buffer, BufferRange, buffer_layout
@@ -16,7 +17,8 @@ from xsem.facade.event import Event
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
-from xsem.plugins import check_implements, check_queue_implements
+from xsem.facade.sharing import SharedArray, share_array
+from xsem.plugins import check_implements, check_queue_implements, registry
 from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
@@ -37,6 +39,8 @@ from xsem.types import (
 )
 
 __all__ = ["Device"]
+
+_COMPANION: Final = "vulkan"
 
 
 class Device(Releasable):
@@ -195,6 +199,96 @@ class Device(Releasable):
         """
         self._check()
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
+
+    def share(
+        self, array: Any, *, type: MemoryHandleType = MemoryHandleType.OPAQUE_FD, size: int | None = None
+    ) -> SharedArray:
+        """Make an array of another library exportable, without a copy.
+
+        Parameters
+        ----------
+        array : object or int
+            An array of torch, CuPy, JAX or Numba on this device: any object with ``__cuda_array_interface__`` or
+            DLPack. Or the address of device memory. xsem keeps a reference to the object until the shared memory is
+            freed. An address must stay valid until then. The strides of the array are kept.
+        type : MemoryHandleType
+            One of `Capabilities.memory_export`. On CUDA, OPAQUE_FD needs memory of cuMemCreate with an exportable
+            handle type, for example a torch tensor in an expandable segment. DMABUF_FD takes memory of cuMemAlloc, too.
+        size : int, optional
+            Size in bytes, only with an address.
+
+        Returns
+        -------
+        SharedArray
+            Exportable memory, with the offset, the shape, the dtype and the strides of the array. Its release neither
+            frees nor changes the array. Importers see the whole allocation, also after the release and after the end
+            of the array: the library can then use the memory for other arrays.
+
+        Raises
+        ------
+        UnsupportedError
+            ``unsupported``: the device does not declare `Feature.MEMORY_SHARING` or this type. ``not_shareable``,
+            ``several_allocations``: the device cannot export the allocation. The message names the setting that makes
+            the library allocate exportable memory.
+        BadArgumentError
+            ``bad_type``; ``not_an_array``; ``host_array``; ``managed_memory``; ``not_device_memory``: no memory is
+            allocated at the address, for example because the array was freed; ``out_of_range``: the allocation ends
+            earlier; ``array_refused``: the library refuses to describe the array; ``masked_array``; ``null_address``;
+            ``bad_shape``: the array is empty; ``bad_strides``: a stride is negative; ``bad_dtype``; ``bad_size``,
+            ``not_an_int``.
+        WrongDeviceError
+            ``wrong_device``: the array is on another device.
+        """
+        self._check()
+        return share_array(self, self._device_state, array, type, size)
+
+    def companion_exporter(self) -> Device:
+        """Open the Vulkan device of the same GPU, which creates and exports semaphores.
+
+        CUDA, Level Zero and OpenCL import semaphores and export none. This method is equal to
+        ``open_device("vulkan", uuid=device.info.uuid)``, and checks this device's UUID.
+
+        Returns
+        -------
+        Device
+            A new device at each call. The caller releases it. It does not depend on this device.
+
+        Raises
+        ------
+        UnsupportedError
+            ``no_uuid``: this device has no UUID, so no other API can name it.
+        BackendUnavailableError
+            ``unknown_backend``, ``backend_excluded``, or the reason why the backend ``vulkan`` is not usable here.
+        DeviceNotFoundError
+            ``no_such_device``: no Vulkan device has the UUID, for example because Vulkan does not show the GPU.
+            ``ambiguous_device``: several Vulkan devices have it. `candidates` lists the devices.
+        """
+        self._check()
+        wanted = self.info.uuid
+        if wanted is None:
+            raise UnsupportedError(f"{self.info.id} has no UUID, so its Vulkan device cannot be found",
+                                   capability="companion_exporter", reason="no_uuid", backend=self.info.backend)
+        backend = registry().get(_COMPANION)
+        try:
+            there = tuple(backend.devices())
+            found = tuple(each for each in there if each.uuid == wanted)
+            if len(found) != 1:
+                listed = "; ".join(f"{each.id} {each.name} {each.uuid}" for each in there) or "none"
+                raise DeviceNotFoundError(
+                    f"{len(found) or 'no'} devices of {_COMPANION!r} have the UUID {wanted} of {self.info.id}: check "
+                    f"VK_DRIVER_FILES and the container's graphics capability; its devices: {listed}",
+                    reason="ambiguous_device" if found else "no_such_device", backend=_COMPANION,
+                    candidates=found or there)
+            driver = backend.open(found[0].index)
+        except XsemError as error:
+            if error.backend is None:
+                error.backend = _COMPANION
+            raise
+        try:
+            return Device(found[0], driver)
+        except BaseException:
+            driver.close()
+            raise
 
     def nvscisync_attributes(self, attributes: int, *, signal: bool = False, wait: bool = False) -> None:
         """Write the device's requirements into an NvSciSyncAttrList (cuDeviceGetNvSciSyncAttributes).

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout
 from xsem.spi import compiled
@@ -23,7 +23,7 @@ if compiled():
 else:
     _native = None
 
-__all__ = ["HostArray", "exchange_api", "make_capsule"]
+__all__ = ["CapsuleTensor", "HostArray", "exchange_api", "make_capsule", "read_capsule"]
 
 
 class _Device(ctypes.Structure):
@@ -44,6 +44,29 @@ class _Tensor(ctypes.Structure):
         ("strides", ctypes.c_void_p),
         ("byte_offset", ctypes.c_uint64),
     )
+
+
+class CapsuleTensor(NamedTuple):
+    """The tensor of a DLPack capsule of another library.
+
+    Attributes
+    ----------
+    address : int
+        Address of the first element.
+    device : tuple of (int, int)
+        DLPack device type and device id.
+    dtype : tuple of (int, int, int)
+        DLPack's type code, bits and lanes.
+    shape : tuple of int
+    strides : tuple of int or None
+        Elements from one element to the next, for each dimension. None: rows without padding.
+    """
+
+    address: int
+    device: tuple[int, int]
+    dtype: tuple[int, int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
 
 
 class _Managed(ctypes.Structure):
@@ -83,6 +106,29 @@ class HostArray:
             "shape": shape, "typestr": typestr, "data": (address, False), "strides": strides, "version": 3,
         }
         self._lease = lease
+
+
+def read_capsule(capsule: Any) -> CapsuleTensor:
+    """Read the tensor of a capsule. The capsule stays unconsumed, and the caller keeps it as long as the tensor.
+
+    Raises
+    ------
+    BufferError
+        The object is not a capsule with a tensor.
+    """
+    if _is_valid(capsule, _VERSIONED):
+        tensor = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED)).tensor
+    elif _is_valid(capsule, _LEGACY):
+        tensor = _Managed.from_address(_pointer(capsule, _LEGACY)).tensor
+    else:
+        raise BufferError(f"{type(capsule).__name__} is not an unconsumed DLPack capsule")
+    count = tensor.ndim
+    shape, strides = (
+        None if address is None else tuple((ctypes.c_int64 * count).from_address(address))
+        for address in (tensor.shape, tensor.strides))
+    return CapsuleTensor((tensor.data or 0) + tensor.byte_offset,
+                         (tensor.device.device_type, tensor.device.device_id),
+                         (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), shape or (), strides)
 
 
 def make_capsule(

@@ -42,7 +42,7 @@ from xsem.spi.device import DeviceDriver
 from xsem.spi.image_copies import ImageCopyQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
-from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
+from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport, MemorySharing
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import (
     CopyQueue,
@@ -82,6 +82,7 @@ __all__ = [
     "Memory",
     "MemoryExport",
     "MemoryImport",
+    "MemorySharing",
     "NativeCall",
     "NativeEvent",
     "NativeFunction",

@@ -8,7 +8,7 @@ from xsem.spi.imports import Imported
 from xsem.spi.tokens import Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
-__all__ = ["HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport"]
+__all__ = ["HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing"]
 
 
 class Memory(ABC):
@@ -137,6 +137,45 @@ class MemoryExport(Memory):
         -------
         OwnedHandle
             A new handle at each call. The caller owns the handle.
+        """
+
+
+class MemorySharing(MemoryExport):
+    """Export of memory that another library allocated. Declared by Feature.MEMORY_SHARING."""
+
+    @abstractmethod
+    def share_memory(
+        self, type: MemoryHandleType, address: int, size: int, owner: object
+    ) -> tuple[Token, int, int]:
+        """Make existing device memory exportable, without a copy.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+            A type in `Capabilities.memory_export`.
+        address, size : int
+            Range of the device memory, in bytes.
+        owner : object
+            Keeps the memory allocated. The driver keeps a reference until `release_memory`, and none afterwards.
+
+        Returns
+        -------
+        Token
+            The memory, for `export_memory` and `map_buffer`. The facade releases it with `release_memory`.
+        int
+            Size in bytes of the exported memory. It can contain more than the range.
+        int
+            Bytes from the start of the exported memory to `address`.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_shareable``, ``several_allocations``: the device cannot export the allocation of the range. The
+            message names a remedy.
+        BadArgumentError
+            ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
+        WrongDeviceError
+            ``wrong_device``: the memory is memory of another device.
         """
 
 

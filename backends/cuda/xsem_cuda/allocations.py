@@ -1,10 +1,13 @@
-"""Exportable memory: physical memory with a mapping (virtual memory management of the driver API).
+"""Exportable memory: created by cuMemCreate (virtual memory management of the driver API), or of another library.
 
 Measured on an H200 (driver 580.159.04):
 
 - The size of an allocation is a multiple of the granularity (2 MiB). A mapping covers a whole allocation.
 - An export returns a new fd at each call. The memory lives until the last fd, import and mapping.
 - Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
+- cuMemGetAddressRange returns the mapping of one allocation, also inside an expandable segment of torch.
+- cuMemRetainAllocationHandle refuses memory of cuMemAlloc and of memory pools with CUDA_ERROR_INVALID_VALUE.
+- A dma-buf covers whole pages of the host. It can span several adjacent mappings. Memory pools have none.
 - cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
 """
 
@@ -31,31 +34,34 @@ class Part(DriverObject):
 
 
 class Allocation:
-    """Memory of cuMemCreate, mapped at one address as long as it lives.
+    """Exportable memory at one address.
 
     Attributes
     ----------
     type : MemoryHandleType
         The type of its exports.
-    native : CUmemGenericAllocationHandle
+    native : CUmemGenericAllocationHandle or None
+        None: a range of addresses, exported as a dma-buf.
     address : int
-        The handle as a number.
+        The handle as a number; without a handle `base`.
     base, size : int
-        Address and size of the mapping.
+        Address and size in bytes.
     """
 
-    __slots__ = ("_driver", "_undo", "address", "base", "native", "size", "type")
+    __slots__ = ("_driver", "_owner", "_undo", "address", "base", "native", "size", "type")
 
     def __init__(
-        self, driver: Any, type: MemoryHandleType, native: Any, base: int, size: int, undo: ExitStack
+        self, driver: Any, type: MemoryHandleType, native: Any, base: int, size: int, undo: ExitStack,
+        owner: object = None,
     ) -> None:
         self.type = type
         self.native = native
-        self.address = int(native)
+        self.address = base if native is None else int(native)
         self.base = base
         self.size = size
         self._driver = driver
         self._undo = undo
+        self._owner = owner
 
     def part(self, offset: int) -> Part:
         """Return the part from `offset` on."""
@@ -68,8 +74,11 @@ class Allocation:
         return shareable_handle(self._driver, self.native)
 
     def close(self) -> None:
-        """Unmap and release the memory. Importers keep it."""
-        self._undo.close()
+        """Unmap and release the memory. Importers keep it. Drop the owner of shared memory."""
+        try:
+            self._undo.close()
+        finally:
+            self._owner = None
 
 
 def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: int) -> Allocation:

@@ -84,6 +84,8 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
             semaphores |= {_S.D3D12_FENCE, _S.D3D11_FENCE, _S.D3D11_KEYED_MUTEX, _S.D3D11_KEYED_MUTEX_KMT}
             memories |= {_M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE, _M.D3D11_RESOURCE_KMT}
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
+    if exported:
+        features.add(Feature.MEMORY_SHARING)
     if attributes.recording:
         features.add(Feature.RECORDING)
     return Capabilities(

@@ -15,8 +15,8 @@ from xsem.spi import (
     Images,
     Imported,
     ImportFailure,
-    MemoryExport,
     MemoryImport,
+    MemorySharing,
     NvSciSync,
     SemaphoreImport,
     Token,
@@ -40,13 +40,14 @@ from xsem_cuda.memory import buffer_descriptor, memory_descriptor
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import UNKNOWN, call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
+from xsem_cuda.sharing import share_allocation
 from xsem_cuda.streams import LEGACY, PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream
 
 __all__ = ["CudaDevice"]
 
 
 class CudaDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, MemoryExport, HostMemory, Images, BorrowedQueues, BorrowedEvents, NvSciSync
+    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents, NvSciSync
 ):
     """A device in one context.
 
@@ -192,6 +193,33 @@ class CudaDevice(
         with self._context, self._quiet:
             memory = create_allocation(self._driver, self._ordinal, type, size)
         return memory, memory.size
+
+    def share_memory(
+        self, type: MemoryHandleType, address: int, size: int, owner: object
+    ) -> tuple[Allocation, int, int]:
+        """Call cuMemRetainAllocationHandle, or check that the pages of the range make a dma-buf.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+        address, size : int
+        owner : object
+            Kept until `release_memory`.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_shareable``, ``several_allocations``.
+        BadArgumentError
+            ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
+        WrongDeviceError
+            ``wrong_device``.
+        """
+        dmabufs = MemoryHandleType.DMABUF_FD in self._capabilities.memory_export
+        with self._context, self._quiet:
+            memory, offset = share_allocation(
+                self._driver, self._ordinal, type, address, size, owner, dmabufs=dmabufs)
+        return memory, memory.size, offset
 
     def export_memory(self, memory: Allocation) -> OwnedHandle:
         """Call cuMemExportToShareableHandle, or cuMemGetHandleForAddressRange for a dma-buf. The fd is the caller's."""

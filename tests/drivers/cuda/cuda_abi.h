@@ -225,9 +225,9 @@ typedef struct {
     LAYOUT(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, 24, count, 16)                                       \
     LAYOUT(CUDA_EXT_SEM_WAIT_NODE_PARAMS, 24, count, 16)                                         \
     LAYOUT(CUDA_GRAPH_INSTANTIATE_PARAMS, 32, result, 24)                                        \
-    LAYOUT(CUmemAllocationProp, 32, location, 8)                                                 \
-    LAYOUT(CUmemAllocationProp, 32, flags, 24)                                                   \
-    LAYOUT(CUmemAccessDesc, 12, flags, 8)
+    LAYOUT(CUmemAllocationProp, 32, location.id, 12)                                             \
+    LAYOUT(CUmemAllocationProp, 32, flags.usage, 26)                                             \
+    LAYOUT(CUmemAccessDesc, 12, location.id, 4)
 
 #define SIMCUDA_ASSERT(type, size, field, offset)                \
     _Static_assert(sizeof(type) == (size), #type);               \

@@ -460,6 +460,7 @@ FIELDS: Final = {
     "levels": ("numLevels", 4), "dst_x": ("dstXInBytes", 8), "height": ("Height", 8), "depth": ("Depth", 8),
     "count": ("numExtSems", 4), "CUDA_ARRAY3D_DESCRIPTOR.flags": ("Flags", 4),
     "CUDA_ARRAY3D_DESCRIPTOR.format": ("Format", 4), "result": ("result_out", 4),
+    "location.id": ("location.id", 4), "flags.usage": ("allocFlags.usage", 2),
 }
 
 
@@ -476,7 +477,7 @@ def test_layouts_are_those_of_the_bindings() -> None:
         owner: Any = struct
         for part in outer:
             owner = getattr(owner, part)
-        number = 0x12345 if width == 4 else 0x1234_5678_9ABC
+        number = {2: 0x1234, 4: 0x12345, 8: 0x1234_5678_9ABC}[width]
         special = {"Format": lambda: driver().CUarray_format.CU_AD_FORMAT_FLOAT,
                    "result_out": lambda: driver().CUgraphInstantiateResult.CUDA_GRAPH_INSTANTIATE_ERROR}.get(last)
         value: Any = number if special is None else special()

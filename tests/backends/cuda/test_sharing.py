@@ -1,0 +1,328 @@
+"""Test arrays of other libraries that the CUDA device makes exportable. On the stand-in for libcuda."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from support.cuda_sim import on_stand_in
+from support.importer import BOUND_S
+
+import xsem
+from xsem.types import MemoryHandleType
+
+OPAQUE, DMABUF = MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD
+GRANULE = 2 << 20
+
+
+def driver() -> Any:
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def ask(function: str, *args: Any) -> Any:
+    result, *rest = getattr(driver(), function)(*args)
+    assert int(result) == 0, (function, result)
+    return rest[0] if len(rest) == 1 else rest
+
+
+@contextmanager
+def opened(device: str = "cuda:0") -> Iterator[xsem.Device]:
+    """Open a device whose context is also current for the library of the arrays."""
+    with xsem.open_device(device) as found:
+        ask("cuCtxPushCurrent", driver().CUcontext(found.native_handle))
+        try:
+            yield found
+        finally:
+            ask("cuCtxPopCurrent")
+
+
+class Segment:
+    """Memory as torch's expandable segments: `count` allocations of a granule, mapped one after the other."""
+
+    def __init__(self, count: int = 1, handle_type: int = 1, device: int = 0) -> None:
+        wanted = driver().CUmemAllocationProp()
+        wanted.type = driver().CUmemAllocationType(1)
+        wanted.location.type = driver().CUmemLocationType(1)
+        wanted.location.id = device
+        wanted.requestedHandleTypes = driver().CUmemAllocationHandleType(handle_type)
+        access = driver().CUmemAccessDesc()
+        access.location = wanted.location
+        access.flags = driver().CUmemAccess_flags(3)
+        self.size = count * GRANULE
+        self.base = int(ask("cuMemAddressReserve", self.size, 0, 0, 0))
+        for index in range(count):
+            handle = ask("cuMemCreate", GRANULE, wanted, 0)
+            ask("cuMemMap", self.base + index * GRANULE, GRANULE, 0, handle, 0)
+            ask("cuMemRelease", handle)
+        ask("cuMemSetAccess", self.base, self.size, [access], 1)
+
+    def close(self) -> None:
+        for at in range(self.base, self.base + self.size, GRANULE):
+            ask("cuMemUnmap", at, GRANULE)
+        ask("cuMemAddressFree", self.base, self.size)
+
+
+@contextmanager
+def segment(count: int = 1, handle_type: int = 1, device: int = 0) -> Iterator[Segment]:
+    made = Segment(count, handle_type, device)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@contextmanager
+def plain(size: int = 5000) -> Iterator[int]:
+    """Memory as torch allocates it without expandable segments."""
+    address = ask("cuMemAlloc", size)
+    try:
+        yield int(address)
+    finally:
+        ask("cuMemFree", address)
+
+
+class Array:
+    """An array of CuPy or torch."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], typestr: str = "<f4", strides: Any = None) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": shape, "typestr": typestr, "strides": strides, "version": 3}
+
+
+class DLPackArray:
+    """An array of JAX or a bfloat16 tensor of torch: DLPack of another device's memory."""
+
+    def __init__(self, array: Any, device: tuple[int, int]) -> None:
+        self._array = array
+        self._device = device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self) -> Any:
+        return self._array.__dlpack__()
+
+
+def read(memory: xsem.Memory, offset: int, dtype: str, count: int) -> list[Any]:
+    itemsize = np.dtype(dtype).itemsize
+    with memory.map_buffer(offset, count * itemsize, dtype=dtype, overlap=True) as buffer:
+        values: list[Any] = buffer.copy_to_host(timeout_s=BOUND_S).tolist()
+        return values
+
+
+def refused(error: type[xsem.XsemError], device: xsem.Device, array: Any, **options: Any) -> xsem.XsemError:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(error) as caught:
+        device.share(array, **options)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    return caught.value
+
+
+# ---- shared
+@on_stand_in(SIMCUDA_GUARD="1")
+def test_array_and_importer_see_each_others_bytes() -> None:
+    with opened() as device, segment() as memory:
+        tensor = Array(memory.base + 4096, (2, 3))
+        with device.share(tensor) as shared:
+            assert (shared.offset, shared.shape, shared.strides) == (4096, (2, 3), (12, 4))
+            assert (shared.dtype, shared.size, shared.allocation_size) == ("float32", 24, GRANULE)
+            assert shared.buffer().address == memory.base + 4096   # the array's own address: nothing was copied
+            with shared.export() as desc:
+                assert (desc.type, desc.allocation_size) == (OPAQUE, GRANULE)
+                imported = device.import_memory(desc)
+        ask("cuMemsetD32", memory.base + 4096, 0x3F800000, 6)
+        ask("cuCtxSynchronize")
+        assert read(imported, 4096, "float32", 6) == [1.0] * 6
+        with imported.map_buffer(4096, 24, dtype="float32") as view:
+            view.copy_from_host(np.arange(6, dtype=np.float32), timeout_s=BOUND_S)
+        found = np.empty(6, np.float32)
+        ask("cuMemcpyDtoH", found.ctypes.data, memory.base + 4096, 24)
+        assert found.tolist() == [0, 1, 2, 3, 4, 5]
+        imported.release()
+        until_freed(device)
+
+
+def until_freed(device: xsem.Device) -> None:
+    deadline = time.monotonic() + BOUND_S
+    while device.releasing():
+        assert time.monotonic() < deadline
+        gc.collect()
+        time.sleep(0.002)
+
+
+@on_stand_in
+def test_array_lives_while_it_is_shared() -> None:
+    with opened() as device, segment() as memory:
+        tensor = Array(memory.base, (16,), "|u1")
+        gone = weakref.ref(tensor)
+        shared = device.share(tensor)
+        buffer = shared.buffer()
+        del tensor
+        gc.collect()
+        assert gone() is not None
+        shared.release()
+        assert gone() is not None   # the buffer uses the memory
+        buffer.release()
+        until_freed(device)
+        gc.collect()
+        assert gone() is None   # `shared` itself is still here
+
+
+@on_stand_in
+def test_several_arrays_of_one_allocation_are_shared() -> None:
+    with opened() as device, segment() as memory:
+        one, other = device.share(Array(memory.base, (4,))), device.share(Array(memory.base + 512, (4,)))
+        assert (one.offset, other.offset) == (0, 512)
+        assert one.allocation_size == other.allocation_size == GRANULE
+        one.release()
+        until_freed(device)
+        with other.export() as desc, device.import_memory(desc) as imported:
+            other.buffer().copy_from_host(np.full(4, 2, np.float32), timeout_s=BOUND_S)
+            assert read(imported, 512, "float32", 4) == [2.0] * 4
+        other.release()
+        until_freed(device)
+
+
+@on_stand_in
+def test_strides_are_kept() -> None:
+    with opened() as device, segment() as memory:
+        shared = device.share(Array(memory.base, (4, 2), "<i4", (64, 4)))
+        assert (shared.strides, shared.size) == ((64, 4), 3 * 64 + 8)
+        assert shared.buffer().strides == (64, 4)
+        assert refused(xsem.BadArgumentError, device, Array(memory.base + 64, (4,), "<i4", (-4,))
+                       ).reason == "bad_strides"
+
+
+@on_stand_in
+def test_dlpack_array_is_shared() -> None:
+    with opened() as device:
+        with device.create_memory(OPAQUE, 4096) as own:
+            buffer = own.map_buffer(64, 48, dtype="bfloat16", shape=(4, 6))
+            shared = device.share(buffer)
+            assert (shared.dtype, shared.shape, shared.offset) == ("bfloat16", (4, 6), 64)
+        assert refused(xsem.WrongDeviceError, device, DLPackArray(np.ones(3), (2, 0))).reason == "wrong_device"
+        assert refused(xsem.BadArgumentError, device, np.ones(3)).reason == "host_array"
+        shared.release()
+        buffer.release()
+
+
+@on_stand_in
+def test_address_and_size_are_shared() -> None:
+    with opened() as device, segment() as memory:
+        shared = device.share(memory.base + 100, size=50)
+        assert (shared.offset, shared.shape, shared.dtype) == (100, (50,), "uint8")
+        for array, size, reason in ((memory.base, None, "bad_size"), (0, 4, "null_address"),
+                                    (True, 4, "not_an_int"), (memory.base, 0, "bad_size")):
+            assert refused(xsem.BadArgumentError, device, array, size=size).reason == reason
+        assert refused(xsem.BadArgumentError, device, Array(memory.base, (4,)), size=4).reason == "bad_size"
+        assert refused(xsem.BadArgumentError, device, memory.base, size=GRANULE + 1).reason == "out_of_range"
+        assert refused(xsem.BadArgumentError, device, object()).reason == "not_an_array"
+
+
+# ---- as a dma-buf
+@on_stand_in
+def test_plain_memory_is_shared_as_a_dma_buf() -> None:
+    with opened() as device, plain(9000) as address:
+        shared = device.share(Array(address + 4100, (4,), "|u1"), type=DMABUF)
+        assert (shared.offset, shared.allocation_size) == (4, 4096)
+        ask("cuMemsetD8", address, 6, 9000)
+        ask("cuCtxSynchronize")
+        with shared.export() as desc:
+            fd = desc.handle.fileno()   # type: ignore[union-attr]
+            start = os.lseek(fd, 0, os.SEEK_CUR)   # of the stand-in: the place in its file
+            assert os.pread(fd, 4, start + 4) == b"\x06" * 4
+        assert shared.buffer().address == address + 4100
+        shared.release()
+        until_freed(device)
+
+
+# ---- refused
+@on_stand_in
+def test_plain_memory_is_refused_with_the_setting() -> None:
+    with opened() as device, plain() as address:
+        error = refused(xsem.UnsupportedError, device, Array(address, (4,)))
+        assert error.reason == "not_shareable"
+        assert "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in str(error)
+        assert "MemoryHandleType.DMABUF_FD" in str(error)
+
+
+@on_stand_in(SIMCUDA_ATTRIBUTES="124:0")
+def test_advice_names_no_dma_buf_where_there_is_none() -> None:
+    with opened() as device, plain() as address:
+        assert "DMABUF" not in str(refused(xsem.UnsupportedError, device, Array(address, (4,))))
+        assert refused(xsem.UnsupportedError, device, Array(address, (4,)), type=DMABUF).reason == "unsupported"
+
+
+@on_stand_in
+def test_array_over_several_allocations_is_refused() -> None:
+    with opened() as device, segment(3) as memory:
+        error = refused(xsem.UnsupportedError, device, Array(memory.base + GRANULE - 4, (2,)))
+        assert (error.reason, "2 allocations" in str(error)) == ("several_allocations", True)
+        shared = device.share(Array(memory.base + GRANULE, (GRANULE // 4,)))
+        assert (shared.offset, shared.allocation_size) == (0, GRANULE)
+        shared.release()
+        until_freed(device)
+
+
+@on_stand_in
+def test_private_allocation_is_refused() -> None:
+    with opened() as device, segment(handle_type=0) as memory:
+        error = refused(xsem.UnsupportedError, device, Array(memory.base, (4,)))
+        assert (error.reason, "POSIX_FILE_DESCRIPTOR" in str(error)) == ("not_shareable", True)
+
+
+@on_stand_in
+def test_freed_array_and_host_memory_are_refused() -> None:
+    with opened() as device:
+        with plain() as address:
+            pass
+        assert refused(xsem.BadArgumentError, device, Array(address, (4,))).reason == "not_device_memory"
+        assert refused(xsem.BadArgumentError, device, Array(0, (4,))).reason == "null_address"
+        assert refused(xsem.BadArgumentError, device, Array(address, (0,))).reason == "bad_shape"
+        assert refused(xsem.BadArgumentError, device, Array(address, (4,), "<V2")).reason == "bad_dtype"
+        with device.host_buffer(64) as pinned:
+            assert refused(xsem.BadArgumentError, device, pinned.address, size=64).reason == "host_array"
+        heap = ctypes.create_string_buffer(64)
+        assert refused(xsem.BadArgumentError, device, ctypes.addressof(heap), size=64).reason == "not_device_memory"
+
+
+@on_stand_in(SIMCUDA_DEVICES="2")
+def test_array_of_another_device_is_refused() -> None:
+    with opened() as device, segment(device=1) as memory:
+        error = refused(xsem.WrongDeviceError, device, Array(memory.base, (4,)))
+        assert (error.reason, "cuda:1" in str(error)) == ("wrong_device", True)
+
+
+@on_stand_in
+def test_array_without_a_description_is_refused() -> None:
+    class Deleted:
+        @property
+        def __cuda_array_interface__(self) -> object:
+            raise RuntimeError("Array has been deleted")
+
+    class Incomplete:
+        __cuda_array_interface__ = {"shape": (4,)}   # noqa: RUF012 - as libraries write it
+
+    with opened() as device, segment() as memory:
+        error = refused(xsem.BadArgumentError, device, Deleted())
+        assert (error.reason, "has been deleted" in str(error)) == ("array_refused", True)
+        assert refused(xsem.BadArgumentError, device, Incomplete()).reason == "array_refused"
+        masked = Array(memory.base, (4,))
+        masked.__cuda_array_interface__["mask"] = masked
+        assert refused(xsem.BadArgumentError, device, masked).reason == "masked_array"
+        assert refused(xsem.BadArgumentError, device, masked, type="opaque_fd").reason == "bad_type"
+
+
+def test_device_without_sharing_refuses() -> None:
+    with xsem.open_device("host") as host, pytest.raises(xsem.UnsupportedError) as caught:
+        host.share(np.ones(3))
+    assert caught.value.capability == "memory_sharing"

@@ -1,0 +1,135 @@
+"""Arrays of other libraries: their address, layout and element type."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from xsem.data.layout import DType, Layout, dlpack_dtype, parse_dtype, parse_layout
+from xsem.data.params import UINT64_MAX, check_int
+from xsem.errors import BadArgumentError, XsemError
+from xsem.facade.dlpack import read_capsule
+
+__all__ = ["ForeignArray", "describe_array"]
+
+_HOST: Final = (1, 3)   # kDLCPU, kDLCUDAHost
+
+
+class ForeignArray(NamedTuple):
+    """An array of another library.
+
+    Attributes
+    ----------
+    address : int
+        Address of the first element.
+    layout : Layout
+    dtype : DType
+    device : tuple of (int, int) or None
+        DLPack device; None: the array does not tell it.
+    owner : object
+        Keeps the memory of the array allocated.
+    """
+
+    address: int
+    layout: Layout
+    dtype: DType
+    device: tuple[int, int] | None
+    owner: object
+
+
+def describe_array(array: Any, size: int | None) -> ForeignArray:
+    """Describe an array by ``__cuda_array_interface__`` or DLPack, or a range by its address and size.
+
+    Parameters
+    ----------
+    array : object
+        An array, or an address as an int.
+    size : int or None
+        Bytes of the range. Only for an address.
+
+    Raises
+    ------
+    BadArgumentError
+        ``not_an_array``; ``host_array``; ``array_refused``: the library refuses to describe the array; ``masked_array``;
+        ``null_address``; ``bad_shape``, ``bad_strides``, ``bad_dtype``; ``bad_size``, ``not_an_int``.
+    """
+    if isinstance(array, int):
+        return _range(array, size)
+    if size is not None:
+        raise BadArgumentError("size= is for an address; an array has its own size", reason="bad_size")
+    try:
+        interface = _asked(array, "__cuda_array_interface__")
+        if interface is not None:
+            return _by_interface(array, interface)
+    except BadArgumentError as error:
+        # The interface has no bfloat16: an array raises, or gives a type that NumPy does not have.
+        if error.reason not in ("bad_dtype", "array_refused") or not hasattr(array, "__dlpack__"):
+            raise
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return _by_dlpack(array)
+    if hasattr(array, "__array_interface__"):
+        raise _host_array(array)
+    raise BadArgumentError(
+        f"{type(array).__name__} has neither __cuda_array_interface__ nor __dlpack__, and is not an address",
+        reason="not_an_array")
+
+
+def _range(address: int, size: int | None) -> ForeignArray:
+    check_int("the address", address, 1, UINT64_MAX, reason="null_address")
+    check_int("size", 0 if size is None else size, 1, UINT64_MAX, reason="bad_size")
+    dtype = parse_dtype("uint8")
+    return ForeignArray(address, parse_layout((size or 0,), None, dtype.itemsize), dtype, None, None)
+
+
+def _by_interface(array: Any, interface: Any) -> ForeignArray:
+    try:
+        address, shape, typestr = interface["data"][0], interface["shape"], interface["typestr"]
+        strides, mask = interface.get("strides"), interface.get("mask")
+    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        raise BadArgumentError(f"__cuda_array_interface__ of {type(array).__name__} is incomplete: {error!r}",
+                               reason="array_refused") from error
+    if mask is not None:
+        raise BadArgumentError("a masked array has two allocations; share its data and its mask one by one",
+                               reason="masked_array")
+    return _described(array, address, shape, strides, parse_dtype(typestr), None)
+
+
+def _by_dlpack(array: Any) -> ForeignArray:
+    device = _asked(array, "__dlpack_device__", call=True)
+    if device is not None and int(device[0]) in _HOST:
+        raise _host_array(array)
+    capsule = _asked(array, "__dlpack__", call=True)
+    try:
+        found = read_capsule(capsule)
+    except BufferError as error:
+        raise BadArgumentError(f"__dlpack__ of {type(array).__name__}: {error}", reason="array_refused") from error
+    dtype = dlpack_dtype(*found.dtype)
+    strides = None if found.strides is None else tuple(step * dtype.itemsize for step in found.strides)
+    return _described((array, capsule), found.address, found.shape, strides, dtype, found.device)
+
+
+def _described(
+    owner: object, address: int, shape: Any, strides: Any, dtype: DType, device: tuple[int, int] | None
+) -> ForeignArray:
+    layout = parse_layout(shape, strides, dtype.itemsize)
+    check_int("the address of the array", address, 1, UINT64_MAX, reason="null_address")
+    return ForeignArray(address, layout, dtype, device, owner)
+
+
+def _asked(array: Any, name: str, *, call: bool = False) -> Any:
+    """Return an attribute of the array, or the result of a method. The array's errors become `BadArgumentError`."""
+    try:
+        value = getattr(array, name)
+        return value() if call else value
+    except AttributeError:
+        return None
+    except XsemError:
+        raise
+    except Exception as error:   # torch for a tensor that needs a gradient, JAX for a deleted array
+        raise BadArgumentError(f"{type(array).__name__} does not give its {name}: {error}",
+                               reason="array_refused") from error
+
+
+def _host_array(array: Any) -> BadArgumentError:
+    return BadArgumentError(
+        f"{type(array).__name__} is in host memory, which a GPU does not export: create_memory() and a copy share it",
+        reason="host_array")

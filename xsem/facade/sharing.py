@@ -1,0 +1,94 @@
+"""Arrays that exist already, as exportable memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from xsem.data.layout import Layout
+from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem.facade.buffer import Buffer
+from xsem.facade.foreign_arrays import ForeignArray, describe_array
+from xsem.facade.memory import Memory
+from xsem.runtime.device_state import FIRST, DeviceState
+from xsem.runtime.lifetime import Lifetime
+from xsem.spi import MemorySharing, Token
+from xsem.types import Feature, MemoryHandleType
+
+if TYPE_CHECKING:
+    from xsem.facade.resource import Device
+
+__all__ = ["SharedArray", "share_array"]
+
+
+class SharedArray(Memory):
+    """Memory of an array of another library, made by `Device.share`. Nothing is copied.
+
+    The export and all importers see the whole allocation of the array, which can contain other arrays. The array lies
+    at `offset`.
+
+    Attributes
+    ----------
+    offset : int
+        Bytes from the start of the memory to the first element of the array.
+    size : int
+        Bytes from the first element to the end of the last element.
+    shape : tuple of int
+        Number of elements in each dimension.
+    strides : tuple of int
+        Bytes from one element to the next, for each dimension.
+    dtype : str
+        A NumPy name, or ``"bfloat16"``.
+    """
+
+    def __init__(
+        self, device: Device, lifetime: Lifetime, token: Token, type: MemoryHandleType, allocated: int, offset: int,
+        found: ForeignArray,
+    ) -> None:
+        super().__init__(device, lifetime, token, type, allocated, imported=False, dedicated=False)
+        self.offset = offset
+        self._layout: Layout = found.layout
+        self.size: int = found.layout.extent
+        self.shape: tuple[int, ...] = found.layout.shape
+        self.strides: tuple[int, ...] = found.layout.strides
+        self.dtype: str = found.dtype.name
+
+    def buffer(self) -> Buffer:
+        """Map the array, for command lists and as an array of xsem.
+
+        Returns
+        -------
+        Buffer
+            A mapping with the shape, the strides and the dtype of the array, at the address of the array.
+
+        Raises
+        ------
+        BadArgumentError
+            ``overlap``: an earlier mapping of these bytes is in use.
+        """
+        return self.map_buffer(self.offset, self.size, shape=self.shape, dtype=self.dtype, strides=self.strides)
+
+    def __repr__(self) -> str:
+        return (f"<SharedArray {self.dtype} {self.shape} at byte {self.offset} of {self.type.value} memory on "
+                f"{self._device_state.info.id}>")
+
+
+def share_array(
+    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType, size: int | None
+) -> SharedArray:
+    """Share an array, as `Device.share` describes."""
+    if not isinstance(type, MemoryHandleType):
+        raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
+    device_state.require(Feature.MEMORY_SHARING)
+    if type not in device_state.capabilities.memory_export:
+        device_state.unsupported(f"memory.export.{type.value}")
+    driver = device_state.ability(MemorySharing, Feature.MEMORY_SHARING.value)
+    found = describe_array(array, size)
+    here = driver.dlpack_device()
+    if found.device is not None and found.device != here:
+        raise WrongDeviceError(
+            f"the array is on DLPack device {found.device}, and {device_state.info.id} is {here}", expected=str(here),
+            actual=str(found.device), reason="wrong_device", backend=device_state.info.backend)
+    with device_state.making(f"shared {type.value} memory", driver.release_memory, type, token_of=FIRST) as making:
+        token, allocated, offset = making.call(
+            driver.share_memory, type, found.address, found.layout.extent, found.owner)
+        return SharedArray(device, making.lifetime(), token, type, allocated, offset, found)
