@@ -47,8 +47,8 @@ LAYERS = {
     "xsem.data": """
         descriptors | images
         pickling
-        file_descriptors | streams
-        handles | params | uuids | layout | hosts
+        file_descriptors | streams | hosts
+        handles | params | uuids | layout
         info
         handle_types
     """,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from pathlib import Path
 from typing import Final
 
-__all__ = ["host_id"]
+from xsem.data.handles import own
 
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+__all__ = ["host_id", "read_small"]
+
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def host_id() -> str:
@@ -17,6 +19,12 @@ def host_id() -> str:
     On Linux it is the boot id of the kernel. On other systems it is the name of the machine.
     """
     try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        return read_small(_BOOT_ID).decode("ascii").strip()
     except OSError:
         return platform.node()
+
+
+def read_small(path: str) -> bytes:
+    """Return the first 4096 bytes of a file. Ctrl-C leaves no file open, unlike with an object of `io`."""
+    with own(os.open, path, os.O_RDONLY) as file:
+        return os.read(file.fileno(), 4096)

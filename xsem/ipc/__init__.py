@@ -14,10 +14,12 @@ from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
+from xsem.ipc.ticket_exchange import claim, offer
+from xsem.ipc.tickets import Ticket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Message", "pack", "receive", "receive_fds", "send", "unpack"]
+__all__ = ["Message", "Ticket", "claim", "offer", "pack", "receive", "receive_fds", "send", "unpack"]
 
 
 def send(

@@ -1,0 +1,177 @@
+"""Tickets: short texts that stand for offered descriptors. ``docs/ipc.md`` describes the exchange."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import struct
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Final, Self
+
+from xsem.data.hosts import host_id, read_small
+from xsem.errors import BadArgumentError, UnsupportedError
+
+__all__ = ["MAX_TICKET_BYTES", "Fields", "Ticket", "check_system", "here", "is_running", "now_ns"]
+
+_PREFIX: Final = "xsem-ticket-1-"
+_FIELDS: Final = struct.Struct("<16sQIQ8sQQ")
+_MAC_BYTES: Final = 21   # the text then needs no padding
+_LENGTH: Final = len(_PREFIX) + -(-(_FIELDS.size + _MAC_BYTES) // 3) * 4
+_PF_EXITING: Final = 4
+
+MAX_TICKET_BYTES: Final = 256
+
+
+class Ticket(str):
+    """Short text that stands for offered descriptors, the result of `offer`.
+
+    A ticket is a str of 122 ASCII letters, digits, ``-`` and ``_``. Any channel that carries text or bytes can carry
+    it, and any pickler takes it. It holds no file descriptor. Every process of the same user with the text can claim
+    the descriptors, so treat the text as a password. `repr` hides the text.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_ticket``: the text is not a ticket.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> ticket = xsem.ipc.offer(xsem.SemaphoreDesc.sync_fd(-1), payload=b"frame 7")
+    >>> with xsem.ipc.claim(str(ticket)) as message:    # in another process
+    ...     message.payload
+    b'frame 7'
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        """Check the form of the text."""
+        if not isinstance(text, str) or not text.startswith(_PREFIX) or len(text) != _LENGTH:
+            raise _bad_ticket()
+        ticket = super().__new__(cls, text)
+        _decoded(ticket)
+        return ticket
+
+    def fields(self) -> tuple[Fields, bytes]:
+        """Return the fields of the ticket, and the proof that the offering process wrote them."""
+        data = _decoded(self)
+        return Fields(*_FIELDS.unpack(data[: _FIELDS.size])), data[_FIELDS.size :]
+
+    def __repr__(self) -> str:
+        return f"<Ticket of process {self.fields()[0].pid}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Content of a ticket."""
+
+    boot: bytes
+    network: int
+    pid: int
+    started: int
+    address: bytes
+    number: int
+    deadline_ns: int
+
+    def ticket(self, key: bytes) -> Ticket:
+        """Return the ticket, with a proof that only the owner of the key can compute."""
+        data = self._packed() + self.proof(key)
+        return Ticket(_PREFIX + base64.urlsafe_b64encode(data).decode("ascii"))
+
+    def proof(self, key: bytes) -> bytes:
+        """Return the proof of these fields."""
+        return hmac.new(key, self._packed(), hashlib.sha256).digest()[:_MAC_BYTES]
+
+    @property
+    def name(self) -> bytes:
+        """Address of the offering process: an abstract Unix socket, which exists only while it is open."""
+        return b"\0xsem-" + self.address.hex().encode("ascii")
+
+    @property
+    def expired(self) -> bool:
+        """Whether the lifetime is over."""
+        return now_ns() > self.deadline_ns
+
+    def _packed(self) -> bytes:
+        return _FIELDS.pack(self.boot, self.network, self.pid, self.started, self.address, self.number,
+                            self.deadline_ns)
+
+
+def here(address: bytes, number: int, deadline_ns: int) -> Fields:
+    """Return the fields of a ticket of this process."""
+    pid = os.getpid()
+    return Fields(_boot(), _network(), pid, _started(pid) or 0, address, number, deadline_ns)
+
+
+def check_system(fields: Fields) -> None:
+    """Refuse a ticket of another machine or of another container.
+
+    Raises
+    ------
+    BadArgumentError
+        ``other_host``, ``other_container``.
+    """
+    if fields.boot != _boot():
+        raise BadArgumentError(
+            "the ticket comes from another machine, or from before a restart: handles do not cross machines. Copy the "
+            "data instead", reason="other_host")
+    if fields.network != _network():
+        raise BadArgumentError(
+            "the ticket comes from a container with another network namespace, which cannot be reached from here. Use "
+            "xsem.ipc.send over a Unix socket in a shared folder", reason="other_container")
+
+
+def is_running(fields: Fields) -> bool:
+    """Return whether the offering process exists. A later process with the same number is another process."""
+    return _started(fields.pid) == fields.started
+
+
+def now_ns() -> int:
+    """Return the time since the start of the machine, the same clock in all its processes."""
+    if sys.platform != "linux":
+        raise UnsupportedError("tickets need abstract Unix sockets, which only Linux has", capability="ipc.offer")
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _boot() -> bytes:
+    try:
+        return uuid.UUID(host_id()).bytes
+    except ValueError:   # no /proc
+        return hashlib.sha256(host_id().encode()).digest()[:16]
+
+
+def _network() -> int:
+    try:
+        return os.stat("/proc/self/ns/net").st_ino
+    except OSError:
+        return 0
+
+
+def _started(pid: int) -> int | None:
+    """Return the start time of a process, or None without such a process."""
+    try:
+        # The name of the program, in parentheses, can contain any character.
+        after_name = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # The kernel sets PF_EXITING before it closes the files of the process, and the state Z after that.
+    return None if after_name[0] in b"ZX" or int(after_name[6]) & _PF_EXITING else int(after_name[19])
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text[len(_PREFIX) :].encode("ascii"), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise _bad_ticket() from error
+
+
+def _bad_ticket() -> BadArgumentError:
+    # Without the text: it can be most of a valid ticket.
+    return BadArgumentError("the text is not a ticket of xsem.ipc.offer", reason="bad_ticket")
