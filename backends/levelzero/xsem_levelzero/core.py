@@ -49,6 +49,14 @@ class Core:
         struct: ze.DeviceProperties = filled(ze.DeviceProperties, self.loader, "zeDeviceGetProperties", self.device)
         return struct
 
+    def create_side_list(self) -> int:
+        """Create an immediate list on an engine that lists of the application use least. The caller owns the list."""
+        ordinal = _copy_group(self.loader, self.device)
+        if ordinal is None:
+            return self.create_list(self.queues.number - 1)[0]
+        desc = ze.QueueDesc.made(ordinal=ordinal, index=0, flags=0, mode=ze.QUEUE_MODE_ASYNCHRONOUS)
+        return self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc))
+
     def create_list(self, index: int) -> tuple[int, bool]:
         """Create an immediate, asynchronous list on one queue of the group.
 
@@ -69,6 +77,13 @@ class Core:
             else:
                 return made, bool(flags)
         raise AssertionError("not reached")
+
+
+def _copy_group(loader: Loader, device: int) -> int | None:
+    """The first group whose engines only copy, so that no wait of a compute list stalls them."""
+    groups = loader.structs(ze.QueueGroup, "zeDeviceGetCommandQueueGroupProperties", device)
+    return next((ordinal for ordinal, each in enumerate(groups)
+                 if each.flags & ze.GROUP_COPY and not each.flags & ze.GROUP_COMPUTE and each.numQueues), None)
 
 
 def queues_of(loader: Loader, device: int) -> Queues:

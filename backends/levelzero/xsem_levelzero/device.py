@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_void_p
 from typing import Final
@@ -28,6 +29,8 @@ from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.images import Image, make_image
 from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
+from xsem_levelzero.passes import Passes
+from xsem_levelzero.probe import met_object
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
@@ -74,6 +77,8 @@ class LevelZeroDevice(
         self._unmet = unmet
         self.undeclared_causes = causes
         self._events = Events(core)
+        # Handles that wear out and signals after their event are the same thread of the driver.
+        self._passes = Passes(core, self._events, met_object, 1 if unmet is None else 2) if wears_out else None
 
     @property
     def capabilities(self) -> Capabilities:
@@ -92,6 +97,8 @@ class LevelZeroDevice(
 
     def close(self) -> None:
         """Destroy the events, and the context if the device owns it."""
+        if self._passes is not None:
+            self._passes.close()
         if self._unmet is not None:
             self._unmet.forget(self._events)
         self._events.close()
@@ -106,6 +113,8 @@ class LevelZeroDevice(
         ImportFailure
             The driver refused the import. The state of the handle is "unknown".
         """
+        if self._passes is not None:
+            self._passes.sweep()
         try:
             made = import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
         except XsemError as error:
@@ -113,8 +122,11 @@ class LevelZeroDevice(
         return Imported(made, handle=_state_of(desc))
 
     def release_semaphore(self, semaphore: Semaphore) -> None:
-        """Call zeDeviceReleaseExternalSemaphoreExt."""
-        semaphore.release(self._core, self._events)
+        """Call zeDeviceReleaseExternalSemaphoreExt, now or when the driver's thread does not use the semaphore."""
+        if self._passes is None:
+            semaphore.release(self._core, self._events)
+        else:
+            self._passes.release(semaphore)
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
@@ -173,7 +185,8 @@ class LevelZeroDevice(
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
         handle, in_order = self._core.create_list(next(_numbers_of(self._core.driver, self._core.device)))
-        return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet)
+        return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet,
+                             late=self._passes is not None)
 
     def queue_identity(self, stream: object) -> int | None:
         """Return the ze_command_list_handle_t: the identity of a borrowed list. None for a SYCL queue.
@@ -214,7 +227,7 @@ class LevelZeroDevice(
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
                           reason="wrong_context")
         return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known,
-                             unmet=self._unmet)
+                             unmet=self._unmet, late=self._passes is not None)
 
     def borrow_event(self, native: object) -> Fence:
         """Borrow a ze_event_handle_t of this context. The application keeps ownership.
@@ -227,12 +240,17 @@ class LevelZeroDevice(
         return foreign_event(self._core, native)
 
     def query_fence(self, fence: Fence) -> bool:
-        """Call zeEventQueryStatus."""
-        return self._events.done(fence)
+        """Call zeEventQueryStatus. The signals before the fence are made, too."""
+        if not self._events.done(fence):
+            return False
+        return self._passes is None or self._passes.reached(fence)
 
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
-        """Call zeEventHostSynchronize."""
-        return self._events.wait(fence, timeout_ns)
+        """Call zeEventHostSynchronize. The signals before the fence are made, too."""
+        deadline = time.monotonic_ns() + timeout_ns
+        if not self._events.wait(fence, timeout_ns):
+            return False
+        return self._passes is None or self._passes.wait(fence, deadline - time.monotonic_ns())
 
     def release_fence(self, fence: Fence) -> None:
         """Return the event to the pool, for use after the device has signalled it."""

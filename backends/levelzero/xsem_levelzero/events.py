@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from ctypes import byref, c_void_p
-from typing import Final
+from typing import Any, Final
 
 from xsem.errors import BadArgumentError, XsemError
 from xsem_levelzero import ze
@@ -33,15 +33,24 @@ class Fence:
         The application's event object, kept alive; None for an event of the backend.
     users : int
         Number of releases still to come.
+    signals : object
+        The signals of the list, if the driver may make some of them after the event (`xsem_levelzero.passes`).
+    number : int
+        Number of signals of the list before the fence.
+    ticket : int
+        The pass of the driver's thread that tells their end; 0: not chosen yet.
     """
 
-    __slots__ = ("handle", "native", "source", "users")
+    __slots__ = ("handle", "native", "number", "signals", "source", "ticket", "users")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
         self.handle = handle
         self.native = native
         self.source = source
         self.users = 1
+        self.signals: Any = None
+        self.number = 0
+        self.ticket = 0
 
 
 class Events:
@@ -75,6 +84,7 @@ class Events:
                 self._grow()
             fence = self._fresh.popleft()
             fence.users = users
+            fence.signals, fence.number, fence.ticket = None, 0, 0
             return fence
 
     def give_back(self, fence: Fence) -> None:
@@ -132,8 +142,7 @@ class Events:
         pool = core.loader.make("zeEventPoolCreate", core.context, byref(desc), 1, (c_void_p * 1)(core.device))
         made: list[Fence] = []
         try:
-            for index in range(count):
-                made.append(_new_event(core, pool, index))
+            made.extend(_new_event(core, pool, index) for index in range(count))
         except XsemError:
             if not made:
                 core.loader.raw("zeEventPoolDestroy", pool)

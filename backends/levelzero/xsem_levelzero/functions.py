@@ -143,8 +143,10 @@ def find_extensions(loader: Loader, driver: int) -> Iterator[Extension]:
     native = translated(loader, ze.TRANSLATE_DRIVER, driver)
     wrapped = native != driver
     found = False
-    for source in (lambda: (_exported(loader), LOADER_ROUTE), lambda: (_by_address(loader, driver), ADDRESS_ROUTE),
-                   lambda: _from_tables(native)):
+    sources: tuple[Callable[[], tuple[_Functions | None, str]], ...] = (
+        lambda: (_exported(loader), LOADER_ROUTE), lambda: (_by_address(loader, driver), ADDRESS_ROUTE),
+        lambda: _from_tables(native))
+    for source in sources:
         functions, route = source()
         if functions is not None:
             found = True

@@ -27,7 +27,7 @@ from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import WAIT
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
-__all__ = ["Behaviour", "probe"]
+__all__ = ["Behaviour", "met_object", "probe"]
 
 _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
@@ -212,6 +212,15 @@ def _timeline_page() -> OwnedHandle | None:
     return page
 
 
+def met_object() -> tuple[SemaphoreHandleType, OwnedHandle] | None:
+    """Create an object whose waits for value 0 are always met: a signalled syncobj, or a timeline of the host."""
+    syncobj = _syncobj(signalled=True)
+    if syncobj is not None:
+        return _BINARY, syncobj
+    page = _timeline_page()
+    return None if page is None else (_TIMELINE, page)
+
+
 def _ioctl(number: int, size: int) -> int:
     read_and_write = 3
     return read_and_write << 30 | size << 16 | ord("d") << 8 | number
@@ -219,30 +228,31 @@ def _ioctl(number: int, size: int) -> int:
 
 # drm.h: DRM_IOCTL_SYNCOBJ_CREATE, …_DESTROY, …_HANDLE_TO_FD
 _CREATE: Final = _ioctl(0xBF, 8)
+_CREATE_SIGNALED: Final = 1
 _DESTROY: Final = _ioctl(0xC0, 8)
 _HANDLE_TO_FD: Final = _ioctl(0xC1, 16)
 
 
-def _syncobj() -> OwnedHandle | None:
+def _syncobj(*, signalled: bool = False) -> OwnedHandle | None:
     """A DRM syncobj from any render node that creates one: the file belongs to no particular device."""
     if sys.platform != "linux":
         return None
     for node in sorted(glob.glob("/dev/dri/renderD*")):
         try:
             with open(node, "r+b", buffering=0) as card:
-                return _syncobj_of(card.fileno())
+                return _syncobj_of(card.fileno(), _CREATE_SIGNALED if signalled else 0)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                 raise
     return None
 
 
-def _syncobj_of(card: int) -> OwnedHandle | None:
+def _syncobj_of(card: int, flags: int) -> OwnedHandle | None:
     if sys.platform != "linux":
         return None
     import fcntl
 
-    made = fcntl.ioctl(card, _CREATE, struct.pack("=II", 0, 0))
+    made = fcntl.ioctl(card, _CREATE, struct.pack("=II", 0, flags))
     handle, _ = struct.unpack("=II", made)
     try:
         answer = fcntl.ioctl(card, _HANDLE_TO_FD, struct.pack("=IIiI", handle, 0, -1, 0))

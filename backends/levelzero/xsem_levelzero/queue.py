@@ -17,6 +17,7 @@ from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import SIGNAL, WAIT
 from xsem_levelzero.images import Image, image_region
 from xsem_levelzero.loader import handle_out
+from xsem_levelzero.passes import Signals
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero.semaphores import Batches, Semaphore
 from xsem_levelzero.unmet_waits import UnmetWaits
@@ -44,11 +45,13 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         Whether the loader or the driver has confirmed that the list is immediate.
     unmet : UnmetWaits, optional
         The record of a driver that blocks in a signal behind an unmet wait.
+    late : bool
+        Whether the driver may make a signal after its event (`xsem_levelzero.passes`).
     """
 
     def __init__(
         self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
-        known_immediate: bool = True, unmet: UnmetWaits | None = None,
+        known_immediate: bool = True, unmet: UnmetWaits | None = None, late: bool = False,
     ) -> None:
         self.identity = handle
         self.native_handle = handle
@@ -63,6 +66,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self._known_immediate = known_immediate
         self._refused: XsemError | None = None
         self._unmet = unmet
+        self._made = Signals() if late else None
         self._native = core.extension.command_list(handle)
         self._signals = Batches(ze.SignalParams)
         self._waits = Batches(ze.WaitParams)
@@ -129,6 +133,11 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         with self._unmet.lock if self._unmet else nullcontext():
             if self._unmet is not None:
                 self._unmet.check()
+            if self._made is not None:
+                # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
+                self._made.appended += 1
+                for semaphore in semaphores:
+                    semaphore.signals, semaphore.number = self._made, self._made.appended
             return self._issue(
                 lambda signal, waits: self._core.extension.append(
                     SIGNAL, self._native, handles, structs, signal.native if signal else 0,
@@ -150,6 +159,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             if fence is not None:
                 self._events.give_back(fence)
             raise
+        self._note_signals(fence)
         return fence
 
     def append_copy(
@@ -275,9 +285,16 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             raise
         if not self._in_order:
             self._hold_later_work()
+        self._note_signals(fence)
         # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
         return fence
+
+    def _note_signals(self, fence: Fence | None) -> None:
+        """Note the signals before a fence that the driver may make after the event."""
+        made = self._made
+        if fence is not None and made is not None and made.made < made.appended:
+            fence.signals, fence.number = made, made.appended
 
     def _check_known(self) -> None:
         """Refuse an operation on a list of unknown type, because a regular list would never execute it.
@@ -301,7 +318,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def _hold_later_work(self) -> None:
         """Order the application's later work after the last append, on a list that is not in order.
 
-        The append is queued by now, so a failure of this barrier is no failure of the append. xsem's next append begins
+        The append is queued by now, so a failure of this barrier does not concern the append. xsem's next append begins
         with a barrier in any case.
         """
         try:

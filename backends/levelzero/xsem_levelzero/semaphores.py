@@ -86,7 +86,7 @@ class Semaphore:
         only for signals.
     """
 
-    __slots__ = ("_kept_handles", "_lock", "_waiting", "handle", "kept", "type")
+    __slots__ = ("_kept_handles", "_lock", "_waiting", "handle", "kept", "number", "signals", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None) -> None:
         self.handle = handle
@@ -96,6 +96,9 @@ class Semaphore:
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
         self._kept_handles: list[int] = []
+        # The list of the last signal and the number of the signal there, if the driver may make it after its event.
+        self.signals: Any = None
+        self.number = 0
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
         """Return the handle for one wait.

@@ -219,6 +219,7 @@ STRUCTS: Final[tuple[type[ctypes.Structure], ...]] = (
 INIT_DRIVER_GPU: Final = 1
 DEVICE_TYPE_GPU: Final = 1
 GROUP_COMPUTE: Final = 1
+GROUP_COPY: Final = 2
 QUEUE_IN_ORDER: Final = 2
 QUEUE_MODE_ASYNCHRONOUS: Final = 2
 EVENT_POOL_HOST_VISIBLE: Final = 1

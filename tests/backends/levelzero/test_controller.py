@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
-from support.levelzero_facade import BOUND_S, opened, soon
+from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, opened, soon
 from support.levelzero_sim import on_level_zero
 
 import xsem
+from xsem.types import OwnedHandle
 from xsem_levelzero.backend import LevelZeroBackend
 
 
@@ -100,3 +104,78 @@ def test_frame_loop_works_from_26_22_on() -> None:
             there.host_signal(value)
             there.host_wait(value + 1, timeout_s=BOUND_S)
         commands.synchronize(timeout_s=BOUND_S)
+
+
+# ---- signals that are made later than their event
+def signals_are_made() -> None:
+    with opened() as at:
+        commands = at.here.create_command_list()
+        for value in range(1, 21):
+            there, here = at.semaphore()
+            event = at.here.create_event()
+            commands.append_signal(here, value, signal_event=event)
+            if value % 2:
+                commands.synchronize(timeout_s=BOUND_S)
+            else:
+                event.wait(timeout_s=BOUND_S)
+            assert there.value() == value
+            here.release()   # an early release ends the process
+        binary_there, binary = at.semaphore(BINARY)
+        commands.append_signal(binary)
+        soon(commands.query)
+        binary_there.host_wait(timeout_s=0)
+        binary.release()
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="0")
+def test_signals_are_made_at_a_lag_of_0() -> None:
+    signals_are_made()
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="1000")
+def test_signals_are_made_at_a_lag_of_1_ms() -> None:
+    signals_are_made()
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="20000")
+def test_signals_are_made_at_a_lag_of_20_ms() -> None:
+    signals_are_made()
+
+
+@on_level_zero(**LIFO, SIMZE_LAG_US="1000")
+def test_signals_are_made_before_26_22_too() -> None:
+    signals_are_made()
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="1000")
+def test_semaphores_released_behind_their_signal_stay_until_it_is_made() -> None:
+    with opened() as at:
+        commands = at.here.create_command_list()
+        theres = []
+        for value in range(1, 41):
+            there, here = at.semaphore()
+            commands.append_signal(here, value)
+            here.release()
+            theres.append(there)
+        for value, there in enumerate(theres, 1):
+            there.host_wait(value, timeout_s=BOUND_S)
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="1000")
+def test_process_that_synchronized_ends_with_its_signals_made() -> None:
+    program = """
+import sys, xsem
+from xsem.types import SemaphoreDesc
+with xsem.open_device("levelzero:0") as device:
+    here = device.import_semaphore(SemaphoreDesc.timeline_fd(int(sys.argv[1]), device_uuid=None))
+    commands = device.create_command_list()
+    commands.append_signal(here, 7)
+    commands.synchronize(timeout_s=20)
+"""
+    with xsem.open_device("host") as host:
+        there = host.create_semaphore(TIMELINE)
+        with there.export() as desc:
+            assert isinstance(desc.handle, OwnedHandle)
+            fd = desc.handle.fileno()
+            subprocess.run([sys.executable, "-c", program, str(fd)], check=True, pass_fds=[fd], timeout=60)
+        assert there.value() == 7

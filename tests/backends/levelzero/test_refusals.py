@@ -1,4 +1,4 @@
-"""Test the report of a device without semaphores: the code, the flaw and the remedy, and the sources of the functions."""
+"""Test the report of a device without semaphores: the code, the flaw, the remedy, other sources."""
 
 from __future__ import annotations
 

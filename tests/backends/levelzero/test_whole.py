@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
-from support.levelzero_facade import BOUND_S, driver_of, list_of, opened
+from support.levelzero_facade import BOUND_S, driver_of, opened
 from support.levelzero_rig import Rig, rig
 from support.levelzero_sim import on_level_zero
 
 import xsem
-from xsem.types import WaitParams
 from xsem_levelzero import Native
 
 INTEL = {"SIMZE_MODE": "intel"}

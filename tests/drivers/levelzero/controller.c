@@ -50,6 +50,13 @@ static void nap(void) {
     pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
 }
 
+/* The lag is a late thread: meanwhile it looks at no entry. */
+static bool is_late(void) {
+    for (const sim_entry *entry = first; entry; entry = entry->next)
+        if (entry->is_signal && entry->passed_ns && !is_due(entry)) return true;
+    return false;
+}
+
 static void pass_from_first(void) {
     for (sim_entry *entry = first, *next; entry; entry = next) {
         next = entry->next;
@@ -74,7 +81,8 @@ static void pass_from_last(void) {
 static void *run(void *nothing) {
     pthread_mutex_lock(&sim.lock);
     for (;;) {
-        if (sim.controller == CONTROLLER_FIFO) pass_from_first();
+        if (is_late()) nap();
+        else if (sim.controller == CONTROLLER_FIFO) pass_from_first();
         else pass_from_last();
         if (first) nap();
         else pthread_cond_wait(&sim.changed, &sim.lock);

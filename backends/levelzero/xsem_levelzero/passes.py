@@ -1,0 +1,213 @@
+"""Knowledge of signals that Intel's driver makes later than their event.
+
+A thread of the driver makes all waits and signals of a process. The thread makes a signal some time after the list has
+passed the signal and set its event, and uses the semaphore then. Neither an event nor a barrier tells when.
+
+The thread looks at its entries from the oldest to the newest, and holds its lock meanwhile. An append adds an entry
+under this lock. So xsem appends a wait that is always met after it has seen the event. When the list passes this wait,
+the thread has made the signal. Before build 38646 the thread begins with the newest entry: then a second wait is
+necessary, whose append waits for the end of the first pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from xsem.spi import duplicate_fd
+from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
+from xsem_levelzero import ze
+from xsem_levelzero.core import Core
+from xsem_levelzero.events import Events, Fence
+from xsem_levelzero.functions import WAIT
+from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
+
+__all__ = ["Passes", "Signals"]
+
+_log = logging.getLogger("xsem")
+
+_STALLED_NS: Final = 200_000_000
+_CLOSE_NS: Final = 2_000_000_000
+
+MetObject = Callable[[], tuple[SemaphoreHandleType, OwnedHandle] | None]
+"""Creates an object whose waits are always met. None: the system creates none."""
+
+
+class Signals:
+    """The signals of one list: the number of appended ones, and of those that the thread has certainly made."""
+
+    __slots__ = ("appended", "made")
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.made = 0
+
+
+class Passes:
+    """The passes of the driver's thread over its entries, as far as one device has observed them.
+
+    Parameters
+    ----------
+    core : Core
+    events : Events
+    met_object : callable
+        Creates the object of the waits.
+    waits : int
+        Number of waits for one pass: 2 before build 38646, else 1.
+    """
+
+    def __init__(self, core: Core, events: Events, met_object: MetObject, waits: int) -> None:
+        self._core = core
+        self._events = events
+        self._met_object = met_object
+        self._waits = waits
+        self._lock = threading.Lock()
+        self._object: OwnedHandle | None = None
+        self._semaphore: Semaphore | None = None
+        self._list = 0
+        self._native = 0
+        self._wait: Fence | None = None   # the wait in flight
+        self._waits_left = 0
+        self._begun = 0
+        self._begun_ns = 0
+        self._over = 0
+        # Semaphores that the facade has released, each with the pass after which the driver does not use it any more.
+        self._released: list[tuple[Semaphore, int]] = []
+
+    # ---- fences
+    def reached(self, fence: Fence) -> bool:
+        """Return whether the thread has made all signals before a fence whose event is set.
+
+        Also True if a pass takes more than 0.2 s, because an unmet wait stalls the only engine. The signals are then
+        made by all experience, but `release` does not rely on it.
+        """
+        signals: Signals | None = fence.signals
+        if signals is None:
+            return True
+        if signals.made < fence.number:
+            with self._lock:
+                if not fence.ticket:
+                    fence.ticket = self._next_pass()
+                self._advance(fence.ticket)
+                if self._over < fence.ticket:
+                    return self._stalled()
+            signals.made = max(signals.made, fence.number)
+        fence.signals = None
+        return True
+
+    def wait(self, fence: Fence, timeout_ns: int) -> bool:
+        """Block until `reached`, or until the time is over. Return whether it is reached."""
+        deadline = time.monotonic_ns() + timeout_ns
+        while not self.reached(fence):
+            left = deadline - time.monotonic_ns()
+            if left <= 0:
+                return False
+            wait = self._wait
+            if wait is None:
+                time.sleep(20e-6)
+            else:
+                self._events.wait(wait, min(left, _STALLED_NS))
+        return True
+
+    # ---- semaphores
+    def release(self, semaphore: Semaphore) -> None:
+        """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
+        signals: Signals | None = semaphore.signals
+        with self._lock:
+            if signals is not None and signals.made < semaphore.number:
+                self._released.append((semaphore, self._next_pass()))
+                semaphore = None   # type: ignore[assignment]
+            self._sweep()
+        if semaphore is not None:
+            semaphore.release(self._core, self._events)
+
+    def sweep(self) -> None:
+        """Release the semaphores that the thread does not use any more."""
+        if self._released:
+            with self._lock:
+                self._sweep()
+
+    def close(self) -> None:
+        """Release all semaphores, and end the list of the waits. All work of the device is done."""
+        deadline = time.monotonic_ns() + _CLOSE_NS
+        while self._released or self._wait is not None:
+            with self._lock:
+                self._sweep()
+                self._advance(self._begun)
+            wait = self._wait
+            if time.monotonic_ns() > deadline:
+                # An unmet wait of another device stalls the engine. The objects must stay.
+                _log.warning("%d semaphores stay imported: an unmet wait stalls the engine", len(self._released))
+                return
+            if wait is not None:
+                self._events.wait(wait, 10_000_000)
+        if self._list:
+            self._core.loader.do("zeCommandListDestroy", self._list)
+        if self._semaphore is not None:
+            self._semaphore.release(self._core, self._events)
+        if self._object is not None:
+            self._object.close()
+
+    # ---- inside; the caller holds the lock
+    def _next_pass(self) -> int:
+        """Return the number of the first pass that begins after this call."""
+        return self._begun + 1
+
+    def _stalled(self) -> bool:
+        return self._wait is not None and time.monotonic_ns() - self._begun_ns > _STALLED_NS
+
+    def _sweep(self) -> None:
+        if not self._released:
+            return
+        self._advance(self._released[0][1])
+        while self._released and self._released[0][1] <= self._over:
+            self._released.pop(0)[0].release(self._core, self._events)
+
+    def _advance(self, wanted: int) -> None:
+        """Look at the wait in flight, and begin the pass `wanted` if no other pass is in flight."""
+        if self._wait is not None:
+            if not self._events.done(self._wait):
+                return
+            self._events.release(self._wait)
+            self._wait = None
+            self._waits_left -= 1
+            if self._waits_left == 0:
+                self._over = self._begun
+        if self._waits_left == 0 and self._begun < wanted:
+            self._prepare()
+            self._begun_ns = time.monotonic_ns()
+            self._waits_left = self._waits
+            self._append()
+            self._begun += 1
+        elif self._waits_left:
+            self._append()
+        if self._wait is not None and self._events.done(self._wait):
+            self._advance(wanted)
+
+    def _prepare(self) -> None:
+        if self._semaphore is None:
+            made = self._met_object()
+            if made is None:
+                return
+            type, self._object = made
+            handle = import_fd(self._core, type, duplicate_fd(self._object.fileno()), self._object)
+            self._semaphore = Semaphore(handle, type, None)
+        if not self._list:
+            self._list = self._core.create_side_list()
+            self._native = self._core.extension.command_list(self._list)
+
+    def _append(self) -> None:
+        if self._semaphore is None:
+            self._waits_left, self._over = 0, self._begun + 1   # nothing can be known
+            return
+        event = self._events.take()
+        try:
+            params = Batches(ze.WaitParams).fill([self._semaphore], [WaitParams(value=0)])
+            self._core.extension.append(WAIT, self._native, [self._semaphore.handle], params, event.native, ())
+        except BaseException:
+            self._events.give_back(event)
+            raise
+        self._wait = event
