@@ -12,7 +12,7 @@ from multiprocessing import context
 from typing import Any
 
 from xsem.data.handle_types import OsHandleKind
-from xsem.data.handles import Handle, OwnedHandle, own
+from xsem.data.handles import Handle, OwnedHandle, check_open, own
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 
 __all__ = ["carry", "uncarry"]
@@ -30,7 +30,7 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
     BadArgumentError
         ``pickled_outside_spawn``: this thread does not spawn a process.
     UnsupportedError
-        The handle is an NT handle (use DuplicateHandle) or the address of an object in this process.
+        The handle is the address of an object in this process, or it belongs to another operating system.
     ReleasedError
         ``handle_closed``: the handle was closed.
     """
@@ -42,9 +42,16 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
         )
     handle = fields["handle"]
     carried = dict(fields)
+    # A name and a KMT handle are valid in every process.
     if handle is None or os_handle_kind is OsHandleKind.KMT or handle == -1:
         return carried
-    if os_handle_kind is not OsHandleKind.FD:
+    if os_handle_kind is OsHandleKind.NT and os.name == "nt":
+        number = _number(handle)
+        check_open(number)
+        # DuplicateHandle into the child, once for each descriptor, so each owner in the child has its own number.
+        carried["handle"] = _CarriedNt(popen.duplicate_for_child(number))
+        return carried
+    if os_handle_kind is not OsHandleKind.FD or os.name == "nt":
         raise UnsupportedError(
             f"a handle of kind {os_handle_kind.value!r} is not valid in another process",
             capability="descriptor.pickle",
@@ -62,7 +69,7 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
 def uncarry(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields in the spawned process, with an `OwnedHandle` as the handle."""
     handle = fields["handle"]
-    if isinstance(handle, _Carried):
+    if isinstance(handle, _Carried | _CarriedNt):
         fields["handle"] = handle.own()
     return fields
 
@@ -77,6 +84,14 @@ class _Carried:
         handle = own(os.dup, number) if self._shared else OwnedHandle(number)
         os.set_inheritable(handle.fileno(), False)
         return handle
+
+
+class _CarriedNt:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def own(self) -> OwnedHandle:
+        return OwnedHandle(self._number)
 
 
 def _number(handle: Handle) -> int:
