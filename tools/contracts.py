@@ -49,7 +49,7 @@ LAYERS = {
         pickling
         file_descriptors | streams | hosts
         handles | params | uuids | layout
-        info
+        info | nt_handles
         handle_types
     """,
     "xsem.runtime": """

@@ -1,4 +1,4 @@
-"""Comparison of file descriptors, and duplicates for drivers."""
+"""Comparison of file descriptors and NT handles, and duplicates for drivers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from typing import ClassVar, Final
 from xsem.data.handles import OwnedHandle, own
 from xsem.errors import BadHandleError, BusyError
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    from xsem.data.nt_handles import duplicate_nt, last_error, same_object
+else:
     import fcntl
 
 __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
@@ -21,6 +23,7 @@ __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 _KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
 _KCMP_FILE: Final = 0
+_HANDLE: Final = "NT handle" if sys.platform == "win32" else "file descriptor"
 # Duplicates for drivers get high numbers, because the application's own calls get the lowest free numbers. If
 # RLIMIT_NOFILE leaves no free number in this range, the search begins at `_LOWER`. After that, any number is accepted.
 _TURN: Final = range(512, 4096)
@@ -46,7 +49,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def same_open_file(a: int, b: int) -> bool | None:
-    """Tell whether two fds of this process refer to the same open file description.
+    """Tell whether two fds of this process refer to the same open file description; Windows: to the same object.
 
     With this function, a backend can detect that its driver closed a handle: keep a duplicate, and compare the number
     with the duplicate.
@@ -54,7 +57,7 @@ def same_open_file(a: int, b: int) -> bool | None:
     Parameters
     ----------
     a, b : int
-        File descriptors. Both are borrowed.
+        File descriptors, or NT handles on Windows. Both are borrowed.
 
     Returns
     -------
@@ -62,10 +65,10 @@ def same_open_file(a: int, b: int) -> bool | None:
         True if both refer to the same open file description. False if they differ, or a number is not open. None if the
         kernel cannot compare them.
     """
+    if sys.platform == "win32":
+        return same_object(a, b)
     if sys.platform != "linux":
         return None
-    import fcntl
-
     try:
         return fcntl.fcntl(a, _F_DUPFD_QUERY, b) == 1
     except OSError as error:
@@ -85,19 +88,22 @@ def same_open_file(a: int, b: int) -> bool | None:
 
 def kernel_can_compare() -> bool:
     """Tell whether the kernel supports `same_open_file`."""
+    if sys.platform == "win32":
+        return same_object(0, 0) is not None
     with own(os.open, os.devnull, os.O_RDONLY) as file:
         return same_open_file(file.fileno(), file.fileno()) is not None
 
 
 def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
-    """Duplicate a file descriptor, close-on-exec.
+    """Duplicate a file descriptor, close-on-exec; Windows: an NT handle, not inheritable, with the same access.
 
     Parameters
     ----------
     fd : int
-        The file descriptor, borrowed. It stays open.
+        The file descriptor or NT handle, borrowed. It stays open.
     for_driver : bool
-        True: the duplicate gets a high number that no recent duplicate had. False: the lowest free number.
+        True: the duplicate gets a high number that no recent duplicate had. False: the lowest free number. Windows
+        chooses the number in both cases.
 
     Returns
     -------
@@ -113,7 +119,7 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     """
     try:
         with _Numbers.lock:
-            duplicate = _dup_high(fd) if for_driver else own(os.dup, fd)
+            duplicate = _duplicate(fd, for_driver)
             try:
                 number = duplicate.fileno()
                 _Numbers.issued[number] = _Numbers.issued.get(number, 0) + 1
@@ -124,29 +130,50 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
                 raise
             return duplicate
     except OverflowError:
-        raise BadHandleError(f"{fd} is too large for a file descriptor", reason="closed_fd") from None
+        raise BadHandleError(f"{fd} is too large for a {_HANDLE}", reason="closed_fd") from None
     except OSError as error:
         if error.errno == errno.EBADF:
-            raise BadHandleError(f"file descriptor {fd} is not open", reason="closed_fd") from None
+            raise BadHandleError(f"{_HANDLE} {fd} is not open", reason="closed_fd") from None
         raise BusyError(
-            f"file descriptor {fd} cannot be duplicated: {error.strerror}; release something, or raise RLIMIT_NOFILE",
+            f"{_HANDLE} {fd} cannot be duplicated: {error.strerror}; release something, or raise RLIMIT_NOFILE",
             reason="fd_limit", call="dup", code=error.errno, code_name=errno.errorcode.get(error.errno or 0),
         ) from error
 
 
-def _dup_high(fd: int) -> OwnedHandle:
-    if sys.platform != "win32":
-        for least in (_Numbers.turn, _TURN.start, _LOWER):
+if sys.platform == "win32":
+    _INVALID_HANDLE: Final = 6   # ERROR_INVALID_HANDLE
+
+    def _duplicate(number: int, for_driver: bool) -> OwnedHandle:
+        if not -(2**63) <= number < 2**64:   # ctypes would truncate the number
+            raise OverflowError
+        duplicate = OwnedHandle.__new__(OwnedHandle)
+        duplicate._slot = results = []
+        try:
+            duplicate_nt(number, results)
+            if results == [None]:
+                code = last_error()
+                results.clear()
+                raise OSError(errno.EBADF if code == _INVALID_HANDLE else errno.EMFILE,
+                              f"DuplicateHandle failed with error {code}")
+        except BaseException:
+            duplicate.close()   # the traceback keeps the object alive, so the finalizer would run late
+            raise
+        return duplicate
+
+else:
+
+    def _duplicate(number: int, for_driver: bool) -> OwnedHandle:
+        for least in (_Numbers.turn, _TURN.start, _LOWER) if for_driver else ():
             try:
-                return own(fcntl.fcntl, fd, fcntl.F_DUPFD_CLOEXEC, least)
+                return own(fcntl.fcntl, number, fcntl.F_DUPFD_CLOEXEC, least)
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EMFILE):  # EINVAL: above the limit. EMFILE: no free number
                     raise
-    return own(os.dup, fd)
+        return own(os.dup, number)
 
 
 class DriverFd:
-    """File descriptor for a driver, with a test whether the driver has closed it.
+    """File descriptor or NT handle for a driver, with a test whether the driver has closed it.
 
     Create the object before the driver's call. A comparison by the kernel is not enough, because the kernel cannot
     distinguish two duplicates of one file. A number that the driver closed can soon belong to another import of the

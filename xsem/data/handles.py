@@ -13,6 +13,9 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 
+if sys.platform == "win32":
+    from xsem.data.nt_handles import close_nt, is_open_nt
+
 __all__ = ["Handle", "OwnedHandle", "SupportsFileno", "check_nt", "own", "store"]
 
 _log = logging.getLogger("xsem")
@@ -41,8 +44,8 @@ class OwnedHandle:
     Raises
     ------
     BadHandleError
-        ``negative_fd``; ``closed_fd``: the number is not an open file descriptor. On Windows: ``null_handle``, also for
-        INVALID_HANDLE_VALUE (-1 or 2**64 - 1), and ``pseudo_handle`` (-2 to -6).
+        ``negative_fd``; ``closed_fd``: the number is not an open file descriptor, or not an open NT handle. On
+        Windows: ``null_handle``, also for INVALID_HANDLE_VALUE (-1 or 2**64 - 1), and ``pseudo_handle`` (-2 to -6).
     BadArgumentError
         ``not_an_int``.
 
@@ -118,11 +121,13 @@ class OwnedHandle:
         this number, perhaps by mistake.
         """
         number = self._slot.copy()
+        results: deque[int | None] = deque(maxlen=1)
         try:
             # C code moves the number from the slot to the system call: Ctrl-C cannot interrupt between the two.
-            deque(map(close_number, iter(self._slot.pop, self)), maxlen=0)
+            results.extend(map(close_number, iter(self._slot.pop, self)))
         except IndexError:  # the slot is empty: the number is closed now, or was closed before
-            return
+            if 0 in results:   # the result of CloseHandle
+                _log.warning("handle %s could not be closed: it is not open; other code has closed it", *number)
         except OSError as error:
             # On Linux, close() frees the number even if it reports an error.
             _log.warning("handle %s could not be closed: %s%s", *number, error.strerror,
@@ -217,19 +222,15 @@ Handle: TypeAlias = OwnedHandle | SupportsFileno | int
 
 
 if sys.platform == "win32":
-    import ctypes
-
-    _kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
-    _kernel32.CloseHandle.argtypes = [ctypes.c_void_p]
+    close_number = close_nt
 
     def check_open(handle: int) -> None:
-        """Refuse a number that cannot be an NT handle."""
+        """Refuse a number that is not the open NT handle of an object."""
+        if not -(2**63) <= handle < 2**64:
+            raise BadHandleError(f"{handle} is too large for an NT handle", reason="closed_fd")
         check_nt(handle)
-
-    def close_number(handle: int) -> None:
-        """Close an NT handle."""
-        if not _kernel32.CloseHandle(handle):
-            raise OSError(errno.EBADF, f"CloseHandle failed with error {ctypes.get_last_error()}")
+        if not is_open_nt(handle):
+            raise BadHandleError(f"NT handle {handle:#x} is not open", reason="closed_fd")
 
 else:
 

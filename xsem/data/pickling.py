@@ -51,7 +51,8 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
     Raises
     ------
     UnsupportedError
-        The handle is an NT handle (use DuplicateHandle) or the address of an object in this process.
+        The handle is the address of an object in this process, or it belongs to another operating system. Or it is an
+        NT handle outside of a spawn (use DuplicateHandle).
     BadHandleError
         ``closed_fd``.
     ReleasedError
@@ -64,15 +65,22 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
     """
     handle = fields["handle"]
     carried = dict(fields)
+    # A name and a KMT handle are valid in every process.
     if handle is None or os_handle_kind is OsHandleKind.KMT or handle == -1:
         return carried
-    if os_handle_kind is not OsHandleKind.FD:
+    popen: Any = context.get_spawning_popen()
+    if os_handle_kind is OsHandleKind.NT and os.name == "nt" and popen is not None:
+        number = _number(handle)
+        check_open(number)
+        # DuplicateHandle into the child, once for each descriptor, so each owner in the child has its own number.
+        carried["handle"] = _CarriedNt(popen.duplicate_for_child(number))
+        return carried
+    if os_handle_kind is not OsHandleKind.FD or os.name == "nt":
         raise UnsupportedError(
             f"a handle of kind {os_handle_kind.value!r} is not valid in another process",
             capability="descriptor.pickle",
         )
     number = _number(handle)
-    popen: Any = context.get_spawning_popen()
     carried["handle"] = _for_any_process(number) if popen is None else _for_spawned(popen, number)
     return carried
 
@@ -104,7 +112,7 @@ def uncarry(fields: dict[str, Any]) -> dict[str, Any]:
         ``other_host``, ``sender_ended``, ``already_received``, ``authentication_failed``.
     """
     handle = fields["handle"]
-    if isinstance(handle, _Carried | _Fetched):
+    if isinstance(handle, _Carried | _CarriedNt | _Fetched):
         fields["handle"] = handle.own()
     return fields
 
@@ -150,6 +158,14 @@ class _Fetched:
                 reason="already_received") from error
         os.set_inheritable(handle.fileno(), False)
         return handle
+
+
+class _CarriedNt:
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def own(self) -> OwnedHandle:
+        return OwnedHandle(self._number)
 
 
 def _number(handle: Handle) -> int:

@@ -8,7 +8,6 @@ file. Without this answer, xsem does not close the number: another thread may ha
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import sys
@@ -22,7 +21,9 @@ from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemErr
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    from xsem.data.nt_handles import object_type
+else:
     import fcntl
 
 __all__ = ["TOKEN", "import_with_duplicate"]
@@ -52,7 +53,7 @@ def import_with_duplicate(
     Raises
     ------
     BadHandleError
-        The handle is closed, or its file cannot be an object of the type in `desc` (see `_check_sort`).
+        The handle is closed, or its file or object cannot be of the type in `desc` (`_check_sort`, `_check_object`).
     XsemError
         The driver refused the import.
     """
@@ -69,6 +70,8 @@ def import_with_duplicate(
             # Examine the duplicate and not the caller's number: another thread may close and reuse the number.
             if os_handle_kind is OsHandleKind.FD:
                 _check_sort(desc, fd.number, number)
+            else:
+                _check_object(desc, fd.number, number)
         except BaseException:
             given.close()
             raise
@@ -105,19 +108,17 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc, os_handle_kind: OsHandleKind) -
     handle = desc.handle
     if handle is None or handle == -1:
         return None
-    if os_handle_kind is OsHandleKind.FD:
-        number = _number(handle)
-        if number < 0:
-            raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
-        try:
-            return duplicate_fd(number), number
-        except XsemError as error:
-            error.handle_type = desc.type
-            raise
-    if os_handle_kind is OsHandleKind.NT and sys.platform == "win32":
-        number = _number(handle)
-        return OwnedHandle(_duplicate_nt(number)), number
-    return None
+    # On Windows, a file descriptor is a number of the C library: no driver takes it, and the device refuses the type.
+    if os_handle_kind is not (OsHandleKind.NT if sys.platform == "win32" else OsHandleKind.FD):
+        return None
+    number = _number(handle)
+    if os_handle_kind is OsHandleKind.FD and number < 0:
+        raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
+    try:
+        return duplicate_fd(number), number
+    except XsemError as error:
+        error.handle_type = desc.type
+        raise
 
 
 def _number(handle: Handle) -> int:
@@ -183,16 +184,21 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
         )
 
 
-if sys.platform == "win32":
+# Types of NT objects that cannot be shared by a GPU API. A vendor's objects have types of their own.
+_NO_GPU_OBJECTS: Final = frozenset({
+    "Desktop", "Device", "Directory", "File", "IoCompletion", "Job", "Key", "Mutant", "Process", "SymbolicLink", "Thread",
+    "Timer", "Token", "WindowStation",
+})
+_NO_MEMORY: Final = _NO_GPU_OBJECTS | {"Event", "Semaphore"}
 
-    def _duplicate_nt(handle: int) -> int:
-        from ctypes import wintypes
 
-        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
-        kernel32.GetCurrentProcess.restype = wintypes.HANDLE
-        out = wintypes.HANDLE()
-        me = wintypes.HANDLE(kernel32.GetCurrentProcess())
-        same_access = 2
-        if not kernel32.DuplicateHandle(me, wintypes.HANDLE(handle), me, ctypes.byref(out), 0, False, same_access):
-            raise BadHandleError(f"NT handle {handle:#x} is not valid", reason="closed_fd")
-        return int(out.value or 0)
+def _check_object(desc: SemaphoreDesc | MemoryDesc, handle: int, number: int) -> None:
+    """Refuse an NT object that cannot come from an exporter. The driver decides on all other objects."""
+    if sys.platform == "win32":
+        found = object_type(handle)
+        if found in (_NO_MEMORY if isinstance(desc, MemoryDesc) else _NO_GPU_OBJECTS):
+            raise BadHandleError(
+                f"NT handle {number:#x} is a handle of the type {found}; {desc.type.value} needs the handle of an "
+                f"exported object", reason="wrong_object", handle_type=desc.type,
+                likely_causes=("the wrong number was passed", "it was closed and its number reused"),
+            )

@@ -14,20 +14,24 @@ from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
-from xsem_host.linux import (
-    eventfd_take,
-    futex_wait,
-    futex_wake_all_and_add,
-    missing,
-    new_eventfd,
-    new_sealed_memfd,
-)
+
+if sys.platform == "win32":
+    from xsem_host.windows import check_section, event_set, event_take, new_event, new_section
+else:
+    from xsem_host.linux import (
+        eventfd_take,
+        futex_wait,
+        futex_wake_all_and_add,
+        missing,
+        new_eventfd,
+        new_sealed_memfd,
+    )
 
 __all__ = ["HostBackend"]
 
 
 class HostBackend(Backend):
-    """The backend ``host``: one device, the CPU. It needs Linux.
+    """The backend ``host``: one device, the CPU. It needs Linux or Windows.
 
     Examples
     --------
@@ -49,8 +53,8 @@ class HostBackend(Backend):
         Raises
         ------
         BackendUnavailableError
-            ``platform``: the system is not Linux, or the kernel, Python or the sandbox lacks memfd, eventfd, futex or
-            ``/proc``.
+            ``platform``: the system is neither Linux nor Windows, or the kernel, Python or the sandbox lacks memfd,
+            eventfd, futex or ``/proc``.
         """
         lacking = next((check for check in self.checks() if not check.ok), None)
         if lacking is not None:
@@ -105,6 +109,39 @@ class HostBackend(Backend):
         tuple of HealthCheck
             On a platform that cannot work, only the check ``platform``.
         """
+        return _checks()
+
+
+def _tried(name: str, attempt: Callable[[], None], remedy: str) -> HealthCheck:
+    try:
+        attempt()
+    except (OSError, XsemError) as error:
+        return HealthCheck(name=name, ok=False, detail=str(error), remedy=remedy)
+    return HealthCheck(name=name, ok=True, detail="available")
+
+
+if sys.platform == "win32":
+
+    def _checks() -> Sequence[HealthCheck]:
+        return (
+            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
+            _tried("events", _event, "allow events without a name in the sandbox"),
+            _tried("sections", _section, "allow sections of the paging file in the sandbox"),
+        )
+
+    def _event() -> None:
+        with new_event() as handle:
+            event_set(handle.fileno())
+            if not event_take(handle.fileno()):
+                raise OSError("the event is not signalled after SetEvent")
+
+    def _section() -> None:
+        with new_section(4096) as handle:
+            check_section(handle.fileno(), "memory", 4096)
+
+else:
+
+    def _checks() -> Sequence[HealthCheck]:
         lacking = missing()
         if lacking is not None:
             return (HealthCheck(name="platform", ok=False, detail=lacking,
@@ -117,32 +154,20 @@ class HostBackend(Backend):
             _tried("/proc", _proc, "mount /proc: xsem recognises file descriptors by it"),
         )
 
+    def _memfd() -> None:
+        new_sealed_memfd("xsem-check", 4096).close()
 
-def _tried(name: str, attempt: Callable[[], None], remedy: str) -> HealthCheck:
-    try:
-        attempt()
-    except (OSError, XsemError) as error:
-        return HealthCheck(name=name, ok=False, detail=str(error), remedy=remedy)
-    return HealthCheck(name=name, ok=True, detail="available")
+    def _eventfd() -> None:
+        with new_eventfd() as handle:
+            eventfd_take(handle.fileno())
 
+    def _futex() -> None:
+        word = ctypes.c_uint32(0)
+        address = ctypes.addressof(word)
+        futex_wake_all_and_add(address)
+        if word.value != 1:
+            raise OSError("FUTEX_WAKE_OP did not add")
+        futex_wait(address, 0, 0)  # the word differs from the expected value: returns at once
 
-def _memfd() -> None:
-    new_sealed_memfd("xsem-check", 4096).close()
-
-
-def _eventfd() -> None:
-    with new_eventfd() as handle:
-        eventfd_take(handle.fileno())
-
-
-def _futex() -> None:
-    word = ctypes.c_uint32(0)
-    address = ctypes.addressof(word)
-    futex_wake_all_and_add(address)
-    if word.value != 1:
-        raise OSError("FUTEX_WAKE_OP did not add")
-    futex_wait(address, 0, 0)  # the word differs from the expected value: returns at once
-
-
-def _proc() -> None:
-    os.stat("/proc/self/fdinfo")
+    def _proc() -> None:
+        os.stat("/proc/self/fdinfo")

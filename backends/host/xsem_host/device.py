@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,18 +20,27 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
-from xsem_host.linux import duplicate
 from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
 from xsem_host.queue import HostQueue
-from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 from xsem_host.sharing import HostSemaphore
+
+if sys.platform == "win32":
+    from xsem_host.windows import duplicate, open_event, open_section
+    from xsem_host.windows_semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+else:
+    from xsem_host.linux import duplicate
+    from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
 
 __all__ = ["CAPABILITIES", "HostDevice"]
 
 _MANY_LISTS: Final = 1024
 _DLPACK_CPU: Final = 1
-_SEMAPHORES: Final = frozenset({SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
-_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_FD})
+_WINDOWS: Final = sys.platform == "win32"
+_BINARY: Final = SemaphoreHandleType.OPAQUE_WIN32 if _WINDOWS else SemaphoreHandleType.OPAQUE_FD
+_TIMELINE: Final = (
+    SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32 if _WINDOWS else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+_SEMAPHORES: Final = frozenset({_BINARY, _TIMELINE})
+_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_WIN32 if _WINDOWS else MemoryHandleType.OPAQUE_FD})
 
 CAPABILITIES: Final = Capabilities(
     semaphore_import=_SEMAPHORES,
@@ -125,13 +135,16 @@ class HostDevice(
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
         """Import an eventfd (``OPAQUE_FD``) or a timeline's memfd (``TIMELINE_SEMAPHORE_FD``).
 
+        On Windows: an event (``OPAQUE_WIN32``) or a timeline's section (``TIMELINE_SEMAPHORE_WIN32``), by handle or by
+        name.
+
         Raises
         ------
         ImportFailure
             With the `BadHandleError` of the check.
         """
-        is_timeline = desc.type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
-        return _imported(handle, open_timeline if is_timeline else open_binary)
+        is_timeline = desc.type is _TIMELINE
+        return _imported(desc, handle, open_timeline if is_timeline else open_binary)
 
     def release_semaphore(self, semaphore: HostSemaphore) -> None:
         """Close the semaphore, at the latest when the last worker thread has left it."""
@@ -139,10 +152,10 @@ class HostDevice(
 
     def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> HostSemaphore:
         """Create an unsignalled binary semaphore, or a timeline with `initial_value`."""
-        return new_timeline(initial_value) if type is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else new_binary()
+        return new_timeline(initial_value) if type is _TIMELINE else new_binary()
 
     def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
-        """Return a duplicate of the semaphore's fd, owned by the caller."""
+        """Return a duplicate of the semaphore's fd or NT handle, owned by the caller."""
         return semaphore.duplicate()
 
     def semaphore_value(self, semaphore: HostSemaphore) -> int:
@@ -167,17 +180,19 @@ class HostDevice(
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
-        """Import a sealed memfd (``OPAQUE_FD``), of which ``desc.allocation_size`` bytes are used.
+        """Import a sealed memfd (``OPAQUE_FD``) or a section (``OPAQUE_WIN32``), by handle or by name.
+
+        ``desc.allocation_size`` bytes of it are used.
 
         Raises
         ------
         ImportFailure
             With the `BadHandleError` of the check.
         """
-        return _imported(handle, lambda own: open_memory(own, desc.allocation_size))
+        return _imported(desc, handle, lambda own: open_memory(own, desc.allocation_size))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
-        """Create a sealed memfd of whole pages.
+        """Create a sealed memfd or a section, of whole pages.
 
         Returns
         -------
@@ -193,7 +208,7 @@ class HostDevice(
         return made, made.size
 
     def export_memory(self, memory: HostMemory) -> OwnedHandle:
-        """Return a duplicate of the memory's fd, owned by the caller."""
+        """Return a duplicate of the memory's fd or NT handle, owned by the caller."""
         return memory.duplicate()
 
     def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
@@ -237,7 +252,7 @@ class HostDevice(
         return foreign(native)
 
     def native_handle(self, token: object) -> int:
-        """Return the fd of a semaphore or memory. The object still owns it.
+        """Return the fd or NT handle of a semaphore or memory. The object still owns it.
 
         Raises
         ------
@@ -250,12 +265,20 @@ class HostDevice(
                                capability="native_handle")
 
 
-def _imported(handle: OwnedHandle | None, open_: Callable[[OwnedHandle], object]) -> spi.Imported:
+def _imported(
+    desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None, open_: Callable[[OwnedHandle], object]
+) -> spi.Imported:
     """Open an object that owns a second duplicate. The facade closes `handle`, so each number has one owner."""
     try:
-        if handle is None:
-            raise BadHandleError("host imports only file descriptors: pass a descriptor with an fd", reason="no_handle")
-        with duplicate(handle.fileno()) as own:
+        with _named(desc) if handle is None else duplicate(handle.fileno()) as own:
             return spi.Imported(open_(own), handle="left")
     except XsemError as error:
         raise spi.ImportFailure(error, handle="left") from error
+
+
+def _named(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
+    """Open the object with the name of the descriptor. Only Windows has such names."""
+    if sys.platform == "win32" and desc.name is not None:
+        return open_event(desc.name) if desc.type is _BINARY else open_section(desc.name)
+    raise BadHandleError("host imports only file descriptors and NT handles: pass a descriptor with a handle",
+                         reason="no_handle")

@@ -64,7 +64,7 @@ _LONGEST_POLL_MS: Final = 1_000_000  # poll takes an int
 def missing() -> str | None:
     """Return why host objects cannot work here, and the remedy; None if no obstacle is known."""
     if sys.platform != "linux":
-        return f"it needs Linux (memfd, eventfd, futex); this is {sys.platform}"
+        return f"it needs Linux (memfd, eventfd, futex) or Windows; this is {sys.platform}"
     if _FUTEX is None or sys.maxsize < 2**32:
         return (f"the number of the futex system call is unknown for {platform.machine()}, "
                 f"{64 if sys.maxsize > 2**32 else 32}-bit; use 64-bit Python on {', '.join(sorted(_FUTEX_NUMBERS))}")

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
 import weakref
 
 from xsem.errors import BadHandleError
 from xsem.types import OwnedHandle
-from xsem_host.files import check_sealed_memfd, file_name
-from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
-from xsem_host.semaphores import TIMELINE_NAME
+
+if sys.platform == "win32":
+    from xsem_host.windows import Pages, check_section, duplicate, map_private, map_shared, new_section
+    from xsem_host.windows_semaphores import HEAD, TIMELINE_BYTES, read_at_start
+else:
+    from xsem_host.files import check_sealed_memfd, file_name
+    from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
+    from xsem_host.semaphores import TIMELINE_NAME
 
 __all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory"]
 
 
 class HostMemory:
-    """Memory that several processes can share: a sealed memfd. It is mapped once, while a buffer uses it.
+    """Memory that several processes can share: a sealed memfd, or a section on Windows.
+
+    It is mapped once, while a buffer uses it.
 
     Parameters
     ----------
@@ -91,25 +99,45 @@ class HostMapping:
 def new_memory(size: int) -> HostMemory:
     """Create zeroed memory of `size` bytes, rounded up to whole pages."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-    with new_sealed_memfd("xsem-memory", whole) as handle:
+    with _new_object(whole) as handle:
         return HostMemory(handle, whole)
 
 
 def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
-    """Check that the file is sealed memory of at least `size` bytes, and take ownership of it.
+    """Check that the file or section is memory of at least `size` bytes, and take ownership of it.
 
     Raises
     ------
     BadHandleError
-        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_kind``, ``read_only``, ``no_proc``. The
-        handle stays the caller's.
+        ``short_page``, ``wrong_kind``, ``read_only``; ``not_a_memfd``, ``unsealed``, ``no_proc``; Windows:
+        ``wrong_object``, ``not_of_paging_file``. The handle stays the caller's.
     """
-    fd = handle.fileno()
-    check_sealed_memfd(fd, "memory", size)
-    # Memory has no header, because its contents are the user's. The name protects timelines from import as memory.
-    if file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)":
-        raise BadHandleError("the file is a timeline, not memory: import it as a semaphore", reason="wrong_kind")
+    if _is_timeline(handle.fileno(), size):
+        raise BadHandleError("the handle is one of a timeline, not of memory: import it as a semaphore",
+                             reason="wrong_kind")
     return HostMemory(handle, size)
+
+
+# Memory has no header, because its contents are the user's.
+if sys.platform == "win32":
+
+    def _new_object(size: int) -> OwnedHandle:
+        return new_section(size)
+
+    def _is_timeline(handle: int, size: int) -> bool:
+        whole = check_section(handle, "memory", size)
+        # The size of a section is a number of whole pages.
+        return whole == TIMELINE_BYTES and read_at_start(handle, len(HEAD)) == HEAD
+
+else:
+
+    def _new_object(size: int) -> OwnedHandle:
+        return new_sealed_memfd("xsem-memory", size)
+
+    def _is_timeline(fd: int, size: int) -> bool:
+        check_sealed_memfd(fd, "memory", size)
+        # The name protects timelines from import as memory.
+        return file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)"
 
 
 class HostBuffer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -11,7 +12,11 @@ from typing import Final
 
 from xsem.errors import ReleasedError
 from xsem.types import OwnedHandle
-from xsem_host.linux import duplicate
+
+if sys.platform == "win32":
+    from xsem_host.windows import duplicate
+else:
+    from xsem_host.linux import duplicate
 
 __all__ = ["HostSemaphore", "Looks"]
 
@@ -20,7 +25,7 @@ _PAUSE_NS: Final = 1_000_000
 
 
 class HostSemaphore(ABC):
-    """A semaphore of host. It owns its file descriptor.
+    """A semaphore of host. It owns its file descriptor or NT handle.
 
     `close` frees the file and the page only after the last thread has left the semaphore. The worker of a queue that
     was closed during a wait leaves it some time later, and its fd number could belong to another file by then.

@@ -1,0 +1,341 @@
+"""The calls of Windows for the host's objects. Only this module of the package depends on Windows.
+
+The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import sys
+from itertools import starmap
+from typing import Any, Final
+
+from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
+from xsem.spi import duplicate_fd
+from xsem.types import OwnedHandle
+
+__all__ = [
+    "Pages",
+    "check_section",
+    "check_synchronization_event",
+    "duplicate",
+    "event_set",
+    "event_take",
+    "map_private",
+    "map_shared",
+    "named_event",
+    "new_event",
+    "new_section",
+    "open_event",
+    "open_section",
+    "signal_named_event",
+    "wait_event",
+]
+
+_ACCESS_DENIED: Final = 5
+_FILE_NOT_FOUND: Final = 2
+_ALREADY_EXISTS: Final = 183
+_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})   # not enough memory or system resources, the commitment limit
+_NO_HANDLES: Final = frozenset({4, 155, 164})
+_STATUS_ACCESS_DENIED: Final = 0xC0000022
+_STATUS_INVALID_HANDLE: Final = 0xC0000008
+
+_EVENT_ACCESS: Final = 0x1F0003       # EVENT_ALL_ACCESS
+_EVENT_NEEDS: Final = 0x00100002      # SYNCHRONIZE, EVENT_MODIFY_STATE
+_EVENT_MODIFY_STATE: Final = 0x0002
+_SYNCHRONIZATION_EVENT: Final = 1
+_MAP_WRITE: Final = 0x0002            # FILE_MAP_WRITE maps for reading and writing
+_SECTION_ACCESS: Final = 0x000F0007   # STANDARD_RIGHTS_REQUIRED, SECTION_QUERY, SECTION_MAP_WRITE, SECTION_MAP_READ
+_PAGE_READWRITE: Final = 0x04
+_SEC_COMMIT: Final = 0x08000000
+_SEC_LARGE_PAGES: Final = 0x80000000
+_MEM_COMMIT_RESERVE: Final = 0x3000
+_MEM_RELEASE: Final = 0x8000
+_LONGEST_WAIT_MS: Final = 1_000_000
+
+
+class _SectionInformation(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("attributes", ctypes.c_uint32), ("size", ctypes.c_int64))
+
+
+class _BasicInformation(ctypes.Structure):
+    _fields_ = (("attributes", ctypes.c_uint32), ("access", ctypes.c_uint32), ("other", ctypes.c_uint32 * 12))
+
+
+class _EventInformation(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int32), ("state", ctypes.c_int32))
+
+
+_SIGNATURES: Final = {
+    "CreateEventW": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_wchar_p),
+    "OpenEventW": (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_wchar_p),
+    "SetEvent": (ctypes.c_int, ctypes.c_void_p),
+    "CloseHandle": (ctypes.c_int, ctypes.c_void_p),
+    "WaitForSingleObject": (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32),
+    "CreateFileMappingW": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32,
+                           ctypes.c_uint32, ctypes.c_wchar_p),
+    "OpenFileMappingW": (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_wchar_p),
+    "MapViewOfFile": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32,
+                      ctypes.c_size_t),
+    "UnmapViewOfFile": (ctypes.c_int, ctypes.c_void_p),
+    "VirtualAlloc": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint32),
+    "VirtualFree": (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32),
+}
+
+
+@functools.cache
+def _call(name: str) -> Any:
+    if sys.platform != "win32":
+        raise NotImplementedError("these objects need Windows")
+    function = ctypes.WinDLL("kernel32", use_last_error=True)[name]
+    function.restype, *function.argtypes = _SIGNATURES[name]
+    return function
+
+
+def _failure(call: str, handle_name: str | None = None) -> XsemError:
+    code = ctypes.get_last_error() if sys.platform == "win32" else 0
+    if code == _FILE_NOT_FOUND and handle_name is not None:
+        return BadHandleError(f"no object has the name {handle_name!r}: its owner has closed it, or another session has it",
+                              reason="name_not_found", call=call, code=code)
+    if code == _ACCESS_DENIED:
+        return _no_access()
+    if code in _NO_MEMORY:
+        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", call=call, code=code)
+    if code in _NO_HANDLES:
+        return BusyError("no more handles can be opened: release objects", reason="fd_limit", call=call, code=code)
+    return DriverError(f"Windows refused the call with error {code}", reason="system_call_failed", call=call, code=code)
+
+
+def _no_access() -> BadHandleError:
+    return BadHandleError("the handle does not permit reading and writing, or signals and waits", reason="read_only")
+
+
+def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
+    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
+    handle = OwnedHandle.__new__(OwnedHandle)
+    handle._slot = slot = []
+    try:
+        slot.extend(starmap(_call(call), (arguments,)))
+        if slot == [None]:
+            slot.clear()
+            raise _failure(call, name)
+    except BaseException:
+        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
+        raise
+    return handle
+
+
+def duplicate(number: int) -> OwnedHandle:
+    """Return a duplicate of the handle, owned by the caller. `number` stays open."""
+    return duplicate_fd(number, for_driver=False)
+
+
+def _query(function: str, number: int, into: ctypes.Structure, what: str) -> None:
+    """Ask ntdll about an object. A handle of another type is refused."""
+    if sys.platform != "win32":
+        raise NotImplementedError("these objects need Windows")
+    status = ctypes.WinDLL("ntdll")[function](ctypes.c_void_p(number), 0, ctypes.byref(into), ctypes.sizeof(into),
+                                              None) & 0xFFFFFFFF
+    if status == 0:
+        return
+    if status == _STATUS_ACCESS_DENIED:
+        raise _no_access()
+    if status == _STATUS_INVALID_HANDLE:
+        raise BadHandleError(f"NT handle {number:#x} is not open", reason="closed_fd")
+    raise BadHandleError(f"{what}; NT handle {number:#x} is a handle of another type", reason="wrong_object",
+                         call=function, code=status)
+
+
+# ---- events
+def new_event() -> OwnedHandle:
+    """Create an unsignalled synchronization event (auto reset) without a name."""
+    return _own("CreateEventW", None, 0, 0, None)
+
+
+def open_event(name: str) -> OwnedHandle:
+    """Open the event with this name.
+
+    Raises
+    ------
+    BadHandleError
+        ``name_not_found``; ``read_only``: access is denied.
+    """
+    return _own("OpenEventW", _EVENT_ACCESS, 0, name, name=name)
+
+
+def named_event(name: str) -> OwnedHandle | None:
+    """Create an unsignalled synchronization event with this name; None if the name is in use."""
+    if sys.platform != "win32":
+        raise NotImplementedError("these objects need Windows")
+    ctypes.set_last_error(0)
+    try:
+        made = _own("CreateEventW", None, 0, 0, name)
+    except (BadHandleError, DriverError):   # an object of another type or of another user has the name
+        return None
+    if ctypes.get_last_error() == _ALREADY_EXISTS:
+        made.close()
+        return None
+    return made
+
+
+def signal_named_event(name: str) -> None:
+    """Signal the event with this name, if it exists."""
+    try:
+        with _own("OpenEventW", _EVENT_MODIFY_STATE, 0, name, name=name) as handle:
+            _call("SetEvent")(handle.fileno())
+    except (BadHandleError, DriverError):
+        return   # the waiter has ended
+
+
+def event_set(number: int) -> None:
+    """Signal the event. A signalled event stays signalled."""
+    if not _call("SetEvent")(number):
+        raise _failure("SetEvent")
+
+
+def wait_event(number: int, timeout_ns: int) -> bool:
+    """Wait for a signal and take it; return False after the timeout, or earlier."""
+    milliseconds = min(-(-max(0, timeout_ns) // 1_000_000), _LONGEST_WAIT_MS)   # rounded up: 0 ms would spin
+    result = _call("WaitForSingleObject")(number, milliseconds)
+    if result == 0xFFFFFFFF:
+        raise _failure("WaitForSingleObject")
+    return bool(result == 0)
+
+
+def event_take(number: int) -> bool:
+    """Take a signal without waiting; return whether the event was signalled."""
+    return wait_event(number, 0)
+
+
+def check_synchronization_event(number: int) -> None:
+    """Check that the handle is one of a synchronization event and permits signals and waits.
+
+    Raises
+    ------
+    BadHandleError
+        ``wrong_object``, ``event_stays_signalled``, ``read_only``, ``closed_fd``.
+    """
+    found = _EventInformation()
+    _query("NtQueryEvent", number, found, "a binary semaphore of host must be an event")
+    if found.type != _SYNCHRONIZATION_EVENT:
+        raise BadHandleError("the event is a notification event (manual reset), so a wait would not reset it",
+                             reason="event_stays_signalled")
+    basic = _BasicInformation()
+    _query("NtQueryObject", number, basic, "a binary semaphore of host must be an event")
+    if basic.access & _EVENT_NEEDS != _EVENT_NEEDS:
+        raise _no_access()
+
+
+# ---- sections
+def new_section(size: int) -> OwnedHandle:
+    """Create a section of `size` zero bytes in the paging file, without a name."""
+    if size >= 2**63:
+        raise OutOfMemoryError("the host is out of memory", reason="out_of_memory", call="CreateFileMappingW")
+    return _own("CreateFileMappingW", ctypes.c_void_p(-1), None, _PAGE_READWRITE | _SEC_COMMIT, size >> 32,
+                size & 0xFFFFFFFF, None)
+
+
+def open_section(name: str) -> OwnedHandle:
+    """Open the section with this name.
+
+    Raises
+    ------
+    BadHandleError
+        ``name_not_found``; ``read_only``: access is denied.
+    """
+    return _own("OpenFileMappingW", _SECTION_ACCESS, 0, name, name=name)
+
+
+def check_section(number: int, what: str, size: int) -> int:
+    """Check that the handle is one of a committed section of the paging file with at least `size` bytes.
+
+    Parameters
+    ----------
+    number : int
+        Stays the caller's.
+    what : str
+        Name of the object in messages: ``"memory"`` or ``"timeline"``.
+    size : int
+        Bytes.
+
+    Returns
+    -------
+    int
+        The size of the section in bytes.
+
+    Raises
+    ------
+    BadHandleError
+        ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``read_only``, ``closed_fd``.
+    """
+    found = _SectionInformation()
+    _query("NtQuerySection", number, found, f"{what} of host must be a section")
+    if found.attributes & ~_SEC_LARGE_PAGES != _SEC_COMMIT:
+        # A file can be truncated, and a reserved page can be missing: an access then ends the process.
+        raise BadHandleError(f"{what} of host must be a section of the paging file with committed pages; this section "
+                             f"has the attributes {found.attributes:#x}", reason="not_of_paging_file")
+    if found.size < size:
+        raise BadHandleError(f"the {what}'s section has {found.size} bytes; at least {size} are needed",
+                             reason="short_page")
+    return int(found.size)
+
+
+# ---- mappings
+class Pages:
+    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it.
+
+    Attributes
+    ----------
+    address : int
+    size : int
+        Bytes.
+    """
+
+    __slots__ = ("__weakref__", "_addresses", "_unmap", "size")
+
+    def __init__(self, size: int, map_: str, arguments: tuple[Any, ...], unmap: str, more: tuple[Any, ...]) -> None:
+        self.size = size
+        self._unmap = (_call(unmap), more)
+        self._addresses: list[int | None] = []
+        self._addresses.extend(starmap(_call(map_), (arguments,)))   # Ctrl-C cannot interrupt between call and list
+        if self._addresses == [None]:
+            self._addresses.clear()
+            raise _failure(map_)
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte."""
+        return self._addresses[0] or 0
+
+    def close(self) -> None:
+        """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
+        unmap, more = self._unmap
+        addresses, self._addresses = self._addresses, []
+        for address in addresses:
+            if not unmap(address, *more):
+                raise _failure("unmap")
+
+    def __del__(self) -> None:
+        # At the interpreter's exit a worker may still copy here; the end of the process unmaps all.
+        if getattr(self, "_addresses", None) and not sys.is_finalizing():
+            self.close()
+
+
+def map_shared(number: int, size: int) -> Pages:
+    """Map the first `size` bytes of a section, shared with every process that maps it.
+
+    Raises
+    ------
+    BadHandleError
+        ``read_only``: the handle does not permit reading and writing.
+    """
+    return Pages(size, "MapViewOfFile", (number, _MAP_WRITE, 0, 0, size), "UnmapViewOfFile", ())
+
+
+def map_private(size: int) -> Pages:
+    """Map `size` private bytes, all 0."""
+    whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    return Pages(size, "VirtualAlloc", (None, whole, _MEM_COMMIT_RESERVE, _PAGE_READWRITE), "VirtualFree",
+                 (0, _MEM_RELEASE))
