@@ -35,13 +35,14 @@ from __future__ import annotations
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
 from xsem.data.handles import own
+from xsem.data.images import LevelLayout, level_layout
 from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
-from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport
+from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport, PlanarImages
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import CopyQueue, ImageQueue, PreparedCall, QueueDriver, RecordingQueue, SemaphoreQueue
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
@@ -67,6 +68,7 @@ __all__ = [
     "Images",
     "ImportFailure",
     "Imported",
+    "LevelLayout",
     "Memory",
     "MemoryExport",
     "MemoryImport",
@@ -76,6 +78,7 @@ __all__ = [
     "NativeQuery",
     "NativeQueue",
     "NvSciSync",
+    "PlanarImages",
     "PreparedCall",
     "QueueDriver",
     "RecordingQueue",
@@ -90,6 +93,7 @@ __all__ = [
     "duplicate_fd",
     "failed_check",
     "hookimpl",
+    "level_layout",
     "loaded_library",
     "own",
     "queue_handle",

@@ -16,6 +16,7 @@ from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
+from xsem_cuda.images import known_formats
 from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
 from xsem_cuda.recording import OLDEST_DRIVER
@@ -260,6 +261,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
         recording=int(call(driver.cuDriverGetVersion)) >= OLDEST_DRIVER,
+        formats=known_formats(driver),
     )
 
 

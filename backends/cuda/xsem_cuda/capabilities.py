@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_cuda.images import FLAGS
 
 __all__ = ["Attributes", "capabilities_of"]
 
@@ -30,6 +31,8 @@ class Attributes(NamedTuple):
         The bindings have CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD. Bindings 12.x lack it.
     recording : bool
         The driver has all functions that recordings need.
+    formats : frozenset of str
+        The formats of images whose enumerators the bindings have.
     """
 
     timeline: bool = False
@@ -38,6 +41,7 @@ class Attributes(NamedTuple):
     compute_capability: tuple[int, int] = (0, 0)
     dmabuf_type: bool = False
     recording: bool = False
+    formats: frozenset[str] = frozenset()
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -88,4 +92,6 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         independent_lists=8,
         max_pending=1020,
         max_value_difference=2**64 - 1,
+        image_formats=attributes.formats,
+        image_flags=FLAGS,
     )

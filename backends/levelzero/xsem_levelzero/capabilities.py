@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_levelzero.images import FLAGS, FORMATS
 from xsem_levelzero.probe import Behaviour
 
 __all__ = ["WIN32_SEMAPHORES", "capabilities_of", "memory_types"]
@@ -60,4 +61,5 @@ def capabilities_of(
         release_never_blocks=trusted,  # the header asks for lock-free implementations
         independent_lists=lists,
         max_value_difference=2**64 - 1,
+        **({"image_formats": FORMATS, "image_flags": FLAGS} if images else {}),
     )
