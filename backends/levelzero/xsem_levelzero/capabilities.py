@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
@@ -51,7 +52,7 @@ def capabilities_of(
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
         features.add(Feature.IMAGE)
-    return Capabilities(
+    declared = Capabilities(
         semaphore_import=semaphores,
         memory_import=memories,
         features=frozenset(features),
@@ -61,5 +62,5 @@ def capabilities_of(
         release_never_blocks=trusted,  # the header asks for lock-free implementations
         independent_lists=lists,
         max_value_difference=2**64 - 1,
-        **({"image_formats": FORMATS, "image_flags": FLAGS} if images else {}),
     )
+    return replace(declared, image_formats=FORMATS, image_flags=FLAGS) if images else declared

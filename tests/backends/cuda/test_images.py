@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from support.importer import Pair
 import xsem
 from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.data.images import least_size
-from xsem.types import MemoryDesc, MipmapDesc, SemaphoreHandleType
+from xsem.types import MipmapDesc, SemaphoreHandleType
 
 SIZE = 1 << 20
 # Measured on an H200 (580.159.04).
@@ -28,8 +29,9 @@ def rig() -> Iterator[Pair]:
         yield Pair(host, cuda, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
 
 
-def image(name: str, extent: tuple[int, int, int] = (36, 20, 0), channels: int = 0, **more: Any) -> MipmapDesc:
-    return MipmapDesc(extent=extent, format=name, channels=channels or FORMATS[name].channels[-1], **more)
+def image(name: str, extent: tuple[int, int, int] = (36, 20, 0), **more: Any) -> MipmapDesc:
+    channels = more.pop("channels", FORMATS[name].channels[-1])
+    return MipmapDesc(extent=extent, format=name, channels=channels, **more)
 
 
 @on_stand_in
@@ -61,10 +63,10 @@ def test_formats_and_flags_that_cuda_lacks_are_refused_by_name() -> None:
         for flag in sorted(REFUSED_FLAGS):
             text = f"cuda:0 maps no image with the flag {flag}; its flags: cubemap, surface_load_store"
             with pytest.raises(xsem.UnsupportedError, match=text) as refused:
-                here.map_mipmapped_array(image("float32", channels=1, **{flag: True}))
+                here.map_mipmapped_array(image("float32", (36, 20, 0), channels=1, **{flag: True}))
             assert (refused.value.capability, refused.value.call) == (f"image_flags.{flag}", None)
         for flag in ("surface_load_store", "color_attachment", "texture_gather", "video"):
-            here.map_mipmapped_array(image("uint8", **{flag: True})).release()
+            here.map_mipmapped_array(image("uint8", (36, 20, 0), **{flag: True})).release()
         for layers in (6, 12):
             here.map_mipmapped_array(
                 image("unorm8", (8, 8, 0), layers=layers, cubemap=True, layered_cubemap=True), overlap=True).release()
@@ -91,8 +93,7 @@ def test_error_of_a_small_allocation_size_names_the_size() -> None:
         for desc, needed in NEEDED:
             for size in (needed, needed - 1):
                 with there.export() as exported:
-                    memory = at.here.import_memory(MemoryDesc.opaque_fd(
-                        exported.handle, allocation_size=size, device_uuid=at.here.info.uuid))
+                    memory = at.here.import_memory(replace(exported, allocation_size=size))
                 if size == needed:
                     memory.map_mipmapped_array(desc).release()
                     continue

@@ -113,7 +113,7 @@ def test_formats_are_those_that_the_driver_lists() -> None:
 
 def test_declared_formats_have_a_pair_of_order_and_type() -> None:
     assert supported([(0x10B5, 0x10D2), (0x10B9, 0x10D3), (0x10BD, 0x10DE)]) == (
-        {"unorm8"}, {"surface_load_store", "depth_texture"})
+        frozenset({"unorm8"}), frozenset({"surface_load_store", "depth_texture"}))
     depth = image_format(MipmapDesc(extent=(4, 4, 0), format="float32", channels=1, depth_texture=True))
     assert (depth.channel_order, depth.channel_data_type) == (0x10BD, 0x10DE)
 
