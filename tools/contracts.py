@@ -50,7 +50,7 @@ LAYERS = {
         file_descriptors | streams | hosts
         handles | params | uuids | layout
         info | nt_handles
-        handle_types
+        handle_types | image_formats
     """,
     "xsem.runtime": """
         host_copies
@@ -138,12 +138,14 @@ def inside_xsem(root: Path) -> str:
         text += _contract(room, f"Layers inside {room}", "layers", containers=[room],
                           layers=[line.strip() for line in layers.strip().splitlines()], exhaustive=True,
                           **({"ignore_imports": [EXCEPTION]} if room == "xsem.facade" else {}))
-    # Errors use handle types and device information. The other modules of xsem.data raise errors.
-    text += _contract("errors", "Errors import only handle types and info", "forbidden", source_modules=["xsem.errors"],
+    # Errors use handle types and device information, which names image formats. The other modules raise errors.
+    below = ("handle_types", "image_formats", "info")
+    text += _contract("errors", "Errors import only handle types, image formats and info", "forbidden",
+                      source_modules=["xsem.errors"],
                       forbidden_modules=[f"xsem.data.{path.stem}" for path in sorted((root / "xsem/data").glob("*.py"))
-                                         if path.stem not in ("__init__", "handle_types", "info")])
-    text += _contract("bottom", "Handle types and info do not import errors", "forbidden",
-                      source_modules=["xsem.data.handle_types", "xsem.data.info"], forbidden_modules=["xsem.errors"])
+                                         if path.stem not in ("__init__", *below)])
+    text += _contract("bottom", "Handle types, image formats and info do not import errors", "forbidden",
+                      source_modules=[f"xsem.data.{each}" for each in below], forbidden_modules=["xsem.errors"])
     return text + _contract(
         "whole", "No module imports the package as a whole, except the command line", "forbidden",
         source_modules=modules, forbidden_modules=["xsem"], as_packages=False, allow_indirect_imports=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import pluggy
 
 from xsem import spi
+from xsem.data.image_formats import FORMATS
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
 from xsem.types import Capabilities, DeviceInfo, Feature, SemaphoreHandleType
 
@@ -270,6 +271,8 @@ _DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.NATIVE_EVENTS: (spi.BorrowedEvents,),
     Feature.MEMORY_SHARING: (spi.MemorySharing,),
 }
+_IMAGES: Final = frozenset({Feature.MIPMAPPED_ARRAY, Feature.IMAGE})
+_PLANAR: Final = frozenset(name for name, each in FORMATS.items() if len(each.planes) > 1)
 _QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.MIPMAPPED_ARRAY: (spi.ImageQueue,),
     Feature.IMAGE: (spi.ImageQueue,),
@@ -307,6 +310,8 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
         (SemaphoreHandleType.NVSCISYNC in capabilities.semaphore_import, spi.NvSciSync),
     ]
     needed = [ability for is_declared, ability in declared if is_declared]
+    if capabilities.image_formats & _PLANAR and _IMAGES & capabilities.features:
+        needed.append(spi.PlanarImages)
     _check_inherits(info, driver, [*needed, *_of_features(capabilities, _DEVICE_CLASSES)])
 
 

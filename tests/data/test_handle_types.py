@@ -253,6 +253,7 @@ def test_exactly_the_three_d3d_resources_are_dedicated() -> None:
 
 
 def test_capabilities_are_frozen_and_promise_nothing_by_default() -> None:
+    from xsem.data.image_formats import PLAIN_FLAGS, PLAIN_FORMATS
     from xsem.types import Capabilities
 
     promised = Capabilities()
@@ -261,4 +262,5 @@ def test_capabilities_are_frozen_and_promise_nothing_by_default() -> None:
     for field in dataclasses.fields(Capabilities):
         default = getattr(promised, field.name)
         # Each default is the weakest promise: an empty set, False, one list, unknown, or the smallest limit.
-        assert default in (frozenset(), False, 1, None, 2**31 - 1)
+        # Every device with images supports the plain formats and flags.
+        assert default in (frozenset(), False, 1, None, 2**31 - 1, PLAIN_FORMATS, PLAIN_FLAGS)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from support.descriptors import make
 
+from xsem.data.image_formats import FLAGS, FORMATS
+from xsem.data.images import least_size, level_layout
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
     MemoryDesc,
@@ -44,6 +46,10 @@ def image(**fields: Any) -> MipmapDesc:
         {"channels": 2},
         {"offset": 2**64 - 1},
         {"surface_load_store": True, "color_attachment": True},
+        {"extent": (64, 64, 0), "layers": 6, "cubemap": True, "layered_cubemap": True},
+        {"texture_gather": True, "deferred_mapping": True, "sparse": True, "video": True},
+        {"format": "unorm16", "channels": 1, "depth_texture": True},
+        {"format": "float32", "channels": 1, "depth_texture": True, "layers": 6, "extent": (8, 8, 0), "cubemap": True},
     ],
     ids=str,
 )
@@ -73,6 +79,66 @@ def test_format_is_a_name_not_a_dtype(component: Any) -> None:
     assert caught.value.reason == "bad_format"
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_format_has_its_numbers_of_channels(name: str) -> None:
+    taken = FORMATS[name].channels
+    for channels in (1, 2, 3, 4):
+        if channels in taken:
+            assert image(format=name, channels=channels).channels == channels
+            continue
+        with pytest.raises(BadArgumentError, match=f"channels of {name!r} is {taken[0]}") as caught:
+            image(format=name, channels=channels)
+        assert caught.value.reason == "bad_channels"
+
+
+@pytest.mark.parametrize(("fields", "shapes", "dtype", "size"), [
+    ({"format": "unorm8", "channels": 2}, [(32, 64, 2)], "uint8", 64 * 32 * 2),
+    ({"format": "snorm16", "channels": 1}, [(32, 64, 1)], "int16", 64 * 32 * 2),
+    ({"format": "unorm_10_10_10_2", "layers": 2}, [(2, 32, 64, 1)], "uint32", 64 * 32 * 4 * 2),
+    ({"format": "bc1_unorm", "levels": 4}, [(8, 16, 8), (4, 8, 8), (2, 4, 8), (1, 2, 8)], "uint8", 8 * 170),
+    ({"format": "bc7_unorm_srgb", "extent": (37, 19, 0)}, [(5, 10, 16)], "uint8", 800),
+    ({"format": "bc6h_uf16", "channels": 3, "extent": (8, 8, 8), "levels": 4},
+     [(8, 2, 2, 16), (4, 1, 1, 16), (2, 1, 1, 16), (1, 1, 1, 16)], "uint8", 16 * 39),
+], ids=str)
+def test_levels_of_a_format_have_rows_of_elements_or_of_blocks(
+    fields: dict[str, Any], shapes: list[tuple[int, ...]], dtype: str, size: int
+) -> None:
+    desc = image(**fields)
+    layouts = [level_layout(desc, level) for level in range(desc.levels)]
+    assert [each.shape for each in layouts] == shapes
+    assert {each.dtype for each in layouts} == {dtype}
+    assert least_size(desc) == sum(each.size for each in layouts) == size
+
+
+@pytest.mark.parametrize(("name", "dtype", "plane"), [("nv12", "uint8", "unorm8"), ("p010", "uint16", "unorm16")])
+def test_planes_are_luma_and_chroma_of_half_the_size(name: str, dtype: str, plane: str) -> None:
+    desc = image(format=name, channels=3, texture_gather=True, offset=4096)
+    luma, chroma = level_layout(desc), level_layout(desc, plane=1)
+    assert (luma.extent, luma.shape, luma.dtype) == ((64, 32, 0), (32, 64, 1), dtype)
+    assert (chroma.extent, chroma.shape, chroma.dtype) == ((32, 16, 0), (16, 32, 2), dtype)
+    assert least_size(desc) == luma.size + chroma.size == 64 * 32 * 3 // 2 * np.dtype(dtype).itemsize
+    alone = [desc.plane(0, offset=0), desc.plane(1, offset=luma.size)]
+    assert alone == [MipmapDesc(extent=(64, 32, 0), format=plane, channels=1, texture_gather=True),
+                     MipmapDesc(extent=(32, 16, 0), format=plane, channels=2, texture_gather=True, offset=luma.size)]
+    assert [level_layout(each).size for each in alone] == [luma.size, chroma.size]
+    for wrong in (-1, 2):
+        with pytest.raises(BadArgumentError) as caught:
+            desc.plane(wrong, offset=0)
+        assert caught.value.reason == "bad_plane"
+
+
+def test_image_of_one_plane_has_no_planes() -> None:
+    with pytest.raises(BadArgumentError, match="uint8 has no planes") as caught:
+        image().plane(0, offset=0)
+    assert caught.value.reason == "bad_plane"
+
+
+def test_flags_are_listed_by_name() -> None:
+    assert image().flags == ()
+    assert image(extent=(8, 8, 0), layers=6, cubemap=True, sparse=True, layered_cubemap=True).flags == (
+        "cubemap", "sparse")
+
+
 # ---- wrong types, in every field
 TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
     SemaphoreDesc: (
@@ -86,7 +152,7 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
     MipmapDesc: (
         {"extent": (8, 8, 0), "format": "uint8", "channels": 4},
         {"extent": (tuple,), "format": (str,), "channels": (int,), "levels": (int,), "layers": (int,),
-         "offset": (int,), "cubemap": (bool,), "surface_load_store": (bool,), "color_attachment": (bool,)}),
+         "offset": (int,), **dict.fromkeys((*FLAGS, "layered_cubemap"), (bool,))}),
     SignalParams: (
         {}, {"value": (int, type(None)), "key": (int, type(None)), "nvscisync_fence": (int, type(None)),
              "skip_nvscibuf_memsync": (bool,), "allow_rewind": (bool,)}),
@@ -192,6 +258,23 @@ def test_layers_add_no_levels() -> None:
         ({"extent": (64, 64, 0), "cubemap": True, "layers": 7}, "bad_layers"),
         ({"extent": (64, 32, 0), "cubemap": True, "layers": 6}, "bad_layers"),
         ({"extent": (64, 64, 64), "cubemap": True, "layers": 6}, "bad_layers"),
+        ({"layered_cubemap": True, "layers": 6}, "bad_flags"),
+        ({"texture_gather": True, "extent": (64, 0, 0)}, "bad_flags"),
+        ({"texture_gather": True, "extent": (8, 8, 8)}, "bad_flags"),
+        ({"depth_texture": True}, "bad_format"),
+        ({"depth_texture": True, "format": "float32", "channels": 2}, "bad_format"),
+        ({"depth_texture": True, "format": "float16", "channels": 1}, "bad_format"),
+        *(({"depth_texture": True, "format": "float32", "channels": 1, **more}, "bad_flags")
+          for more in ({"color_attachment": True}, {"surface_load_store": True}, {"extent": (8, 0, 0)},
+                       {"extent": (8, 8, 8)})),
+        ({"format": "bc1_unorm", "extent": (64, 0, 0)}, "bad_extent"),
+        ({"format": "bc1_unorm", "surface_load_store": True}, "bad_flags"),
+        ({"format": "nv12", "channels": 3, "extent": (63, 32, 0)}, "bad_extent"),
+        ({"format": "nv12", "channels": 3, "extent": (64, 31, 0)}, "bad_extent"),
+        ({"format": "p010", "channels": 3, "extent": (64, 0, 0)}, "bad_extent"),
+        ({"format": "p010", "channels": 3, "extent": (8, 8, 8)}, "bad_extent"),
+        ({"format": "nv12", "channels": 3, "levels": 2}, "bad_levels"),
+        ({"format": "nv12", "channels": 3, "layers": 1}, "bad_layers"),
     ],
     ids=str,
 )

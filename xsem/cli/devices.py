@@ -13,7 +13,7 @@ from xsem.cli.status import DONE, NOT_TRIED
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 from xsem.plugins import one_line, registry
-from xsem.types import Capabilities, DeviceInfo
+from xsem.types import Capabilities, DeviceInfo, Feature
 
 __all__ = ["answer", "run"]
 
@@ -119,7 +119,14 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
         "independent_lists": capabilities.independent_lists,
         "max_pending": capabilities.max_pending,
         "max_value_difference": capabilities.max_value_difference,
+        **_images(capabilities),
     }
+
+
+def _images(capabilities: Capabilities) -> dict[str, list[str]]:
+    if not capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
+        return {}
+    return {"image_formats": sorted(capabilities.image_formats), "image_flags": sorted(capabilities.image_flags)}
 
 
 def _names(members: frozenset[Any]) -> list[str]:

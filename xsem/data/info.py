@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
+from xsem.data.image_formats import PLAIN_FLAGS, PLAIN_FORMATS
 
 __all__ = ["BackendInfo", "Capabilities", "DeviceInfo", "Feature", "HealthCheck", "PendingOp"]
 
@@ -22,7 +23,10 @@ class Feature(str, enum.Enum):
     READ_VALUE = "read_value"
     """The host can read the value of a timeline (`Semaphore.value`)."""
     MIPMAPPED_ARRAY = "mipmapped_array"
-    """Memory can be mapped as any image of a `MipmapDesc` (`Memory.map_mipmapped_array`)."""
+    """Memory can be mapped as an image of any extent, levels, layers and offset (`Memory.map_mipmapped_array`).
+
+    `Capabilities.image_formats` and `Capabilities.image_flags` list the formats and flags.
+    """
     IMAGE = "image"
     """A subset of MIPMAPPED_ARRAY: one level, offset 0, no cubemap and no colour attachment."""
     IMAGE_COPY = "image_copy"
@@ -75,6 +79,9 @@ class Capabilities:
         unmet wait returned at once.
     max_value_difference : int
         Largest allowed difference between a timeline value and the last value signalled here.
+    image_formats, image_flags : frozenset of str
+        Formats and flags of `MipmapDesc` that a device with images supports. The flags have the names of the fields of
+        `MipmapDesc`. With Feature.IMAGE, cubemaps and colour attachments are not supported, also if listed here.
 
     Examples
     --------
@@ -96,6 +103,8 @@ class Capabilities:
     independent_lists: int = 1
     max_pending: int | None = None
     max_value_difference: int = 2**31 - 1
+    image_formats: frozenset[str] = PLAIN_FORMATS
+    image_flags: frozenset[str] = PLAIN_FLAGS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

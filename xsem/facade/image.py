@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from xsem.data.layout import parse_dtype
+from xsem.data.image_formats import FLAGS, FORMATS
+from xsem.data.images import least_size, level_layout
 from xsem.data.params import check_int
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.resource import Resource
@@ -14,7 +14,7 @@ from xsem.runtime.host_copies import copy_level
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.spi import Images, Token
+from xsem.spi import Images, PlanarImages, Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
@@ -70,13 +70,16 @@ class MipmappedArray(Resource):
         self._array = token
         self._bytes = occupied
 
-    def level(self, index: int) -> MipmapLevel:
-        """Return one level of the image (cuMipmappedArrayGetLevel).
+    def level(self, index: int, plane: int = 0) -> MipmapLevel:
+        """Return one level of the image (cuMipmappedArrayGetLevel), or one plane of the level (cuArrayGetPlane).
 
         Parameters
         ----------
         index : int
             Number of the level; 0 is the largest level.
+        plane : int
+            Number of the plane. ``"nv12"`` and ``"p010"``: 0 for luma; 1 for chroma, of half the width and height.
+            Other formats: 0.
 
         Returns
         -------
@@ -86,13 +89,19 @@ class MipmappedArray(Resource):
         Raises
         ------
         BadArgumentError
-            ``bad_levels``: the image does not have this level; ``not_an_int``.
+            ``bad_levels``: the image does not have this level; ``bad_plane``: the format does not have this plane;
+            ``not_an_int``.
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
+        planes = len(FORMATS[self.desc.format].planes)
+        check_int("plane", plane, 0, planes - 1, reason="bad_plane")
         with self._lifetime.held(), self._device_state.calling():
             token = _images(self._device_state).mipmap_level(self._array, index)
-        return MipmapLevel(self, token, index)
+            if planes > 1:
+                planar = self._device_state.ability(PlanarImages, f"image_formats.{self.desc.format}")
+                token = planar.image_plane(token, plane)
+        return MipmapLevel(self, token, index, plane)
 
     def _token(self) -> Token:
         return self._array
@@ -104,7 +113,7 @@ class MipmapLevel:
     Attributes
     ----------
     extent : tuple of int
-        Width, height and depth in elements.
+        Width, height and depth in pixels.
 
     Examples
     --------
@@ -114,9 +123,9 @@ class MipmapLevel:
         level.write(255 - level.read())
     """
 
-    def __init__(self, array: MipmappedArray, token: Token, index: int) -> None:
-        width, height, depth = (max(1, length >> index) if length else 0 for length in array.desc.extent)
-        self.extent: tuple[int, int, int] = (width, height, depth)
+    def __init__(self, array: MipmappedArray, token: Token, index: int, plane: int = 0) -> None:
+        self._layout = level_layout(array.desc, index, plane)
+        self.extent: tuple[int, int, int] = self._layout.extent
         self._array = array
         self._level = token
         self._index = index
@@ -147,7 +156,8 @@ class MipmapLevel:
         -------
         numpy.ndarray
             Array of the image's component type. Its shape is (layers or depth, height, width, channels), without the
-            absent dimensions.
+            absent dimensions. Formats with fractions of 1: the integers. ``"unorm_10_10_10_2"``: one uint32 per pixel.
+            Block-compressed formats: the bytes of the blocks, (…, rows of blocks, blocks per row, bytes per block).
 
         Raises
         ------
@@ -159,7 +169,7 @@ class MipmapLevel:
         import numpy as np
 
         check_timeout(timeout_s)
-        out = np.empty(self._shape(), self._dtype())
+        out = np.empty(self._layout.shape, self._layout.dtype)
         self._copy(out.data.cast("B"), timeout_s, "read")
         return out
 
@@ -187,11 +197,11 @@ class MipmapLevel:
         check_timeout(timeout_s)
         self._array._check()
         source = np.ascontiguousarray(array)
-        if source.shape != self._shape():
-            raise BadArgumentError(f"the level's shape is {self._shape()}, the array's {source.shape}",
+        if source.shape != self._layout.shape:
+            raise BadArgumentError(f"the level's shape is {self._layout.shape}, the array's {source.shape}",
                                    reason="shape_mismatch")
-        if source.dtype != self._dtype():
-            raise BadArgumentError(f"the level's dtype is {self._dtype()}, the array's {source.dtype}",
+        if source.dtype != self._layout.dtype:
+            raise BadArgumentError(f"the level's dtype is {self._layout.dtype}, the array's {source.dtype}",
                                    reason="dtype_mismatch")
         self._copy(source.data.cast("B"), timeout_s, "write")
 
@@ -201,20 +211,8 @@ class MipmapLevel:
         with array._lifetime.held():
             copy_level(array.device._queues, array._lifetime, self._level, data, timeout_s, direction)
 
-    @property
-    def _element_size(self) -> int:
-        return _element_size(self._array.desc)
-
     def _described(self) -> str:
         return f"level {self._index} of an image of {self._array.desc.channels} x {self._array.desc.format}"
-
-    def _shape(self) -> tuple[int, ...]:
-        width, height, depth = self.extent
-        lengths = (self._array.desc.layers or depth, height, width, self._array.desc.channels)
-        return tuple(length for length in lengths if length)
-
-    def _dtype(self) -> str:
-        return parse_dtype(self._array.desc.format).name
 
 
 def map_mipmapped_array(
@@ -233,7 +231,7 @@ def map_mipmapped_array(
     if memory_type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
         raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
                                handle_type=memory_type)
-    least = _least_bytes(desc)
+    least = least_size(desc)
     if desc.offset + least > allocation_size:
         raise BadArgumentError(
             f"an image of at least {least} bytes at offset {desc.offset} reaches beyond the allocation of "
@@ -259,24 +257,19 @@ def _images(device_state: DeviceState) -> Images:
 
 
 def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:
-    features = device_state.capabilities.features
-    if Feature.MIPMAPPED_ARRAY in features or Feature.IMAGE not in features:
+    info, capabilities = device_state.info, device_state.capabilities
+    if Feature.MIPMAPPED_ARRAY in capabilities.features or Feature.IMAGE not in capabilities.features:
         device_state.require(Feature.MIPMAPPED_ARRAY)
-        return
-    if desc.beyond_image:
-        raise UnsupportedError(f"{device_state.info.id} maps no image with {desc.beyond_image}",
-                               capability=Feature.MIPMAPPED_ARRAY.value, backend=device_state.info.backend)
-
-
-def _least_bytes(desc: MipmapDesc) -> int:
-    """Return the bytes of all elements: the smallest size of the image for any tiling.
-
-    Only the driver knows the full size.
-    """
-    return sum(_element_size(desc) * max(1, desc.layers) * math.prod(max(1, length >> level) for length in desc.extent)
-               for level in range(desc.levels))
-
-
-def _element_size(desc: MipmapDesc) -> int:
-    """Return the bytes of an element with all its components."""
-    return desc.channels * parse_dtype(desc.format).itemsize
+    elif desc.beyond_image:
+        raise UnsupportedError(f"{info.id} maps no image with {desc.beyond_image}",
+                               capability=Feature.MIPMAPPED_ARRAY.value, backend=info.backend)
+    if desc.format not in capabilities.image_formats:
+        supported = [name for name in FORMATS if name in capabilities.image_formats]
+        raise UnsupportedError(
+            f"{info.id} maps no image of the format {desc.format}; its formats: {', '.join(supported)}",
+            capability=f"image_formats.{desc.format}", backend=info.backend)
+    for flag in desc.flags:
+        if flag not in capabilities.image_flags:
+            supported = [name for name in FLAGS if name in capabilities.image_flags] or ["none"]
+            raise UnsupportedError(f"{info.id} maps no image with the flag {flag}; its flags: {', '.join(supported)}",
+                                   capability=f"image_flags.{flag}", backend=info.backend)

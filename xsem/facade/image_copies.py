@@ -115,10 +115,10 @@ def _lifetime(end: Buffer | MipmapLevel) -> Lifetime:
 
 # ---- regions of levels
 def _between_levels(dst: MipmapLevel, src: MipmapLevel, region: CopyRegion) -> tuple[object, ...]:
-    if dst._element_size != src._element_size:
+    if dst._layout.element_size != src._layout.element_size:
         raise BadArgumentError(
-            f"an element of {dst._described()} has {dst._element_size} bytes, and one of {src._described()} "
-            f"{src._element_size}: a copy converts nothing", reason="format_mismatch",
+            f"an element of {dst._described()} has {dst._layout.element_size} bytes, and one of {src._described()} "
+            f"{src._layout.element_size}: a copy converts nothing", reason="format_mismatch",
         )
     src_offset = region.offset if region.src_offset is None else region.src_offset
     src_layer = region.layer if region.src_layer is None else region.src_layer
@@ -160,7 +160,22 @@ def _region_of(
                     reason="out_of_range",
                 )
         width, height, depth = (max(1, count) for count in given)
-    return ImageRegion(start, (width, height, depth), *_layers(level, layer, layers))
+    first, size = _in_elements(level, start, (width, height, depth))
+    return ImageRegion(first, size, *_layers(level, layer, layers))
+
+
+def _in_elements(level: MipmapLevel, start: Box, extent: Box) -> tuple[Box, Box]:
+    """Return the offset and the extent in elements. An element is a pixel, or a block of pixels."""
+    block = level._layout.block
+    if block == 1:
+        return start, extent
+    for name, at, count, length in zip(_LENGTHS[:2], start, extent, level.extent, strict=False):
+        if at % block or (count % block and at + count != length):
+            raise BadArgumentError(
+                f"the {name} of a region of {level._described()} is in blocks: the offset must be a multiple of {block}, "
+                f"and the extent, too, or reach the end of the level; not {at} and {count}", reason="bad_extent")
+    (x, y, z), (width, height, depth) = start, extent
+    return (x // block, y // block, z), (-(-width // block), -(-height // block), depth)
 
 
 def _layers(level: MipmapLevel, layer: int | None, layers: int | None) -> tuple[int, int]:
@@ -192,7 +207,7 @@ def _overlap(first: ImageRegion, second: ImageRegion) -> bool:
 # ---- rows of buffers
 def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: CopyRegion) -> tuple[int, int]:
     """Return the bytes from row to row, and from slice to slice, in the buffer."""
-    row = region.extent[0] * level._element_size
+    row = region.extent[0] * level._layout.element_size
     rows = region.extent[1]
     if given.row_pitch is None and given.slice_pitch is None:
         row_pitch, slice_pitch = _pitches_of_shape(buffer, level, region)
@@ -204,9 +219,9 @@ def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: Cop
         if slice_pitch is None:
             slice_pitch = row_pitch * rows
         check_int("slice_pitch", slice_pitch, 0, UINT64_MAX, reason="bad_pitch")
-    if not row <= row_pitch <= _LARGEST_PITCH or row_pitch % level._element_size:
+    if not row <= row_pitch <= _LARGEST_PITCH or row_pitch % level._layout.element_size:
         raise BadArgumentError(
-            f"the row pitch must be a multiple of the {level._element_size} bytes of an element, from the {row} bytes "
+            f"the row pitch must be a multiple of the {level._layout.element_size} bytes of an element, from the {row} bytes "
             f"of a row to {_LARGEST_PITCH}, not {row_pitch}", reason="bad_pitch",
         )
     if slice_pitch < row_pitch * rows or slice_pitch % row_pitch:
@@ -224,7 +239,7 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
     in C order, and its strides are the pitches.
     """
     (width, height, _), slices = region.extent, region.slices
-    row = width * level._element_size
+    row = width * level._layout.element_size
     itemsize = buffer._dtype.itemsize
     if len(buffer.shape) == 1:
         if buffer.strides[0] != itemsize and buffer.shape[0] > 1:
@@ -232,15 +247,15 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
                                    "of adjacent elements", reason="bad_strides")
         return row, row * height
     # A dimension of length 1 can be absent on both sides.
-    expected = [(slices, 0), (height, 0), (width, level._element_size)]
-    if itemsize != level._element_size:
-        expected.append((level._element_size // itemsize, itemsize))
+    expected = [(slices, 0), (height, 0), (width, level._layout.element_size)]
+    if itemsize != level._layout.element_size:
+        expected.append((level._layout.element_size // itemsize, itemsize))
     wanted = [length for length, _ in expected if length != 1]
     found = [(length, step) for length, step in zip(buffer.shape, buffer.strides, strict=True) if length != 1]
-    if level._element_size % itemsize or wanted != [length for length, _ in found]:
+    if level._layout.element_size % itemsize or wanted != [length for length, _ in found]:
         raise BadArgumentError(
             f"the buffer's shape is {buffer.shape} of {buffer.dtype}, and the region has {slices} slices or layers, "
-            f"{height} rows and {width} elements of {level._element_size} bytes in a row; use Buffer.view(), or pass "
+            f"{height} rows and {width} elements of {level._layout.element_size} bytes in a row; use Buffer.view(), or pass "
             "row_pitch", reason="shape_mismatch",
         )
     steps = iter(found)
@@ -256,15 +271,15 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
 def _check_place(buffer: Buffer, level: MipmapLevel, region: ImageRegion, pitches: tuple[int, int]) -> None:
     row_pitch, slice_pitch = pitches
     width, height, _ = region.extent
-    size = (region.slices - 1) * slice_pitch + (height - 1) * row_pitch + width * level._element_size
+    size = (region.slices - 1) * slice_pitch + (height - 1) * row_pitch + width * level._layout.element_size
     if size > buffer.size:
         raise BadArgumentError(f"the region needs {size} bytes of the buffer, which has {buffer.size}",
                                reason="out_of_range")
     place = buffer._place
-    if place.memory_offset % level._element_size:
+    if place.memory_offset % level._layout.element_size:
         raise BadArgumentError(
             f"the buffer begins at byte {place.memory_offset} of its memory: an image needs a multiple of the "
-            f"{level._element_size} bytes of an element", reason="bad_offset",
+            f"{level._layout.element_size} bytes of an element", reason="bad_offset",
         )
     if level._array._bytes.overlaps(ImageBytes(place.memory, place.memory_offset, place.memory_offset + size)):
         raise BadArgumentError("the buffer and the image lie over the same bytes of one memory", reason="overlap")

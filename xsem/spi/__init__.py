@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
 from xsem.data.handles import own
+from xsem.data.images import LevelLayout, level_layout
 from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
@@ -42,7 +43,15 @@ from xsem.spi.device import DeviceDriver
 from xsem.spi.image_copies import ImageCopyQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
-from xsem.spi.memory import HostMemory, Images, Memory, MemoryExport, MemoryImport, MemorySharing
+from xsem.spi.memory import (
+    HostMemory,
+    Images,
+    Memory,
+    MemoryExport,
+    MemoryImport,
+    MemorySharing,
+    PlanarImages,
+)
 from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import (
     CopyQueue,
@@ -79,6 +88,7 @@ __all__ = [
     "Images",
     "ImportFailure",
     "Imported",
+    "LevelLayout",
     "Memory",
     "MemoryExport",
     "MemoryImport",
@@ -89,6 +99,7 @@ __all__ = [
     "NativeQuery",
     "NativeQueue",
     "NvSciSync",
+    "PlanarImages",
     "PreparedCall",
     "QueueDriver",
     "RecordingQueue",
@@ -103,6 +114,7 @@ __all__ = [
     "duplicate_fd",
     "failed_check",
     "hookimpl",
+    "level_layout",
     "loaded_library",
     "own",
     "queue_handle",

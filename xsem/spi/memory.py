@@ -8,7 +8,7 @@ from xsem.spi.imports import Imported
 from xsem.spi.tokens import Token
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
-__all__ = ["HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing"]
+__all__ = ["HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing", "PlanarImages"]
 
 
 class Memory(ABC):
@@ -238,6 +238,35 @@ class Images(ABC):
         """Release an image of `map_mipmapped_array`. Called once, when no appended work uses the image any more.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
+        """
+
+
+class PlanarImages(Images):
+    """Images of several planes. Declared by ``"nv12"`` or ``"p010"`` in `Capabilities.image_formats`."""
+
+    @abstractmethod
+    def image_plane(self, level: Token, plane: int) -> Token:
+        """Return one plane of a level, for `ImageQueue.append_level_copy`.
+
+        The facade calls this method for every level of such an image, and never copies the level itself.
+
+        Parameters
+        ----------
+        level : Token
+            The level of `mipmap_level`.
+        plane : int
+            Number of the plane: 0 for luma, 1 for chroma.
+
+        Returns
+        -------
+        Token
+            The plane. It is valid until `release_array`, and has no release of its own.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_plane``: the format does not have this plane. The facade refuses such a plane before this call. The
+            conformance suite also calls the driver directly.
         """
 
 

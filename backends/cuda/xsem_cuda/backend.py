@@ -17,6 +17,7 @@ from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
+from xsem_cuda.images import known_formats
 from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
 from xsem_cuda.recording import OLDEST_DRIVER
@@ -272,6 +273,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
+        formats=known_formats(driver),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_cuda.images import FLAGS
 
 __all__ = ["Attributes", "capabilities_of"]
 
@@ -35,6 +36,8 @@ class Attributes(NamedTuple):
         CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
     exports_dmabuf : bool
         The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
+    formats : frozenset of str
+        The formats of images whose enumerators the bindings have.
     """
 
     timeline: bool = False
@@ -45,6 +48,7 @@ class Attributes(NamedTuple):
     recording: bool = False
     exports_fd: bool = False
     exports_dmabuf: bool = False
+    formats: frozenset[str] = frozenset()
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -103,4 +107,6 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         independent_lists=8,
         max_pending=1020,
         max_value_difference=2**64 - 1,
+        image_formats=attributes.formats,
+        image_flags=FLAGS,
     )

@@ -35,8 +35,8 @@ from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.images import ArrayToken, LevelToken, level_of, mipmap_descriptor
-from xsem_cuda.memory import buffer_descriptor, memory_descriptor
+from xsem_cuda.images import ArrayToken, LevelToken, level_of, map_array
+from xsem_cuda.memory import MemoryToken, buffer_descriptor, memory_descriptor
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import UNKNOWN, call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
@@ -172,7 +172,7 @@ class CudaDevice(
             The state is "unknown": a failed import closes some fds and leaves other fds open (measured).
         """
         native, state = self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle)
-        return Imported(DriverObject(native), handle=state)
+        return Imported(MemoryToken(native, desc.allocation_size), handle=state)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
         """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity.
@@ -270,7 +270,7 @@ class CudaDevice(
             call(self._driver.cuMemFreeHost, buffer.native)
 
     # ---- images
-    def map_mipmapped_array(self, memory: DriverObject | Allocation, desc: MipmapDesc) -> ArrayToken:
+    def map_mipmapped_array(self, memory: MemoryToken | Allocation, desc: MipmapDesc) -> ArrayToken:
         """Call cuExternalMemoryGetMappedMipmappedArray.
 
         Raises
@@ -282,10 +282,7 @@ class CudaDevice(
             raise UnsupportedError(
                 "CUDA maps images only onto imported memory: create the memory where the image is made, for example on "
                 "the device's companion_exporter()", capability="mipmapped_array", reason="created_memory")
-        native = mipmap_descriptor(self._driver, desc)
-        with self._context, self._quiet:
-            array = call(self._driver.cuExternalMemoryGetMappedMipmappedArray, memory.native, native)
-        return ArrayToken(array, desc)
+        return map_array(self._driver, self._context, memory, desc)
 
     def mipmap_level(self, array: ArrayToken, level: int) -> LevelToken:
         """Call cuMipmappedArrayGetLevel."""

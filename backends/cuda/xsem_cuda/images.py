@@ -4,26 +4,49 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError
-from xsem.spi import ImageRegion
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError
+from xsem.spi import ImageRegion, level_layout
 from xsem.types import MipmapDesc
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.results import call
+from xsem_cuda.memory import MemoryToken
+from xsem_cuda.results import INVALID_VALUE, call
 
-__all__ = ["ArrayToken", "LevelToken", "image_copy", "level_copy", "level_of", "mipmap_descriptor", "region_copy"]
+__all__ = [
+    "FLAGS",
+    "ArrayToken",
+    "LevelToken",
+    "format_name",
+    "image_copy",
+    "known_formats",
+    "level_copy",
+    "level_of",
+    "map_array",
+    "mipmap_descriptor",
+    "region_copy",
+]
 
-# The formats of MipmapDesc: CUDA's enumerator, and bytes per component.
+# The formats of MipmapDesc: CUDA's enumerator, or its prefix before the number of channels. NV12 and P010 are not here.
+# Measured on an H200 (580.159.04): the mapping covers only the luma plane, and a copy of the chroma plane loses the
+# context (CUDA_ERROR_LAUNCH_FAILED).
 _FORMATS: Final = {
-    "uint8": ("CU_AD_FORMAT_UNSIGNED_INT8", 1),
-    "uint16": ("CU_AD_FORMAT_UNSIGNED_INT16", 2),
-    "uint32": ("CU_AD_FORMAT_UNSIGNED_INT32", 4),
-    "int8": ("CU_AD_FORMAT_SIGNED_INT8", 1),
-    "int16": ("CU_AD_FORMAT_SIGNED_INT16", 2),
-    "int32": ("CU_AD_FORMAT_SIGNED_INT32", 4),
-    "float16": ("CU_AD_FORMAT_HALF", 2),
-    "float32": ("CU_AD_FORMAT_FLOAT", 4),
+    "uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32", "int8": "SIGNED_INT8",
+    "int16": "SIGNED_INT16", "int32": "SIGNED_INT32", "float16": "HALF", "float32": "FLOAT",
+    "unorm_10_10_10_2": "UNORM_INT_101010_2",
+    **{name: name.upper() for name in (
+        "bc1_unorm", "bc1_unorm_srgb", "bc2_unorm", "bc2_unorm_srgb", "bc3_unorm", "bc3_unorm_srgb", "bc4_unorm",
+        "bc4_snorm", "bc5_unorm", "bc5_snorm", "bc6h_uf16", "bc6h_sf16", "bc7_unorm", "bc7_unorm_srgb")},
 }
+_BY_CHANNELS: Final = {"unorm8": "UNORM_INT8X", "unorm16": "UNORM_INT16X", "snorm8": "SNORM_INT8X",
+                       "snorm16": "SNORM_INT16X"}
+# CUDA_ARRAY3D_…, by the name of the flag. Measured on an H200 (580.159.04): no format maps with DEPTH_TEXTURE, SPARSE
+# or DEFERRED_MAPPING.
+_FLAGS: Final = {
+    "cubemap": "CUBEMAP", "surface_load_store": "SURFACE_LDST", "color_attachment": "COLOR_ATTACHMENT",
+    "texture_gather": "TEXTURE_GATHER", "video": "VIDEO_ENCODE_DECODE",
+}
+FLAGS: Final = frozenset(_FLAGS)
+"""The flags of the images."""
 
 # Size of a GPU's block of pixels. The driver maps an image at offset 256, and the first copy of it loses the context
 # (measured on an H200: CUDA_ERROR_LAUNCH_FAILED). Offsets 512, 1024, 4096 and 69632 work.
@@ -36,16 +59,13 @@ class ArrayToken(DriverObject):
     Attributes
     ----------
     desc : MipmapDesc
-    element_size : int
-        Bytes per pixel.
     """
 
-    __slots__ = ("desc", "element_size")
+    __slots__ = ("desc",)
 
     def __init__(self, native: Any, desc: MipmapDesc) -> None:
         super().__init__(native)
         self.desc = desc
-        self.element_size = _FORMATS[desc.format][1] * desc.channels
 
 
 class LevelToken:
@@ -63,19 +83,32 @@ class LevelToken:
     depth : int
         Number of slices or layers.
     element_size : int
-        Bytes per pixel.
+        Bytes per pixel, or per block of a block-compressed format.
     """
 
     __slots__ = ("address", "depth", "element_size", "native", "row_size", "rows")
 
     def __init__(self, native: Any, array: ArrayToken, level: int) -> None:
-        width, height, depth = (max(1, length >> level) for length in array.desc.extent)
+        layout = level_layout(array.desc, level)
         self.native = native
         self.address = int(native)
-        self.element_size = array.element_size
-        self.row_size = width * array.element_size
-        self.rows = height
-        self.depth = array.desc.layers or depth
+        self.element_size = layout.element_size
+        self.row_size = layout.row_size
+        self.rows = layout.rows
+        self.depth = layout.slices
+
+
+def format_name(desc: MipmapDesc) -> str:
+    """Return the name of CUDA's enumerator for the format and the channels of an image."""
+    prefix = _BY_CHANNELS.get(desc.format)
+    return "CU_AD_FORMAT_" + (f"{prefix}{desc.channels}" if prefix else _FORMATS[desc.format])
+
+
+def known_formats(driver: Any) -> frozenset[str]:
+    """Return the formats whose enumerators the bindings have."""
+    known = driver.CUarray_format.__members__
+    return frozenset({name for name, suffix in _FORMATS.items() if f"CU_AD_FORMAT_{suffix}" in known}
+                     | {name for name, prefix in _BY_CHANNELS.items() if f"CU_AD_FORMAT_{prefix}1" in known})
 
 
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
@@ -85,6 +118,8 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
     ------
     BadArgumentError
         ``bad_offset``: the offset is not a multiple of 512 bytes.
+    UnsupportedError
+        ``not_supported``: CUDA has no gather from layers.
     """
     width, height, depth = desc.extent
     if desc.offset % _ALIGNMENT:
@@ -92,25 +127,49 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
             f"an image's offset must be a multiple of {_ALIGNMENT} bytes, not {desc.offset}: this is the size of the "
             "GPU's blocks of pixels", reason="bad_offset",
         )
+    if desc.texture_gather and desc.layers:
+        raise UnsupportedError("CUDA supports the flag texture_gather only for images without layers",
+                               capability="image_flags.texture_gather", reason="not_supported")
     native = driver.CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC()
     native.offset = desc.offset
     native.numLevels = desc.levels
     array = native.arrayDesc
     array.Width, array.Height = width, height
     array.Depth = desc.layers or depth
-    array.Format = getattr(driver.CUarray_format, _FORMATS[desc.format][0])
+    array.Format = getattr(driver.CUarray_format, format_name(desc))
     array.NumChannels = desc.channels
     flags = 0
-    if desc.layers and not (desc.cubemap and desc.layers == 6):  # the six layers of a cubemap are its faces
+    # The six layers of a single cubemap are its faces.
+    if desc.layers and (not desc.cubemap or desc.layers != 6 or desc.layered_cubemap):
         flags |= int(driver.CUDA_ARRAY3D_LAYERED)
-    if desc.cubemap:
-        flags |= int(driver.CUDA_ARRAY3D_CUBEMAP)
-    if desc.surface_load_store:
-        flags |= int(driver.CUDA_ARRAY3D_SURFACE_LDST)
-    if desc.color_attachment:
-        flags |= int(driver.CUDA_ARRAY3D_COLOR_ATTACHMENT)
+    for flag in desc.flags:
+        flags |= int(getattr(driver, f"CUDA_ARRAY3D_{_FLAGS[flag]}"))
     array.Flags = flags
     return native
+
+
+def map_array(driver: Any, context: Context, memory: MemoryToken, desc: MipmapDesc) -> ArrayToken:
+    """Call cuExternalMemoryGetMappedMipmappedArray.
+
+    Raises
+    ------
+    DriverError
+        ``invalid_value``, with the size of the memory: the image can need more than the pixels, because the driver
+        stores them in blocks.
+    """
+    native = mipmap_descriptor(driver, desc)
+    with context, context.quiet:
+        try:
+            return ArrayToken(call(driver.cuExternalMemoryGetMappedMipmappedArray, memory.native, native), desc)
+        except DriverError as error:
+            if error.code != INVALID_VALUE:
+                raise
+            # The driver compares with the size at the import, not with the exporter's allocation (measured).
+            cause = (f"the image at offset {desc.offset} needs more than the allocation_size of the imported memory, "
+                     f"{memory.size} bytes: import the memory with the size of the exporter's allocation")
+            raise DriverError(
+                "the driver refused an argument", reason="invalid_value", call=error.call, code=error.code,
+                code_name=error.code_name, likely_causes=(cause, *error.likely_causes)) from error
 
 
 def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> LevelToken:

@@ -5,9 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem_cuda.handles import DriverObject
 from xsem_cuda.semaphores import fill_win32, handle_number
 
-__all__ = ["buffer_descriptor", "memory_descriptor"]
+__all__ = ["MemoryToken", "buffer_descriptor", "memory_descriptor"]
+
+
+class MemoryToken(DriverObject):
+    """An imported CUexternalMemory.
+
+    Attributes
+    ----------
+    size : int
+        `MemoryDesc.allocation_size` of the import.
+    """
+
+    __slots__ = ("size",)
+
+    def __init__(self, native: Any, size: int) -> None:
+        super().__init__(native)
+        self.size = size
 
 
 def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_levelzero.images import FLAGS, FORMATS
 from xsem_levelzero.probe import Behaviour
 
 __all__ = ["WIN32_SEMAPHORES", "capabilities_of", "memory_types"]
@@ -50,7 +52,7 @@ def capabilities_of(
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
-    return Capabilities(
+    declared = Capabilities(
         semaphore_import=semaphores,
         memory_import=memories,
         features=frozenset(features),
@@ -61,3 +63,4 @@ def capabilities_of(
         independent_lists=lists,
         max_value_difference=2**64 - 1,
     )
+    return replace(declared, image_formats=FORMATS, image_flags=FLAGS) if images else declared

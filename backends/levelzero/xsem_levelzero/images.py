@@ -17,12 +17,22 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.memory import Memory, memory_struct
 
-__all__ = ["Image", "image_desc", "image_region", "make_image"]
+__all__ = ["FLAGS", "FORMATS", "Image", "image_desc", "image_region", "make_image"]
 
 _1D, _1D_ARRAY, _2D, _2D_ARRAY, _3D = 0, 1, 2, 3, 4
 # Layouts by bits per component, for 1, 2 and 4 components.
 _LAYOUTS: Final = {8: {1: 0, 2: 3, 4: 4}, 16: {1: 1, 2: 5, 4: 6}, 32: {1: 2, 2: 7, 4: 8}}
-_COMPONENTS: Final = {"uint": 0, "int": 1, "float": 4}
+_PACKED: Final = {"unorm_10_10_10_2": 9}
+# ze_image_format_type_t and bits per component.
+_COMPONENTS: Final = {
+    "uint8": (0, 8), "uint16": (0, 16), "uint32": (0, 32), "int8": (1, 8), "int16": (1, 16), "int32": (1, 32),
+    "unorm8": (2, 8), "unorm16": (2, 16), "unorm_10_10_10_2": (2, 0), "snorm8": (3, 8), "snorm16": (3, 16),
+    "float16": (4, 16), "float32": (4, 32),
+}
+FORMATS: Final = frozenset(_COMPONENTS)
+"""The formats. ze_image_format_layout_t has no layouts of blocks or depth. Images of planes need views."""
+FLAGS: Final = frozenset({"surface_load_store"})
+"""The flags. ze_image_desc_t has no other."""
 _ZERO, _ONE = 4, 5
 
 
@@ -53,7 +63,7 @@ def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
     Raises
     ------
     UnsupportedError
-        ``not_supported``: levels, an offset, a cubemap or a colour attachment.
+        ``not_supported``: levels, an offset, a cubemap, a colour attachment, or a format that Level Zero lacks.
     """
     if desc.beyond_image:
         raise UnsupportedError(f"Level Zero supports no image with {desc.beyond_image} in imported memory",
@@ -65,12 +75,17 @@ def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
         kind = _2D_ARRAY if desc.layers else _2D
     else:
         kind = _1D_ARRAY if desc.layers else _1D
-    component, bits = _component(desc)
+    if desc.format not in _COMPONENTS or desc.depth_texture:
+        what = "depth images" if desc.depth_texture else f"images of the format {desc.format}"
+        raise UnsupportedError(f"Level Zero has no layout for {what}", capability="mipmapped_array.format",
+                               reason="not_supported")
+    type_, bits = _COMPONENTS[desc.format]
+    layout = _PACKED[desc.format] if desc.format in _PACKED else _LAYOUTS[bits][desc.channels]
     swizzle = [each if each < desc.channels else (_ONE if each == 3 else _ZERO) for each in range(4)]
     return ze.ImageDesc.made(
         flags=1,  # kernels may write to it
         type=kind, width=width, height=max(1, height), depth=max(1, depth), arraylevels=desc.layers, miplevels=0,
-        format=ze.ImageFormat(_LAYOUTS[bits][desc.channels], _COMPONENTS[component], *swizzle),
+        format=ze.ImageFormat(layout, type_, *swizzle),
     )
 
 
@@ -78,12 +93,6 @@ def image_region(region: ImageRegion) -> ze.ImageRegion:
     """Return the ze_image_region_t of a region. For an image with layers, z and the depth count the layers."""
     (x, y, z), (width, height, _) = region.offset, region.extent
     return ze.ImageRegion(x, y, z + region.layer, width, height, region.slices)
-
-
-def _component(desc: MipmapDesc) -> tuple[str, int]:
-    """Return the kind of a component, for example "uint", and its bits."""
-    kind = desc.format.rstrip("0123456789")
-    return kind, int(desc.format.removeprefix(kind))
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
@@ -104,6 +113,6 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     wanted.pNext = ctypes.addressof(linked)
     try:
         made = core.loader.make("zeImageCreate", core.context, core.device, byref(wanted))
-        return Image(made, desc.channels * _component(desc)[1] // 8)
+        return Image(made, level_layout(desc).element_size)
     finally:
         fd.settle()

@@ -131,6 +131,8 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clCreateSubBuffer": (c_void_p, (c_void_p, c_uint64, c_uint32, c_void_p, _code)),
     CREATE_IMAGE: (c_void_p, (c_void_p, POINTER(c_uint64), c_uint64, POINTER(ImageFormat), POINTER(ImageDesc),
                               c_void_p, _code)),
+    "clGetSupportedImageFormats": (
+        c_int32, (c_void_p, c_uint64, c_uint32, c_uint32, POINTER(ImageFormat), POINTER(c_uint32))),
     "clReleaseMemObject": (c_int32, (c_void_p,)),
     "clEnqueueMapBuffer": (
         c_void_p, (c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_events, _code)),

@@ -19,7 +19,7 @@ from xsem.spi import (
 from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_opencl.core import Core
 from xsem_opencl.fences import Fence, foreign_event, is_done, release
-from xsem_opencl.images import Image, make_image
+from xsem_opencl.images import Image, make_image, with_formats
 from xsem_opencl.memory import HostBuffer, HostBuffers, Mapping, Memory, import_memory
 from xsem_opencl.queue import CommandQueue, borrowed_queue, number_of
 from xsem_opencl.results import import_error
@@ -48,7 +48,7 @@ class OpenCLDevice(
     def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
         self._core = core
         self._index = index
-        self._capabilities = capabilities
+        self._capabilities = with_formats(core, capabilities)
         self._lent = lent
         self._host = HostBuffers(core)
 

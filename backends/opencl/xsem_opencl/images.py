@@ -6,28 +6,30 @@ memory. The extension defines no mipmap levels. Therefore an image has one level
 
 from __future__ import annotations
 
-from ctypes import byref
+from collections.abc import Iterable
+from ctypes import byref, c_uint32
+from dataclasses import replace
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi import ImageRegion
-from xsem.types import MipmapDesc
+from xsem.spi import ImageRegion, level_layout
+from xsem.types import Capabilities, Feature, MipmapDesc
 from xsem_opencl import cl
 from xsem_opencl.core import Core
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.memory import Memory, memory_properties
 
-__all__ = ["Box", "Image", "image_desc", "image_format", "make_image"]
+__all__ = ["Box", "Image", "image_desc", "image_format", "make_image", "supported", "with_formats"]
 
 _2D, _3D, _2D_ARRAY, _1D, _1D_ARRAY = 0x10F1, 0x10F2, 0x10F3, 0x10F4, 0x10F5
 _ORDERS: Final = {1: 0x10B0, 2: 0x10B2, 4: 0x10B5}  # CL_R, CL_RG, CL_RGBA
+_DEPTH: Final = 0x10BD
 _TYPES: Final = {
     "int8": 0x10D7, "int16": 0x10D8, "int32": 0x10D9, "uint8": 0x10DA, "uint16": 0x10DB, "uint32": 0x10DC,
-    "float16": 0x10DD, "float32": 0x10DE,
+    "float16": 0x10DD, "float32": 0x10DE, "snorm8": 0x10D0, "snorm16": 0x10D1, "unorm8": 0x10D2, "unorm16": 0x10D3,
 }
+_DEPTH_TYPES: Final = frozenset({_TYPES["unorm16"], _TYPES["float32"]})
 
-
-_SIZES: Final = {"int8": 1, "int16": 2, "int32": 4, "uint8": 1, "uint16": 2, "uint32": 4, "float16": 2, "float32": 4}
 
 Box = tuple[int, int, int]
 
@@ -53,7 +55,7 @@ class Image:
         self.handle = handle
         self.region = region
         self.desc = desc
-        self.element_size = desc.channels * _SIZES[desc.format]
+        self.element_size = level_layout(desc).element_size
         self._memory = memory
         self._fd = fd
 
@@ -78,8 +80,40 @@ class Image:
 
 
 def image_format(desc: MipmapDesc) -> cl.ImageFormat:
-    """Return the cl_image_format. Components are integers or floats, not fractions of 1."""
-    return cl.ImageFormat(_ORDERS[desc.channels], _TYPES[desc.format])
+    """Return the cl_image_format.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_supported``: OpenCL has no such format. CL_UNORM_INT_101010_2 has red in the highest bits, not in the
+        lowest. No extension of Khronos defines images of blocks or of several planes.
+    """
+    if desc.format not in _TYPES:
+        raise UnsupportedError(f"OpenCL has no image format for {desc.format}", capability="mipmapped_array.format",
+                               reason="not_supported")
+    return cl.ImageFormat(_DEPTH if desc.depth_texture else _ORDERS[desc.channels], _TYPES[desc.format])
+
+
+def with_formats(core: Core, capabilities: Capabilities) -> Capabilities:
+    """Return the capabilities with the formats and flags of images of clGetSupportedImageFormats."""
+    if Feature.IMAGE not in capabilities.features:
+        return capabilities
+    count = c_uint32()
+    query = (core.context, cl.MEM_READ_WRITE, _2D)
+    core.api.do("clGetSupportedImageFormats", *query, 0, None, byref(count))
+    found = (cl.ImageFormat * max(1, count.value))()
+    core.api.do("clGetSupportedImageFormats", *query, count.value, found, None)
+    formats, flags = supported((each.channel_order, each.channel_data_type) for each in found[:count.value])
+    return replace(capabilities, image_formats=formats, image_flags=flags)
+
+
+def supported(formats: Iterable[tuple[int, int]]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the formats and flags of MipmapDesc for the (order, type) pairs of clGetSupportedImageFormats."""
+    pairs = set(formats)
+    orders = set(_ORDERS.values())
+    depth = any((_DEPTH, each) in pairs for each in _DEPTH_TYPES)
+    return (frozenset(name for name, type in _TYPES.items() if any((order, type) in pairs for order in orders)),
+            frozenset({"surface_load_store", *({"depth_texture"} if depth else ())}))
 
 
 def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:

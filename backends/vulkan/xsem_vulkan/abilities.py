@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from xsem.errors import UnsupportedError
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
-from xsem_vulkan.formats import can_map_images
+from xsem_vulkan.formats import image_flags, image_formats
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 from xsem_vulkan.nodes import opaque_node
 
@@ -52,8 +52,9 @@ class Abilities:
         The queue family, and the number of its queues that xsem uses.
     dedicated_only : frozenset of MemoryHandleType
         Types whose memory is always a dedicated allocation.
-    images : bool
-        Whether images can be mapped onto imported memory.
+    image_formats, image_flags : frozenset of str
+        Formats and flags of the images that can be mapped onto imported memory. Without formats, the device maps no
+        images.
     largest_allocation : int
         Bytes.
     node : int or None
@@ -69,7 +70,8 @@ class Abilities:
     memory_import: frozenset[MemoryHandleType]
     memory_export: frozenset[MemoryHandleType]
     dedicated_only: frozenset[MemoryHandleType]
-    images: bool
+    image_formats: frozenset[str]
+    image_flags: frozenset[str]
     largest_allocation: int
     largest_value_difference: int
     node: int | None
@@ -91,7 +93,7 @@ class Abilities:
             memory_export=self.memory_export,
             # Vulkan's host functions signal, wait for and read only timelines.
             features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
-            | (_OF_IMAGES if self.images and self.memory_import else frozenset()),
+            | (_OF_IMAGES if self.image_formats and self.memory_import else frozenset()),
             # A binary semaphore's signal must be submitted before its wait (VUID-vkQueueSubmit-pWaitSemaphores-03238),
             # although drivers accept the reverse order.
             wait_before_signal=timelines,
@@ -99,6 +101,8 @@ class Abilities:
             needs_handover=True,
             independent_lists=self.lists,
             max_value_difference=self.largest_value_difference,
+            image_formats=self.image_formats,
+            image_flags=self.image_flags,
         )
 
 
@@ -122,6 +126,9 @@ def ask(physical: PhysicalDevice) -> Abilities:
     semaphores = {each: _semaphore_features(physical, each, offered) for each in SEMAPHORES}
     memories = {each: _memory_features(physical, each, offered) for each in MEMORIES}
     extensions = [*_of(SEMAPHORES, semaphores), *_of(MEMORIES, memories)]
+    imports = [each.native["vulkan"][1] for each in MEMORIES
+               if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
+               and each is not MemoryHandleType.DMABUF_FD]
     dedicated_only = _with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT)
     return Abilities(
         extensions=frozenset(extensions),
@@ -133,9 +140,10 @@ def ask(physical: PhysicalDevice) -> Abilities:
         memory_export=_with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT)
         - (dedicated_only & {MemoryHandleType.DMABUF_FD}),
         dedicated_only=dedicated_only,
-        images=can_map_images(physical, [each.native["vulkan"][1] for each in MEMORIES
-                                         if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
-                                         and each is not MemoryHandleType.DMABUF_FD]),
+        image_formats=image_formats(physical, imports),
+        # Only a queue with graphics copies depth images (VUID-vkCmdCopyBufferToImage-commandBuffer-07739).
+        image_flags=image_flags(physical, imports)
+        - (frozenset() if family.flags & vk.VK_QUEUE_GRAPHICS_BIT else {"depth_texture"}),
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
         node=opaque_node(physical.driver_id()),

@@ -121,10 +121,20 @@ class Commands:
                                        read=read)
 
     def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
-        """Record a copy between two levels, after acquire barriers for the images that need them."""
+        """Record a copy between two levels, after acquire barriers for the images that need them.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_supported``: only one of the levels is a depth image (VUID-vkCmdCopyImage-srcImage-01551).
+        """
+        if (dst.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT) != (src.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT):
+            raise UnsupportedError("Vulkan copies a depth image only to another depth image; copy through a buffer",
+                                   capability="image_copy.depth", backend="vulkan", reason="not_supported")
         region = self._gpu.library.ffi.new("VkImageCopy *", {
-            "srcSubresource": src.layers_of(src_region), "srcOffset": src_region.offset,
-            "dstSubresource": dst.layers_of(dst_region), "dstOffset": dst_region.offset, "extent": dst_region.extent,
+            "srcSubresource": src.layers_of(src_region), "srcOffset": src.offset_of(src_region),
+            "dstSubresource": dst.layers_of(dst_region), "dstOffset": dst.offset_of(dst_region),
+            "extent": src.extent_of(src_region),   # in pixels of the source
         })
         return self._image_transfer({dst.image, src.image}, lambda commands: self._vk.vkCmdCopyImage(
             commands, src.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, dst.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,

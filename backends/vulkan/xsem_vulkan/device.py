@@ -18,7 +18,7 @@ from xsem.types import (
     SemaphoreKind,
 )
 from xsem_vulkan.gpu import Gpu, VkQueue
-from xsem_vulkan.images import Level, VulkanImage, level_of, map_image
+from xsem_vulkan.images import Level, VulkanImage, level_of, map_image, plane_of
 from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.queue import VulkanQueue
@@ -42,7 +42,7 @@ _SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 class VulkanDevice(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
-    spi.Images, spi.HostMemory, spi.BorrowedQueues,
+    spi.PlanarImages, spi.HostMemory, spi.BorrowedQueues,
 ):
     """One open device.
 
@@ -260,6 +260,10 @@ class VulkanDevice(
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:
         """Return one level of the image."""
         return level_of(array, level)
+
+    def image_plane(self, level: Level, plane: int) -> Level:
+        """Return one plane of the level."""
+        return plane_of(level, plane)
 
     def release_array(self, array: VulkanImage) -> None:
         """Destroy the image."""

@@ -8,20 +8,44 @@ from xsem.types import MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import PhysicalDevice
 
-__all__ = ["Shape", "can_map_images", "refusal", "shape_of"]
+__all__ = ["Shape", "image_flags", "image_formats", "refusal", "shape_of"]
 
 # By number of components. Integers, not fractions of one: copies transfer bytes, and CUDA's formats are the same.
-_FORMATS: Final = {
-    "uint8": (vk.VK_FORMAT_R8_UINT, vk.VK_FORMAT_R8G8_UINT, vk.VK_FORMAT_R8G8B8A8_UINT, 1),
-    "int8": (vk.VK_FORMAT_R8_SINT, vk.VK_FORMAT_R8G8_SINT, vk.VK_FORMAT_R8G8B8A8_SINT, 1),
-    "uint16": (vk.VK_FORMAT_R16_UINT, vk.VK_FORMAT_R16G16_UINT, vk.VK_FORMAT_R16G16B16A16_UINT, 2),
-    "int16": (vk.VK_FORMAT_R16_SINT, vk.VK_FORMAT_R16G16_SINT, vk.VK_FORMAT_R16G16B16A16_SINT, 2),
-    "float16": (vk.VK_FORMAT_R16_SFLOAT, vk.VK_FORMAT_R16G16_SFLOAT, vk.VK_FORMAT_R16G16B16A16_SFLOAT, 2),
-    "uint32": (vk.VK_FORMAT_R32_UINT, vk.VK_FORMAT_R32G32_UINT, vk.VK_FORMAT_R32G32B32A32_UINT, 4),
-    "int32": (vk.VK_FORMAT_R32_SINT, vk.VK_FORMAT_R32G32_SINT, vk.VK_FORMAT_R32G32B32A32_SINT, 4),
-    "float32": (vk.VK_FORMAT_R32_SFLOAT, vk.VK_FORMAT_R32G32_SFLOAT, vk.VK_FORMAT_R32G32B32A32_SFLOAT, 4),
+_COMPONENTS: Final = {
+    "uint8": (vk.VK_FORMAT_R8_UINT, vk.VK_FORMAT_R8G8_UINT, vk.VK_FORMAT_R8G8B8A8_UINT),
+    "int8": (vk.VK_FORMAT_R8_SINT, vk.VK_FORMAT_R8G8_SINT, vk.VK_FORMAT_R8G8B8A8_SINT),
+    "uint16": (vk.VK_FORMAT_R16_UINT, vk.VK_FORMAT_R16G16_UINT, vk.VK_FORMAT_R16G16B16A16_UINT),
+    "int16": (vk.VK_FORMAT_R16_SINT, vk.VK_FORMAT_R16G16_SINT, vk.VK_FORMAT_R16G16B16A16_SINT),
+    "float16": (vk.VK_FORMAT_R16_SFLOAT, vk.VK_FORMAT_R16G16_SFLOAT, vk.VK_FORMAT_R16G16B16A16_SFLOAT),
+    "uint32": (vk.VK_FORMAT_R32_UINT, vk.VK_FORMAT_R32G32_UINT, vk.VK_FORMAT_R32G32B32A32_UINT),
+    "int32": (vk.VK_FORMAT_R32_SINT, vk.VK_FORMAT_R32G32_SINT, vk.VK_FORMAT_R32G32B32A32_SINT),
+    "float32": (vk.VK_FORMAT_R32_SFLOAT, vk.VK_FORMAT_R32G32_SFLOAT, vk.VK_FORMAT_R32G32B32A32_SFLOAT),
+    "unorm8": (vk.VK_FORMAT_R8_UNORM, vk.VK_FORMAT_R8G8_UNORM, vk.VK_FORMAT_R8G8B8A8_UNORM),
+    "snorm8": (vk.VK_FORMAT_R8_SNORM, vk.VK_FORMAT_R8G8_SNORM, vk.VK_FORMAT_R8G8B8A8_SNORM),
+    "unorm16": (vk.VK_FORMAT_R16_UNORM, vk.VK_FORMAT_R16G16_UNORM, vk.VK_FORMAT_R16G16B16A16_UNORM),
+    "snorm16": (vk.VK_FORMAT_R16_SNORM, vk.VK_FORMAT_R16G16_SNORM, vk.VK_FORMAT_R16G16B16A16_SNORM),
 }
+_WHOLE: Final = {
+    "unorm_10_10_10_2": vk.VK_FORMAT_A2B10G10R10_UNORM_PACK32,   # red in the lowest bits
+    "nv12": vk.VK_FORMAT_G8_B8R8_2PLANE_420_UNORM,
+    "p010": vk.VK_FORMAT_G10X6_B10X6R10X6_2PLANE_420_UNORM_3PACK16,
+    "bc1_unorm": vk.VK_FORMAT_BC1_RGBA_UNORM_BLOCK, "bc1_unorm_srgb": vk.VK_FORMAT_BC1_RGBA_SRGB_BLOCK,
+    "bc2_unorm": vk.VK_FORMAT_BC2_UNORM_BLOCK, "bc2_unorm_srgb": vk.VK_FORMAT_BC2_SRGB_BLOCK,
+    "bc3_unorm": vk.VK_FORMAT_BC3_UNORM_BLOCK, "bc3_unorm_srgb": vk.VK_FORMAT_BC3_SRGB_BLOCK,
+    "bc4_unorm": vk.VK_FORMAT_BC4_UNORM_BLOCK, "bc4_snorm": vk.VK_FORMAT_BC4_SNORM_BLOCK,
+    "bc5_unorm": vk.VK_FORMAT_BC5_UNORM_BLOCK, "bc5_snorm": vk.VK_FORMAT_BC5_SNORM_BLOCK,
+    "bc6h_uf16": vk.VK_FORMAT_BC6H_UFLOAT_BLOCK, "bc6h_sf16": vk.VK_FORMAT_BC6H_SFLOAT_BLOCK,
+    "bc7_unorm": vk.VK_FORMAT_BC7_UNORM_BLOCK, "bc7_unorm_srgb": vk.VK_FORMAT_BC7_SRGB_BLOCK,
+}
+_DEPTH: Final = {"unorm16": vk.VK_FORMAT_D16_UNORM, "float32": vk.VK_FORMAT_D32_SFLOAT}
+_CHANNELS: Final = {"nv12": 3, "p010": 3, "bc4_unorm": 1, "bc4_snorm": 1, "bc5_unorm": 2, "bc5_snorm": 2,
+                    "bc6h_uf16": 3, "bc6h_sf16": 3}
 _PLAIN: Final = MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4)
+_DEPTH_IMAGE: Final = MipmapDesc(extent=(16, 16, 0), format="float32", channels=1, depth_texture=True)
+
+# Every sampled image can be gathered. Sparse images need other functions to bind them, video needs queues and
+# extensions of its own, and deferred mapping is a term of CUDA.
+_FLAGS: Final = frozenset({"cubemap", "surface_load_store", "color_attachment", "texture_gather"})
 
 
 class Shape(NamedTuple):
@@ -33,32 +57,57 @@ class Shape(NamedTuple):
     usage: int
     extent: tuple[int, int, int]
     layers: int
-    element_size: int
+    aspect: int
 
 
-def can_map_images(physical: PhysicalDevice, handle_types: list[int]) -> bool:
-    """Whether the simplest image can lie in non-dedicated, imported memory of one of these types."""
-    shape = shape_of(_PLAIN)
-    return any(refusal(physical, shape, _PLAIN.levels, each, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT) is None
+def image_formats(physical: PhysicalDevice, handle_types: list[int]) -> frozenset[str]:
+    """Return the formats of images that can lie in non-dedicated, imported memory of one of these types.
+
+    The result is empty if the simplest image cannot.
+    """
+    if not _fits(physical, _PLAIN, handle_types):
+        return frozenset()
+    return frozenset(
+        name for name in (*_COMPONENTS, *_WHOLE)
+        if _fits(physical, MipmapDesc(extent=(16, 16, 0), format=name, channels=_CHANNELS.get(name, 4)), handle_types))
+
+
+def image_flags(physical: PhysicalDevice, handle_types: list[int]) -> frozenset[str]:
+    """Return the flags of such images."""
+    return _FLAGS | ({"depth_texture"} if _fits(physical, _DEPTH_IMAGE, handle_types) else frozenset())
+
+
+def _fits(physical: PhysicalDevice, desc: MipmapDesc, handle_types: list[int]) -> bool:
+    shape = shape_of(desc)
+    return any(refusal(physical, shape, desc.levels, each, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT) is None
                for each in handle_types)
 
 
 def shape_of(desc: MipmapDesc) -> Shape:
     """A MipmapDesc in Vulkan's terms."""
     width, height, depth = desc.extent
-    *by_channels, size = _FORMATS[desc.format]
     usage = (vk.VK_IMAGE_USAGE_TRANSFER_SRC_BIT | vk.VK_IMAGE_USAGE_TRANSFER_DST_BIT | vk.VK_IMAGE_USAGE_SAMPLED_BIT)
     if desc.surface_load_store:
         usage |= vk.VK_IMAGE_USAGE_STORAGE_BIT
     if desc.color_attachment:
         usage |= vk.VK_IMAGE_USAGE_COLOR_ATTACHMENT_BIT
+    if desc.depth_texture:
+        usage |= vk.VK_IMAGE_USAGE_DEPTH_STENCIL_ATTACHMENT_BIT
     return Shape(
-        format=by_channels[desc.channels // 2],
+        format=_format(desc),
         type=vk.VK_IMAGE_TYPE_3D if depth else vk.VK_IMAGE_TYPE_2D if height else vk.VK_IMAGE_TYPE_1D,
         flags=vk.VK_IMAGE_CREATE_CUBE_COMPATIBLE_BIT if desc.cubemap else 0,
         usage=usage, extent=(width, max(1, height), max(1, depth)), layers=max(1, desc.layers),
-        element_size=size * desc.channels,
+        aspect=vk.VK_IMAGE_ASPECT_DEPTH_BIT if desc.depth_texture else vk.VK_IMAGE_ASPECT_COLOR_BIT,
     )
+
+
+def _format(desc: MipmapDesc) -> int:
+    if desc.depth_texture:
+        return _DEPTH[desc.format]
+    if desc.format in _WHOLE:
+        return _WHOLE[desc.format]
+    return _COMPONENTS[desc.format][desc.channels // 2]
 
 
 def refusal(physical: PhysicalDevice, shape: Shape, levels: int, handle_type: int, feature: int) -> str | None:

@@ -6,7 +6,7 @@ import threading
 from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
-from xsem.spi import ImageRegion
+from xsem.spi import ImageRegion, level_layout
 from xsem.types import MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
@@ -15,9 +15,11 @@ from xsem_vulkan.loader import CData
 from xsem_vulkan.memory import ANY_ACCESS, VulkanMemory
 from xsem_vulkan.semaphores import Timeline
 
-__all__ = ["Level", "VulkanImage", "level_of", "map_image"]
+__all__ = ["Level", "VulkanImage", "level_of", "map_image", "plane_of"]
 
 _SLICE_NS: Final = 50_000_000
+_PLANES: Final = (vk.VK_IMAGE_ASPECT_PLANE_0_BIT, vk.VK_IMAGE_ASPECT_PLANE_1_BIT)
+
 
 class VulkanImage:
     """A VkImage at an offset of a memory, always in the layout GENERAL.
@@ -35,8 +37,8 @@ class VulkanImage:
         self.image = image
         self.levels = desc.levels
         self.layers = shape.layers
-        self.extent = shape.extent
-        self.element_size = shape.element_size
+        self.desc = desc
+        self.aspect = shape.aspect
         self.owned = False
         self.closed = False
         self.lock = threading.RLock()
@@ -63,7 +65,7 @@ class VulkanImage:
             "srcQueueFamilyIndex": family if fresh or not acquire else external,
             "dstQueueFamilyIndex": family if acquire else external,
             "image": self.image,
-            "subresourceRange": {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "levelCount": self.levels,
+            "subresourceRange": {"aspectMask": self.aspect, "levelCount": self.levels,
                                  "layerCount": self.layers},
         }
 
@@ -85,34 +87,52 @@ class VulkanImage:
 
 
 class Level:
-    """One level of an image."""
+    """One level of an image, or one plane of the level."""
 
-    def __init__(self, image: VulkanImage, index: int) -> None:
+    def __init__(self, image: VulkanImage, index: int, plane: int | None = None) -> None:
         self.image = image
         self.index = index
-        width, height, depth = (max(1, length >> index) for length in image.extent)
-        self.extent = width, height, depth
-        self.size = width * height * depth * image.layers * image.element_size
+        self.aspect = image.aspect if plane is None else _PLANES[plane]
+        layout = level_layout(image.desc, index, plane or 0)
+        width, height, depth = layout.extent
+        self.extent = width, max(1, height), max(1, depth)
+        self.size = layout.size
+        self.element_size = layout.element_size
+        self.block = layout.block
+        self._layout = layout
 
     def region(self, gpu: Gpu, offset: int) -> CData:
         """Return the VkBufferImageCopy of the whole level, with rows without padding at `offset` of a buffer."""
-        whole = ImageRegion((0, 0, 0), self.extent, 0, self.image.layers)
-        row_pitch = self.extent[0] * self.image.element_size
-        return self.part(gpu, whole, offset, row_pitch, row_pitch * self.extent[1])
+        layout = self._layout
+        columns = layout.row_size // layout.element_size
+        whole = ImageRegion((0, 0, 0), (columns, layout.rows, self.extent[2]), 0, self.image.layers)
+        return self.part(gpu, whole, offset, layout.row_size, layout.row_size * layout.rows)
 
     def part(self, gpu: Gpu, region: ImageRegion, offset: int, row_pitch: int, slice_pitch: int) -> CData:
         """Return the VkBufferImageCopy of a region. The pitches are in bytes."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
-            # Vulkan counts the length of a row in elements, and that of a slice in rows.
-            "bufferOffset": offset, "bufferRowLength": row_pitch // self.image.element_size,
-            "bufferImageHeight": slice_pitch // row_pitch,
-            "imageSubresource": self.layers_of(region), "imageOffset": region.offset, "imageExtent": region.extent,
+            # Vulkan counts the length of a row in pixels, and that of a slice in rows of pixels.
+            "bufferOffset": offset, "bufferRowLength": row_pitch // self.element_size * self.block,
+            "bufferImageHeight": slice_pitch // row_pitch * self.block,
+            "imageSubresource": self.layers_of(region), "imageOffset": self.offset_of(region),
+            "imageExtent": self.extent_of(region),
         })
 
     def layers_of(self, region: ImageRegion) -> dict[str, int]:
         """Return the VkImageSubresourceLayers of a region."""
-        return {"aspectMask": vk.VK_IMAGE_ASPECT_COLOR_BIT, "mipLevel": self.index, "baseArrayLayer": region.layer,
+        return {"aspectMask": self.aspect, "mipLevel": self.index, "baseArrayLayer": region.layer,
                 "layerCount": region.layers}
+
+    def offset_of(self, region: ImageRegion) -> tuple[int, int, int]:
+        """Return the first pixel of a region."""
+        x, y, z = region.offset
+        return x * self.block, y * self.block, z
+
+    def extent_of(self, region: ImageRegion) -> tuple[int, int, int]:
+        """Return the width, height and depth of a region in pixels. The last block can reach beyond the level."""
+        x, y, _ = self.offset_of(region)
+        width, height, depth = region.extent
+        return min(width * self.block, self.extent[0] - x), min(height * self.block, self.extent[1] - y), depth
 
 
 def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
@@ -134,7 +154,8 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
                        vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT if memory.export
                        else vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
     if why is not None:
-        raise UnsupportedError(f"the device does not support such an image in such memory: {why}",
+        raise UnsupportedError(f"the device does not support such an image of {desc.channels} x {desc.format} in such "
+                               f"memory: {why}",
                                capability="mipmapped_array.format", backend="vulkan")
     image = _create(gpu, shape, desc.levels, memory.handle_type)
     try:
@@ -158,6 +179,19 @@ def level_of(image: VulkanImage, index: int) -> Level:
         raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
                                backend="vulkan")
     return Level(image, index)
+
+
+def plane_of(level: Level, plane: int) -> Level:
+    """Return one plane of a level.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_plane``: the format does not have this plane.
+    """
+    if plane not in (0, 1):
+        raise BadArgumentError(f"the image has the planes 0 and 1, not {plane}", reason="bad_plane", backend="vulkan")
+    return Level(level.image, level.index, plane)
 
 
 def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int) -> int:

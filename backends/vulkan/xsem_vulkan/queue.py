@@ -111,7 +111,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     ) -> Fence | None:
         """Append vkCmdCopyImageToBuffer or vkCmdCopyBufferToImage, after an acquire barrier if the image needs one."""
         width, height, _ = region.extent
-        size = ((region.slices - 1) * slice_pitch + (height - 1) * row_pitch + width * level.image.element_size)
+        size = ((region.slices - 1) * slice_pitch + (height - 1) * row_pitch + width * level.element_size)
         place = buffer.place(offset, size)
         return self._append_image_work(
             [level.image],

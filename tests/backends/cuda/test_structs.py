@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import xsem
-from xsem.data import images
-from xsem.errors import BadArgumentError
+from xsem.data.image_formats import FORMATS
+from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -20,7 +20,7 @@ from xsem.types import (
     SemaphoreHandleType,
     SemaphoreKind,
 )
-from xsem_cuda.images import ArrayToken, mipmap_descriptor
+from xsem_cuda.images import known_formats, mipmap_descriptor
 from xsem_cuda.memory import buffer_descriptor, memory_descriptor
 from xsem_cuda.semaphores import Batches, SemaphoreToken, semaphore_descriptor
 
@@ -199,6 +199,12 @@ def test_buffer_descriptor() -> None:
          (0, 8, 8, 6, 0x0A, 1, 0x04, 1)),
         (MipmapDesc(extent=(8, 8, 0), format="uint16", channels=1, layers=12, cubemap=True),
          (0, 8, 8, 12, 0x02, 1, 0x05, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="unorm8", channels=2, layers=6, cubemap=True, layered_cubemap=True),
+         (0, 8, 8, 6, 0xC1, 2, 0x05, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="bc6h_sf16", channels=3, texture_gather=True),
+         (0, 8, 8, 0, 0x9C, 3, 0x08, 1)),
+        (MipmapDesc(extent=(8, 8, 0), format="unorm_10_10_10_2", channels=4, video=True),
+         (0, 8, 8, 0, 0x50, 4, 0x100, 1)),
     ],
 )
 def test_mipmapped_array_descriptor(desc: MipmapDesc, expected: tuple[int, ...]) -> None:
@@ -215,12 +221,25 @@ def test_mipmapped_array_refuses_an_unaligned_offset(offset: int) -> None:
         mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, offset=taken))
 
 
-@pytest.mark.parametrize("name", images._FORMATS)
-def test_every_format_of_an_image_has_its_enumerator_and_size(name: str) -> None:
-    sizes = {"8": 1, "6": 2, "2": 4}   # by the last digit of 8, 16 and 32
-    enumerators = {"u": "UNSIGNED_INT", "i": "SIGNED_INT", "f": "HALF" if name == "float16" else "FLOAT"}
-    bits = "" if name.startswith("float") else name.lstrip("uint")
-    desc = MipmapDesc(extent=(8, 8, 0), format=name, channels=4)
-    found = fields(content(mipmap_descriptor(cuda, desc), 120), "<I", 32)
-    assert found == (int(getattr(cuda.CUarray_format, f"CU_AD_FORMAT_{enumerators[name[0]]}{bits}")),)
-    assert ArrayToken(cuda.CUmipmappedArray(HANDLE), desc).element_size == 4 * sizes[name[-1]]
+@pytest.mark.parametrize(("name", "first"), [("unorm8", 0xC0), ("unorm16", 0xC3), ("snorm8", 0xC6), ("snorm16", 0xC9)])
+def test_formats_of_fractions_have_an_enumerator_for_each_number_of_channels(name: str, first: int) -> None:
+    for place, channels in enumerate((1, 2, 4)):
+        desc = MipmapDesc(extent=(8, 8, 0), format=name, channels=channels)
+        assert fields(content(mipmap_descriptor(cuda, desc), 120), "<II", 32) == (first + place, channels)
+
+
+def test_every_format_of_an_image_has_its_enumerator() -> None:
+    numbers = {"uint8": 0x01, "uint16": 0x02, "uint32": 0x03, "int8": 0x08, "int16": 0x09, "int32": 0x0A,
+               "float16": 0x10, "float32": 0x20, "unorm_10_10_10_2": 0x50, "bc1_unorm": 0x91, "bc1_unorm_srgb": 0x92,
+               "bc2_unorm": 0x93, "bc2_unorm_srgb": 0x94, "bc3_unorm": 0x95, "bc3_unorm_srgb": 0x96, "bc4_unorm": 0x97,
+               "bc4_snorm": 0x98, "bc5_unorm": 0x99, "bc5_snorm": 0x9A, "bc6h_uf16": 0x9B, "bc6h_sf16": 0x9C,
+               "bc7_unorm": 0x9D, "bc7_unorm_srgb": 0x9E}
+    assert {*numbers, "unorm8", "unorm16", "snorm8", "snorm16"} == known_formats(cuda)
+    for name, number in numbers.items():
+        desc = MipmapDesc(extent=(8, 8, 0), format=name, channels=FORMATS[name].channels[-1])
+        assert fields(content(mipmap_descriptor(cuda, desc), 120), "<I", 32) == (number,)
+
+
+def test_gather_from_layers_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="texture_gather"):
+        mipmap_descriptor(cuda, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4, layers=2, texture_gather=True))

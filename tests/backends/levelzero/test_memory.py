@@ -11,8 +11,10 @@ from support.levelzero_facade import BOUND_S, PAGE, driver_of, fd_of, opened
 from support.levelzero_sim import on_level_zero
 
 import xsem
+from xsem.data.image_formats import FORMATS
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
+from xsem_levelzero.images import image_desc
 
 IMAGES = {"SIMZE_IMAGES": "1"}
 
@@ -120,7 +122,7 @@ def test_image_keeps_what_is_written(
         with here.map_mipmapped_array(
                 MipmapDesc(extent=extent, format=component, channels=channels, layers=layers)) as image:
             level = image.level(0)
-            data = np.random.default_rng(3).integers(0, 100, level._shape()).astype(component)
+            data = np.random.default_rng(3).integers(0, 100, level.read().shape).astype(component)
             level.write(data)
             assert (level.read() == data).all()
             assert level.native_handle
@@ -136,6 +138,46 @@ def test_image_that_level_zero_cannot_make_is_refused_by_name(what: str, more: d
         _, here = at.memory(64 * PAGE)
         with pytest.raises(xsem.UnsupportedError, match=what):
             here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4, **more))
+
+
+@on_level_zero(**IMAGES)
+def test_fractions_and_packed_pixels_keep_what_is_written_and_other_formats_are_refused_by_name() -> None:
+    import numpy as np
+
+    with opened() as at:
+        _, here = at.memory(16 * PAGE)
+        lacking = set(FORMATS) - at.here.capabilities.image_formats
+        assert lacking == {"nv12", "p010", *(name for name in FORMATS if name.startswith("bc"))}
+        for name in ("unorm8", "unorm16", "snorm8", "snorm16", "unorm_10_10_10_2"):
+            desc = MipmapDesc(extent=(9, 7, 0), format=name, channels=FORMATS[name].channels[-1])
+            with here.map_mipmapped_array(desc) as image:
+                level = image.level(0)
+                data = np.random.default_rng(3).integers(0, 100, level.read().shape).astype(level.read().dtype)
+                level.write(data)
+                assert (level.read() == data).all()
+        for name in lacking:
+            with pytest.raises(xsem.UnsupportedError, match=f"levelzero:0 maps no image of the format {name}; its format"):
+                here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format=name, channels=FORMATS[name].channels[0]))
+        for flag in ("texture_gather", "deferred_mapping", "sparse", "video", "depth_texture"):
+            desc = MipmapDesc(extent=(16, 16, 0), format="float32", channels=1, **{flag: True})
+            with pytest.raises(xsem.UnsupportedError, match=f"no image with the flag {flag}; its flags: surface_load_st"):
+                here.map_mipmapped_array(desc)
+
+
+@pytest.mark.parametrize(("name", "channels", "expected"), [
+    ("unorm8", 4, (4, 2)), ("snorm16", 2, (5, 3)), ("unorm_10_10_10_2", 4, (9, 2)), ("float16", 1, (1, 4)),
+])
+def test_format_is_a_layout_and_a_type(name: str, channels: int, expected: tuple[int, int]) -> None:
+    found = image_desc(MipmapDesc(extent=(16, 16, 0), format=name, channels=channels)).format
+    assert (found.layout, found.type) == expected
+
+
+@pytest.mark.parametrize("fields", [{"format": "bc1_unorm", "channels": 4},
+                                    {"format": "float32", "channels": 1, "depth_texture": True}])
+def test_driver_refuses_a_format_without_a_layout(fields: dict[str, Any]) -> None:
+    with pytest.raises(xsem.UnsupportedError) as refused:
+        image_desc(MipmapDesc(extent=(16, 16, 0), **fields))
+    assert refused.value.reason == "not_supported"
 
 
 @on_level_zero

@@ -20,12 +20,12 @@ from support.opencl_facade import BOUND_S, driver_of, fd_of, on_pocl, opened
 from support.opencl_sim import on_opencl
 
 from xsem.errors import UnsupportedError
-from xsem.spi import duplicate_fd
+from xsem.spi import duplicate_fd, level_layout
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 from xsem_opencl import cl
 from xsem_opencl import images as _images
 from xsem_opencl.file_descriptors import GivenFd
-from xsem_opencl.images import image_desc, image_format, make_image
+from xsem_opencl.images import image_desc, image_format, make_image, supported, with_formats
 from xsem_opencl.memory import Memory
 
 SHAPES = {
@@ -36,6 +36,7 @@ SHAPES = {
     "of three dimensions": MipmapDesc(extent=(16, 8, 4), format="uint8", channels=4),
 }
 FORMATS = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
+FRACTIONS = ("unorm8", "unorm16", "snorm8", "snorm16")
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def memory() -> Iterator[Memory]:
 
 def size_of(desc: MipmapDesc) -> int:
     _, region = image_desc(desc)
-    return int(np.prod(region)) * desc.channels * np.dtype(desc.format).itemsize
+    return int(np.prod(region)) * desc.channels * np.dtype(level_layout(desc).dtype).itemsize
 
 
 def round_trip(driver: Any, memory: Memory, desc: MipmapDesc) -> bool:
@@ -91,7 +92,7 @@ def test_image_of_each_shape_keeps_what_is_written(shape: str, memory: Memory, m
 
 
 @on_pocl
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", (*FORMATS, *FRACTIONS))
 @pytest.mark.parametrize("channels", [1, 4])
 def test_image_of_each_format_keeps_what_is_written(
     kind: str, channels: int, memory: Memory, monkeypatch: pytest.MonkeyPatch
@@ -100,6 +101,30 @@ def test_image_of_each_format_keeps_what_is_written(
     with opened() as at:
         desc = MipmapDesc(extent=(32, 16, 0), format=kind, channels=channels)
         assert round_trip(driver_of(at.here), memory, desc)
+
+
+@on_pocl
+def test_formats_are_those_that_the_driver_lists() -> None:
+    with opened() as at:
+        declared = dataclasses.replace(at.here.capabilities, features=frozenset({Feature.IMAGE}))
+        found = with_formats(driver_of(at.here)._core, declared)
+        assert found.image_formats == {*FORMATS, *FRACTIONS}
+        assert found.image_flags == {"surface_load_store"}   # PoCL lists no CL_DEPTH with these types
+        assert with_formats(driver_of(at.here)._core, at.here.capabilities) is at.here.capabilities
+
+
+def test_declared_formats_have_a_pair_of_order_and_type() -> None:
+    assert supported([(0x10B5, 0x10D2), (0x10B9, 0x10D3), (0x10BD, 0x10DE)]) == (
+        frozenset({"unorm8"}), frozenset({"surface_load_store", "depth_texture"}))
+    depth = image_format(MipmapDesc(extent=(4, 4, 0), format="float32", channels=1, depth_texture=True))
+    assert (depth.channel_order, depth.channel_data_type) == (0x10BD, 0x10DE)
+
+
+@pytest.mark.parametrize("name", ["unorm_10_10_10_2", "nv12", "bc1_unorm"])
+def test_format_that_opencl_lacks_is_refused_by_name(name: str) -> None:
+    with pytest.raises(UnsupportedError, match=name) as refused:
+        image_format(MipmapDesc(extent=(4, 4, 0), format=name, channels=3 if name == "nv12" else 4))
+    assert refused.value.reason == "not_supported"
 
 
 @on_pocl

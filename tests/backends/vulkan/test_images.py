@@ -15,9 +15,11 @@ from support.vulkan_imports import declares
 from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 
 import xsem
+from xsem.data.image_formats import FORMATS
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 from xsem.types import Feature, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
+from xsem_vulkan.images import plane_of
 from xsem_vulkan.instance import ImageLimits, PhysicalDevice
 
 SIZE = 1 << 18
@@ -73,6 +75,49 @@ def test_level_has_the_shape_of_its_pixels(ours: xsem.Memory, desc: MipmapDesc, 
         data = np.arange(np.prod(shape)).astype(desc.format).reshape(shape)
         level.write(data)
         assert np.array_equal(level.read(), data)
+
+
+def test_images_of_every_declared_format_keep_their_elements(device: xsem.Device, ours: xsem.Memory) -> None:
+    declared = device.capabilities.image_formats
+    assert declared >= {"unorm8", "unorm16", "snorm8", "snorm16", "unorm_10_10_10_2", "bc1_unorm", "bc7_unorm", "nv12"}
+    for name in sorted(declared):
+        for channels in FORMATS[name].channels:
+            desc = MipmapDesc(extent=(36, 20, 0), format=name, channels=channels)
+            with ours.map_mipmapped_array(desc, overlap=True) as image:
+                planes = [image.level(0, plane) for plane in range(len(FORMATS[name].planes))]
+                data = [np.frombuffer(np.random.default_rng(seed).bytes(each.read().nbytes), each.read().dtype)
+                        .reshape(each.read().shape) for seed, each in enumerate(planes)]
+                for level, each in zip(planes, data, strict=True):
+                    level.write(each)
+                assert [each.read().tobytes() for each in planes] == [each.tobytes() for each in data], name
+                with pytest.raises(BadArgumentError) as caught:
+                    image.level(0, len(planes))
+                assert caught.value.reason == "bad_plane"
+
+
+def test_depth_texture_keeps_its_elements_and_other_flags_are_refused_by_name(
+    device: xsem.Device, ours: xsem.Memory
+) -> None:
+    for name, dtype in (("float32", "float32"), ("unorm16", "uint16")):
+        with ours.map_mipmapped_array(
+                MipmapDesc(extent=(36, 20, 0), format=name, channels=1, depth_texture=True), overlap=True) as image:
+            data = np.arange(720).astype(dtype).reshape(20, 36, 1) / np.array(720 if dtype == "float32" else 1, dtype)
+            image.level(0).write(data.astype(dtype))
+            assert (image.level(0).read() == data.astype(dtype)).all()
+    for flag in ("sparse", "deferred_mapping", "video"):
+        text = f"vulkan:0 maps no image with the flag {flag}; its flags: cubemap, surface_load_store, color_attachment"
+        with pytest.raises(UnsupportedError, match=text) as refused:
+            ours.map_mipmapped_array(replace(DESC, **{flag: True}))   # type: ignore[arg-type]
+        assert refused.value.capability == f"image_flags.{flag}"
+
+
+def test_driver_has_two_planes(gpu: Any, ours: xsem.Memory) -> None:
+    image = ours.map_mipmapped_array(MipmapDesc(extent=(8, 8, 0), format="nv12", channels=3))
+    level = image.level(0, 1)._level
+    assert (level.aspect, level.extent, level.size) == (vk.VK_IMAGE_ASPECT_PLANE_1_BIT, (4, 4, 1), 32)
+    with pytest.raises(BadArgumentError) as caught:
+        plane_of(level, 2)
+    assert caught.value.reason == "bad_plane"
 
 
 def test_copy_of_a_level_counts_from_the_start_of_the_host_buffer(device: xsem.Device, ours: xsem.Memory) -> None:

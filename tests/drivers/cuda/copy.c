@@ -5,8 +5,8 @@
 static char *row_of(const sim_side *side, const sim_copy *copy, size_t z, size_t y) {
     if (side->type == MEMORY_ARRAY) {
         const sim_array *array = side->array;
-        size_t pitch = array->desc.width * array->element;
-        size_t rows = array->desc.height ? array->desc.height : 1;
+        size_t pitch = array->columns * array->element;
+        size_t rows = array->rows;
         return array->mipmap->data + array->offset + ((side->z + z) * rows + side->y + y) * pitch + side->x;
     }
     size_t rows = side->height ? side->height : copy->height, pitch = side->pitch ? side->pitch : copy->width;
@@ -43,8 +43,8 @@ static bool is_inside(const sim_side *side, const sim_copy *copy) {
     if (side->type == MEMORY_HOST) return side->address != 0;
     if (side->type == MEMORY_ARRAY) {
         sim_array *array = side->array;
-        size_t rows = array->desc.height ? array->desc.height : 1;
-        return side->x + copy->width <= array->desc.width * array->element && side->y + copy->height <= rows &&
+        size_t rows = array->rows;
+        return side->x + copy->width <= array->columns * array->element && side->y + copy->height <= rows &&
                side->z + copy->depth <= array->slices;
     }
     size_t rows = side->height ? side->height : copy->height, pitch = side->pitch ? side->pitch : copy->width;

@@ -214,6 +214,7 @@ typedef struct sim_array {
     struct sim_mipmap *mipmap;
     CUDA_ARRAY3D_DESCRIPTOR desc;
     size_t element, offset, slices;
+    size_t columns, rows; /* pixels, or blocks of pixels */
 } sim_array;
 
 typedef struct sim_mipmap {
