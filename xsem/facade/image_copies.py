@@ -212,12 +212,9 @@ def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: Cop
     if given.row_pitch is None and given.slice_pitch is None:
         row_pitch, slice_pitch = _pitches_of_shape(buffer, level, region)
     else:
-        row_pitch, slice_pitch = row, given.slice_pitch
-        if given.row_pitch is not None:
-            row_pitch = given.row_pitch
-            check_int("row_pitch", row_pitch, 0, UINT64_MAX, reason="bad_pitch")
-        if slice_pitch is None:
-            slice_pitch = row_pitch * rows
+        row_pitch = row if given.row_pitch is None else given.row_pitch
+        check_int("row_pitch", row_pitch, 0, UINT64_MAX, reason="bad_pitch")
+        slice_pitch = row_pitch * rows if given.slice_pitch is None else given.slice_pitch
         check_int("slice_pitch", slice_pitch, 0, UINT64_MAX, reason="bad_pitch")
     if not row <= row_pitch <= _LARGEST_PITCH or row_pitch % level._layout.element_size:
         raise BadArgumentError(

@@ -11,7 +11,7 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi import DriverFd, ImageRegion, duplicate_fd
+from xsem.spi import DriverFd, ImageRegion, duplicate_fd, level_layout
 from xsem.types import MipmapDesc
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core

@@ -157,7 +157,9 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(capabilities):
         value = getattr(capabilities, field.name)
-        found[field.name] = sorted(each.value for each in value) if isinstance(value, frozenset) else value
+        # Formats and flags of images are names, not members of an enum.
+        found[field.name] = (sorted(getattr(each, "value", each) for each in value) if isinstance(value, frozenset)
+                             else value)
     return found
 
 
