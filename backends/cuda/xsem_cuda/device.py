@@ -47,7 +47,8 @@ __all__ = ["CudaDevice"]
 
 
 class CudaDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents, NvSciSync
+    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents,
+    NvSciSync,
 ):
     """A device in one context.
 
