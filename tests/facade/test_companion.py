@@ -44,7 +44,8 @@ def device_with(monkeypatch: pytest.MonkeyPatch, vulkan: Vulkan | None, own: uui
     if vulkan is not None:
         found.backends["vulkan"] = Loaded(vulkan, "test 1")
     monkeypatch.setattr(device_module, "registry", lambda: found)
-    return xsem.Device(DeviceInfo(id="acme:0", backend="acme", index=0, name="GPU", uuid=own), FakeDriver(Capabilities()))
+    info = DeviceInfo(id="acme:0", backend="acme", index=0, name="GPU", uuid=own)
+    return xsem.Device(info, FakeDriver(Capabilities()))
 
 
 def test_device_of_the_same_uuid_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,8 +49,8 @@ def describe_array(array: Any, size: int | None) -> ForeignArray:
     Raises
     ------
     BadArgumentError
-        ``not_an_array``; ``host_array``; ``array_refused``: the library refuses to describe the array; ``masked_array``;
-        ``null_address``; ``bad_shape``, ``bad_strides``, ``bad_dtype``; ``bad_size``, ``not_an_int``.
+        ``not_an_array``; ``host_array``; ``array_refused``: the library refuses to describe the array;
+        ``masked_array``; ``null_address``; ``bad_shape``, ``bad_strides``, ``bad_dtype``; ``bad_size``, ``not_an_int``.
     """
     if isinstance(array, int):
         return _range(array, size)

@@ -180,6 +180,8 @@ def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
         return [commands.record]
     if what == "native_context":
         return [lambda: xsem.open_device(context.device.info.backend, native=object())]
+    if what == "memory_sharing":
+        return [lambda: context.device.share(4096, size=1)]
     return [lambda: context.device.event(object())]
 
 
