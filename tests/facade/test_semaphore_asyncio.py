@@ -56,7 +56,7 @@ def test_await_returns_when_the_value_is_reached(device: xsem.Device) -> None:
 
 
 def test_each_await_ends_at_its_value(opened: Opened) -> None:
-    device, driver = opened
+    device, _ = opened
     frames, other = timeline(device), timeline(device)
 
     async def main() -> None:

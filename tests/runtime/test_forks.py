@@ -171,6 +171,8 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "import_memory"): lambda x: x.import_memory(xsem.MemoryDesc.nvscibuf(16, allocation_size=1)),
     ("device", "nvscisync_attributes"): lambda x: x.nvscisync_attributes(16, signal=True),
     ("device", "create_semaphore"): lambda x: x.create_semaphore(SemaphoreHandleType.OPAQUE_FD),
+    ("device", "create_timeline"): lambda x: x.create_timeline(),
+    ("device", "create_binary"): lambda x: x.create_binary(),
     ("device", "create_memory"): lambda x: x.create_memory(M.OPAQUE_FD, 1),
     ("device", "host_buffer"): lambda x: x.host_buffer(1),
     ("device", "create_command_list"): lambda x: x.create_command_list(),
