@@ -38,8 +38,9 @@ def test_the_type_is_the_enums_own_member(desc: Any, value: object) -> None:
 
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 def test_the_type_can_be_given_by_its_name(member: Any) -> None:
-    desc, size = (SemaphoreDesc, {}) if isinstance(member, S) else (MemoryDesc, {"allocation_size": 1})
-    made = [desc(type=each, handle=1, **size) for each in (member, member.name, member.value)]   # type: ignore[operator]
+    desc: Any = SemaphoreDesc if isinstance(member, S) else MemoryDesc
+    size = {"allocation_size": 1} if desc is MemoryDesc else {}
+    made = [desc(type=each, handle=1, **size) for each in (member, member.name, member.value)]
     assert made[0] == made[1] == made[2]
     assert all(each.type is member for each in made)
 

@@ -47,7 +47,12 @@ def test_host_waits_before_later_work(opened: Opened) -> None:
 
 def test_host_device_waits_for_another_thread(device: xsem.Device) -> None:
     commands, frames, done = device.create_command_list(), device.create_timeline(), device.create_binary()
-    thread = threading.Thread(target=lambda: (frames.host_signal(5), done.host_signal()))
+
+    def signal() -> None:
+        frames.host_signal(5)
+        done.host_signal()
+
+    thread = threading.Thread(target=signal)
     thread.start()
     event = device.create_event()
     commands.append_wait([frames, done], [WaitParams(value=5), None], wait_on="host", signal_event=event)

@@ -140,9 +140,9 @@ def test_everyday_semaphores_have_the_systems_type(exporting: Opened) -> None:
     assert device.create_semaphore("D3D12_FENCE").type is S.D3D12_FENCE
     assert device.create_semaphore("sync_fd").type is S.SYNC_FD
     assert device.create_memory("DMABUF_FD", 1).type is xsem.MemoryHandleType.DMABUF_FD
-    for refused in (lambda: device.create_timeline(-1), lambda: device.create_timeline(label=7)):  # type: ignore[arg-type]
+    for arguments in ({"initial_value": -1}, {"label": 7}):
         with pytest.raises(BadArgumentError):
-            refused()
+            device.create_timeline(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("exported", "timeline", "binary"), [
@@ -151,8 +151,9 @@ def test_everyday_semaphores_have_the_systems_type(exporting: Opened) -> None:
 ])
 def test_everyday_semaphores_of_other_systems(exported: Any, timeline: Any, binary: Any) -> None:
     with fake(xsem.Capabilities(semaphore_export=frozenset(exported))) as (device, _):
-        for create, type, missing in ((device.create_timeline, timeline, "timeline_semaphore_fd"),
-                                      (device.create_binary, binary, "opaque_fd")):
+        creations: list[tuple[Any, Any, str]] = [(device.create_timeline, timeline, "timeline_semaphore_fd"),
+                                                 (device.create_binary, binary, "opaque_fd")]
+        for create, type, missing in creations:
             if type is not None:
                 assert create().type is type
                 continue
