@@ -24,14 +24,25 @@ TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
 # ---- type and size
 @pytest.mark.parametrize(
     ("desc", "value"),
-    [(SemaphoreDesc, "opaque_fd"), (SemaphoreDesc, M.OPAQUE_FD), (SemaphoreDesc, 1), (SemaphoreDesc, None),
-     (MemoryDesc, "opaque_fd"), (MemoryDesc, S.OPAQUE_FD), (MemoryDesc, 1), (MemoryDesc, None)],
+    [(SemaphoreDesc, "opaque"), (SemaphoreDesc, M.OPAQUE_FD), (SemaphoreDesc, 1), (SemaphoreDesc, None),
+     (SemaphoreDesc, "DMABUF_FD"), (MemoryDesc, "Opaque_FD"), (MemoryDesc, S.OPAQUE_FD), (MemoryDesc, 1),
+     (MemoryDesc, None), (MemoryDesc, "")],
 )
 def test_the_type_is_the_enums_own_member(desc: Any, value: object) -> None:
     size = {"allocation_size": 1} if desc is MemoryDesc else {}
     with pytest.raises(BadArgumentError) as caught:
         desc(type=value, handle=1, **size)
     assert caught.value.reason == "bad_type"
+    assert all(name in str(caught.value) for name in (M if desc is MemoryDesc else S).__members__)
+
+
+@pytest.mark.parametrize("member", [*S, *M], ids=named)
+def test_the_type_can_be_given_by_its_name(member: Any) -> None:
+    desc: Any = SemaphoreDesc if isinstance(member, S) else MemoryDesc
+    size = {"allocation_size": 1} if desc is MemoryDesc else {}
+    made = [desc(type=each, handle=1, **size) for each in (member, member.name, member.value)]
+    assert made[0] == made[1] == made[2]
+    assert all(each.type is member for each in made)
 
 
 @pytest.mark.parametrize("member", M, ids=named)

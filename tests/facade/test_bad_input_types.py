@@ -74,12 +74,12 @@ def test_each_import_takes_its_own_descriptor(counted: Counted) -> None:
     os.close(number)
 
 
-@pytest.mark.parametrize("wrong", ["opaque_fd", None, 1, S, M.OPAQUE_FD], ids=repr)
+@pytest.mark.parametrize("wrong", ["opaque", "DMABUF_FD", None, 1, S, M.OPAQUE_FD], ids=repr)
 def test_create_semaphore_takes_a_member_of_the_enum(counted: Counted, wrong: Any) -> None:
     refused(lambda: counted.create_semaphore(wrong), "bad_type")
 
 
-@pytest.mark.parametrize("wrong", ["opaque_fd", None, 1, M, S.OPAQUE_FD], ids=repr)
+@pytest.mark.parametrize("wrong", ["opaque", "SYNC_FD", None, 1, M, S.OPAQUE_FD], ids=repr)
 def test_create_memory_takes_a_member_of_the_enum(counted: Counted, wrong: Any) -> None:
     refused(lambda: counted.create_memory(wrong, 4096), "bad_type")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import collections.abc
 import gc
+import hashlib
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from xsem.facade.device import Device
 def test_an_array_is_the_memory_itself(device: Device) -> None:
     memory = device.create_memory(M.OPAQUE_FD, PAGE)
     buffer = memory.map_buffer(16, shape=(3, 4), dtype="int32", strides=(32, 4))
-    array = buffer.numpy()
+    array: Any = buffer.numpy()
     assert (array.shape, array.strides, array.dtype) == ((3, 4), (32, 4), np.int32)
     assert array.ctypes.data == buffer.address
     array[:] = np.arange(12).reshape(3, 4)
@@ -237,3 +241,67 @@ def test_ten_thousand_capsules_end_ten_thousand_leases(gpu: tuple[Device, Gpu]) 
     device.pending()
     buffer.release()
     until(lambda: driver.released("unmap_buffer"))
+
+
+# ---- the buffer protocol
+FROM_312 = pytest.mark.skipif(sys.version_info < (3, 12), reason="PEP 688 needs Python 3.12")
+
+
+def protocol(buffer: xsem.Buffer) -> memoryview:
+    """Return the view that Python 3.12 and newer make for memoryview(buffer)."""
+    return memoryview(buffer) if sys.version_info >= (3, 12) else buffer.__buffer__(0)
+
+
+def test_a_buffer_is_a_memoryview_without_a_copy(device: Device) -> None:
+    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    buffer = memory.map_buffer(16, shape=(3, 4), dtype="int32", strides=(32, 4))
+    view = protocol(buffer)
+    assert (view.shape, view.strides, view.format, view.readonly) == ((3, 4), (32, 4), "i", False)
+    view[1, 2] = 7
+    assert buffer.numpy()[1, 2] == 7
+    flat = protocol(memory.map_buffer(1024, 4, overlap=True))
+    flat[:] = b"abcd"
+    assert bytes(flat) == b"abcd"
+
+
+@pytest.mark.parametrize("view", [protocol, lambda buffer: buffer.numpy().data], ids=["protocol", "numpy"])
+def test_a_memoryview_keeps_the_memory_until_its_release(view: Callable[[xsem.Buffer], memoryview]) -> None:
+    with xsem.open_device("host") as device:
+        memory = device.create_memory(M.OPAQUE_FD, PAGE)
+        buffer = memory.map_buffer()
+        seen = view(buffer)
+        buffer.release()
+        memory.release()
+        del buffer, memory
+        gc.collect()
+        assert device.releasing() == ("buffer", "opaque_fd memory")
+        seen[5] = 9
+        assert bytes(seen[4:7]) == b"\0\x09\0"
+        seen.release()
+        del seen
+        gc.collect()
+        until(lambda: device.releasing() == ())
+
+
+def test_memory_that_the_host_cannot_access_has_no_memoryview(gpu: tuple[Device, Gpu]) -> None:
+    buffer = mapped(gpu[0])
+    with pytest.raises(BufferError, match="copy_to_host"):
+        protocol(buffer)
+    buffer.release()
+    with pytest.raises(ReleasedError):
+        protocol(buffer)
+
+
+@FROM_312
+def test_libraries_take_a_buffer_as_bytes(device: Device, tmp_path: Path) -> None:
+    buffer = mapped(device)
+    (tmp_path / "source").write_bytes(b"x" * PAGE)
+    with open(tmp_path / "source", "rb") as file:
+        assert file.readinto(buffer) == PAGE
+    assert (buffer.numpy() == ord("x")).all()
+    assert bytes(buffer) == b"x" * PAGE
+    assert hashlib.sha256(buffer).digest() == hashlib.sha256(b"x" * PAGE).digest()
+    assert isinstance(buffer, collections.abc.Buffer)  # type: ignore[attr-defined]
+    rows = buffer.view((4, 4), "uint8", strides=(64, 1))
+    with pytest.raises(BufferError):   # Python checks the request
+        hashlib.sha256(rows)

@@ -235,5 +235,5 @@ def test_block_reports_a_full_queue(commands: xsem.CommandList, machine: Machine
         raise WouldBlockError("full", reason="would_block")
 
     with pytest.raises(WouldBlockError), commands.as_current():
-        fake_driver(commands).lists[0].append_work = full  # type: ignore[assignment,method-assign]
+        fake_driver(commands).lists[0].append_work = full  # type: ignore[method-assign]
     assert machine.state() == DEFAULT

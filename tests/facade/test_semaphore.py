@@ -117,7 +117,7 @@ def test_timeline_begins_at_its_initial_value(exporting: Opened) -> None:
     (S.OPAQUE_FD, 1, "value_not_allowed"), (S.D3D11_KEYED_MUTEX, 1, "value_not_allowed"),
     (S.TIMELINE_SEMAPHORE_FD, -1, "value_out_of_range"), (S.TIMELINE_SEMAPHORE_FD, 2**64, "value_out_of_range"),
     (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"), (S.TIMELINE_SEMAPHORE_FD, 1.0, "not_an_int"),
-    ("timeline_semaphore_fd", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
+    ("timeline", 0, "bad_type"), (xsem.MemoryHandleType.OPAQUE_FD, 0, "bad_type"),
 ])
 def test_creation_with_bad_arguments_is_refused(
     exporting: Opened, type: Any, initial_value: Any, reason: str
@@ -128,6 +128,38 @@ def test_creation_with_bad_arguments_is_refused(
         device.create_semaphore(type, initial_value=initial_value)
     assert caught.value.reason == reason
     assert driver.calls == before
+
+
+def test_everyday_semaphores_have_the_systems_type(exporting: Opened) -> None:
+    device, _ = exporting
+    frames, other = device.create_timeline(7, label="frames"), device.create_timeline()
+    assert (frames.type, frames.value(), frames.label) == (S.TIMELINE_SEMAPHORE_FD, 7, "frames")
+    assert other.value() == 0
+    binary = device.create_binary(label="done")
+    assert (binary.type, binary.label) == (S.OPAQUE_FD, "done")
+    assert device.create_semaphore("D3D12_FENCE").type is S.D3D12_FENCE
+    assert device.create_semaphore("sync_fd").type is S.SYNC_FD
+    assert device.create_memory("DMABUF_FD", 1).type is xsem.MemoryHandleType.DMABUF_FD
+    for arguments in ({"initial_value": -1}, {"label": 7}):
+        with pytest.raises(BadArgumentError):
+            device.create_timeline(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("exported", "timeline", "binary"), [
+    ({S.TIMELINE_SEMAPHORE_WIN32, S.OPAQUE_WIN32, S.D3D12_FENCE}, S.TIMELINE_SEMAPHORE_WIN32, S.OPAQUE_WIN32),
+    ({S.D3D12_FENCE}, None, None),
+])
+def test_everyday_semaphores_of_other_systems(exported: Any, timeline: Any, binary: Any) -> None:
+    with fake(xsem.Capabilities(semaphore_export=frozenset(exported))) as (device, _):
+        creations: list[tuple[Any, Any, str]] = [(device.create_timeline, timeline, "timeline_semaphore_fd"),
+                                                 (device.create_binary, binary, "opaque_fd")]
+        for create, type, missing in creations:
+            if type is not None:
+                assert create().type is type
+                continue
+            with pytest.raises(UnsupportedError) as caught:
+                create()
+            assert caught.value.capability == f"semaphore.export.{missing}"
 
 
 def test_types_that_are_not_declared_are_refused() -> None:

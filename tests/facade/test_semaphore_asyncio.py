@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_await_returns_when_the_value_is_reached(device: xsem.Device) -> None:
 
 
 def test_each_await_ends_at_its_value(opened: Opened) -> None:
-    device, driver = opened
+    device, _ = opened
     frames, other = timeline(device), timeline(device)
 
     async def main() -> None:
@@ -87,7 +88,7 @@ def test_bad_awaits_are_refused(opened: Opened) -> None:
     for semaphore, value, reason in ((frames, None, "value_required"), (frames, "1", "not_an_int"),
                                      (frames, True, "not_an_int"), (frames, -1, "value_out_of_range"),
                                      (frames, 2**64, "value_out_of_range"), (binary, 1, "not_a_timeline")):
-        refused(lambda s=semaphore, v=value: asyncio.run(wait(s, v)), reason, BadArgumentError)
+        refused(partial(asyncio.run, wait(semaphore, value)), reason, BadArgumentError)
     frames.release()
     refused(lambda: asyncio.run(wait(frames, 1)), "released", ReleasedError)
     assert not notifiers()
@@ -204,7 +205,7 @@ def test_many_waits_have_one_thread_and_few_reads(opened: Opened) -> None:
             passes += 1
             return counted(token)
 
-        driver.semaphore_value = count  # type: ignore[method-assign]
+        driver.semaphore_value = count  # type: ignore[assignment,method-assign]
         await asyncio.to_thread(until, lambda: passes >= 10)
         # A pass reads for the lowest value, and not for the other 999.
         assert driver.calls - before < 100

@@ -171,6 +171,8 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "import_memory"): lambda x: x.import_memory(xsem.MemoryDesc.nvscibuf(16, allocation_size=1)),
     ("device", "nvscisync_attributes"): lambda x: x.nvscisync_attributes(16, signal=True),
     ("device", "create_semaphore"): lambda x: x.create_semaphore(SemaphoreHandleType.OPAQUE_FD),
+    ("device", "create_timeline"): lambda x: x.create_timeline(),
+    ("device", "create_binary"): lambda x: x.create_binary(),
     ("device", "create_memory"): lambda x: x.create_memory(M.OPAQUE_FD, 1),
     ("device", "share"): lambda x: x.share(1, size=1),
     ("device", "companion_exporter"): lambda x: x.companion_exporter(),
@@ -194,6 +196,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
         MipmapDesc(extent=(4, 4, 0), format="uint8", channels=1)),
     ("buffer", "view"): lambda x: x.view((1,), "uint8"),
     ("buffer", "numpy"): lambda x: x.numpy(),
+    ("buffer", "__buffer__"): lambda x: x.__buffer__(0),
     ("buffer", "copy_to_host"): lambda x: x.copy_to_host(),
     ("buffer", "copy_from_host"): lambda x: x.copy_from_host(np.zeros(1 << 16, np.uint8)),
     ("buffer", "__dlpack__"): lambda x: x.__dlpack__(),
@@ -231,7 +234,7 @@ CALLS.update({("borrowed", name): call for (owner, name), call in CALLS.items() 
 HARMLESS = {"release", "released", "address", "__exit__", "__array_interface__",
             "device", "type", "kind", "label"}   # attributes; the class of a compiled object lists them, too
 SPECIAL = {"__enter__", "__exit__", "__await__", "__dlpack__", "__dlpack_device__", "__cuda_array_interface__",
-           "__array_interface__", "__call__", "__cuda_stream__"}
+           "__array_interface__", "__buffer__", "__call__", "__cuda_stream__"}
 
 
 def test_every_public_method_is_in_the_table(all_kinds: AllKinds) -> None:

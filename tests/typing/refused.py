@@ -26,7 +26,7 @@ def refused_devices(fd: int, desc: xsem.SemaphoreDesc, device: xsem.Device) -> N
     xsem.MemoryDesc.opaque_fd(fd, device_uuid=None)  # type: ignore[call-arg]
     xsem.SemaphoreDesc.timeline_fd("7", device_uuid=None)  # type: ignore[arg-type]
     desc.name = "other"  # type: ignore[misc]                               # descriptors are frozen
-    device.create_semaphore("opaque_fd")  # type: ignore[arg-type]          # members, not their spelling
+    device.create_semaphore(7)  # type: ignore[arg-type]                    # a member or its name
     device.import_memory(desc)  # type: ignore[arg-type]
     device.command_list(None)  # type: ignore[arg-type]
     device.watch(10.0)  # type: ignore[call-arg]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import uuid as _uuid
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
-from xsem.data.params import UINT64_MAX, check_bool, check_int
+from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
 from xsem.data.pickling import carry, carry_by_multiprocessing, uncarry
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import BadArgumentError, BadHandleError
@@ -31,8 +31,9 @@ class SemaphoreDesc:
     Attributes
     ----------
     type : SemaphoreHandleType
-        The handle type. A file descriptor does not show its handle type: NVIDIA's driver imports a timeline's fd as a
-        binary semaphore, and the reverse, without an error.
+        The handle type. The constructor also takes its name, for example ``"OPAQUE_FD"``. A file descriptor does not
+        show its handle type: NVIDIA's driver imports a timeline's fd as a binary semaphore, and the reverse, without an
+        error.
     handle : OwnedHandle, object with ``fileno()``, int or None
         The handle. xsem borrows an int or a file and never closes it. NVSCISYNC: the address of the object. SYNC_FD: -1
         means "already signalled". Windows: an int can be signed or unsigned; the same 64 bits are the same handle. The
@@ -76,8 +77,14 @@ class SemaphoreDesc:
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
 
+    if TYPE_CHECKING:   # the constructor takes more than the attributes hold
+        def __init__(
+            self, *, type: SemaphoreHandleType | str, handle: Handle | None = None, name: str | None = None,
+            device_uuid: UUIDLike | None = None, driver_uuid: UUIDLike | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        _check_type(self.type, SemaphoreHandleType)
+        object.__setattr__(self, "type", parse_member("type", self.type, SemaphoreHandleType, reason="bad_type"))
         _check_identity(self)
         _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
 
@@ -170,7 +177,7 @@ class MemoryDesc:
     Attributes
     ----------
     type : MemoryHandleType
-        The handle type.
+        The handle type. The constructor also takes its name.
     allocation_size : int
         Size of the exporter's allocation in bytes (Vulkan: VkMemoryAllocateInfo::allocationSize), not the size that the
         buffer needs. CUDA does not check the size: NVIDIA's driver accepts a size 16 times too large. On Level Zero,
@@ -207,8 +214,15 @@ class MemoryDesc:
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
 
+    if TYPE_CHECKING:   # as in `SemaphoreDesc`
+        def __init__(
+            self, *, type: MemoryHandleType | str, allocation_size: int, handle: Handle | None = None,
+            name: str | None = None, dedicated: bool = False, device_uuid: UUIDLike | None = None,
+            driver_uuid: UUIDLike | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
-        _check_type(self.type, MemoryHandleType)
+        object.__setattr__(self, "type", parse_member("type", self.type, MemoryHandleType, reason="bad_type"))
         _check_identity(self)
         check_int("allocation_size", self.allocation_size, 1, UINT64_MAX, reason="bad_size")
         check_bool("dedicated", self.dedicated)
@@ -293,11 +307,6 @@ class MemoryDesc:
 
 def _identity(device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None) -> dict[str, Any]:
     return {"device_uuid": device_uuid, "driver_uuid": driver_uuid}
-
-
-def _check_type(value: object, expected: type[SemaphoreHandleType | MemoryHandleType]) -> None:
-    if not isinstance(value, expected):
-        raise BadArgumentError(f"type must be a {expected.__name__}, not {value!r}", reason="bad_type")
 
 
 def _check_identity(desc: SemaphoreDesc | MemoryDesc) -> None:

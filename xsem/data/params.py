@@ -5,8 +5,9 @@ The constructors check the form of each field. The append checks the fields agai
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from xsem.errors import BadArgumentError
 
@@ -16,6 +17,7 @@ INFINITE: Final = 0xFFFFFFFF
 """The Windows constant INFINITE, for `WaitParams.timeout_ms`. None has the same meaning."""
 
 UINT64_MAX: Final = 2**64 - 1
+_Member = TypeVar("_Member", bound=enum.Enum)
 
 
 def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> None:
@@ -24,6 +26,25 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
         raise BadArgumentError(f"{what} must be an int, not {type(value).__name__} {value!r}", reason="not_an_int")
     if not low <= value <= high:
         raise BadArgumentError(f"{what} must be in {low} … {high}, not {value}", reason=reason)
+
+
+def parse_member(what: str, value: object, kind: type[_Member], *, reason: str) -> _Member:
+    """Return a member of an enumeration, which can be given by its name or by its value.
+
+    Raises
+    ------
+    BadArgumentError
+        `value` is neither a member nor the name or value of one. The message lists the members.
+    """
+    if isinstance(value, kind):
+        return value
+    # The exact type: a member of another enumeration of strings is a str, too, and can have an equal value.
+    if type(value) is str:
+        for member in kind:
+            if value in (member.name, member.value):
+                return member
+    raise BadArgumentError(f"{what} is a {kind.__name__} or its name, one of {', '.join(kind.__members__)}; not "
+                           f"{value!r}", reason=reason)
 
 
 def check_bool(what: str, value: object) -> None:

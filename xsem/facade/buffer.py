@@ -17,6 +17,8 @@ from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Token
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from xsem.facade.resource import Device
 
 __all__ = ["HOST_DEVICE", "Buffer", "BufferRange", "buffer_layout"]
@@ -166,7 +168,7 @@ class Buffer(Resource):
         return Buffer(self.device, lifetime, self._place.at(offset), layout.extent, layout, element,
                       dlpack_device=self._dlpack_device)
 
-    def numpy(self) -> Any:
+    def numpy(self) -> NDArray[Any]:
         """Export the buffer as a NumPy array over the same memory, without a copy.
 
         Returns
@@ -188,7 +190,31 @@ class Buffer(Resource):
         lease = Lease(lifetime, self._device_state.releaser)
         return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
 
-    def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Export the buffer by Python's buffer protocol (PEP 688), without a copy.
+
+        The callers are ``memoryview(buffer)``, ``bytes(buffer)``, ``file.write(buffer)`` and the like, on Python 3.12
+        and newer. On Python 3.11, pass ``buffer.numpy().data``, the same memoryview, to them.
+
+        Parameters
+        ----------
+        flags : int
+            Ignored. Python itself refuses a request that the memory does not meet, for example for contiguous bytes.
+
+        Returns
+        -------
+        memoryview
+            Writable view with the shape, strides and format of the buffer. The memory stays mapped until the view is
+            released or collected.
+
+        Raises
+        ------
+        BufferError
+            As for `numpy`.
+        """
+        return self.numpy().data
+
+    def copy_to_host(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> NDArray[Any]:
         """Copy the contents to a new NumPy array. The call blocks the host.
 
         The copy does not wait for other work. First wait for the work that writes the buffer.

@@ -41,6 +41,8 @@ from xsem.types import (
 __all__ = ["Device"]
 
 _COMPANION: Final = "vulkan"
+_TIMELINES = (SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32)
+_BINARIES = (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.OPAQUE_WIN32)
 
 
 class Device(Releasable):
@@ -142,14 +144,14 @@ class Device(Releasable):
         return _memory.import_memory(self, self._device_state, desc)
 
     def create_semaphore(
-        self, type: SemaphoreHandleType, *, initial_value: int = 0, label: str = ""
+        self, type: SemaphoreHandleType | str, *, initial_value: int = 0, label: str = ""
     ) -> Semaphore:
         """Create a semaphore for export.
 
         Parameters
         ----------
-        type : SemaphoreHandleType
-            One of `Capabilities.semaphore_export`.
+        type : SemaphoreHandleType or str
+            One of `Capabilities.semaphore_export`, or its name, for example ``"OPAQUE_FD"``.
         initial_value : int
             First value of a timeline, 0 … 2**64 - 1. Other kinds take only 0.
         label : str
@@ -171,13 +173,64 @@ class Device(Releasable):
         self._check()
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
 
-    def create_memory(self, type: MemoryHandleType, size: int, *, dedicated: bool = False) -> Memory:
+    def create_timeline(self, initial_value: int = 0, *, label: str = "") -> Semaphore:
+        """Create a timeline semaphore for export, of the operating system's handle type.
+
+        The type is TIMELINE_SEMAPHORE_FD if the device exports this type, otherwise TIMELINE_SEMAPHORE_WIN32.
+        `create_semaphore` takes any type.
+
+        Parameters
+        ----------
+        initial_value : int
+            First value, 0 … 2**64 - 1.
+        label : str
+            As in `create_semaphore`.
+
+        Returns
+        -------
+        Semaphore
+            As from `create_semaphore`.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_out_of_range``, ``not_an_int``; ``bad_label``.
+        UnsupportedError
+            ``unsupported``: the device exports neither type.
+        """
+        return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
+
+    def create_binary(self, *, label: str = "") -> Semaphore:
+        """Create a binary semaphore for export, of the operating system's handle type.
+
+        The type is OPAQUE_FD if the device exports this type, otherwise OPAQUE_WIN32.
+
+        Parameters
+        ----------
+        label : str
+            As in `create_semaphore`.
+
+        Returns
+        -------
+        Semaphore
+            As from `create_semaphore`, not signalled.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_label``.
+        UnsupportedError
+            ``unsupported``: the device exports neither type.
+        """
+        return self.create_semaphore(self._exported(_BINARIES), label=label)
+
+    def create_memory(self, type: MemoryHandleType | str, size: int, *, dedicated: bool = False) -> Memory:
         """Allocate memory for export.
 
         Parameters
         ----------
-        type : MemoryHandleType
-            One of `Capabilities.memory_export`.
+        type : MemoryHandleType or str
+            One of `Capabilities.memory_export`, or its name, for example ``"OPAQUE_FD"``.
         size : int
             Smallest size in bytes. `Memory.allocation_size` is the size of the allocation.
         dedicated : bool
@@ -583,6 +636,10 @@ class Device(Releasable):
         """
         self._check()
         watch(self._queues, after_s, report)
+
+    def _exported(self, types: tuple[SemaphoreHandleType, ...]) -> SemaphoreHandleType:
+        """Return the first of these types that the device exports. Without one, the creation refuses the first type."""
+        return next((each for each in types if each in self.capabilities.semaphore_export), types[0])
 
     # ---- release
     def release(self) -> None:

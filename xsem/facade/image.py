@@ -18,6 +18,8 @@ from xsem.spi import Images, PlanarImages, Token
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from xsem.facade.resource import Device
 
 __all__ = ["ImageBytes", "MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
@@ -142,7 +144,7 @@ class MipmapLevel:
         self._array._check()
         return self._array._device_state.driver.native_handle(self._level)
 
-    def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Any:
+    def read(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> NDArray[Any]:
         """Copy the level to a new NumPy array. The call blocks the host.
 
         Ctrl-C interrupts the wait.

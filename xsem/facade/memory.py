@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem import spi
-from xsem.data.params import UINT64_MAX, check_bool, check_int
+from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError
 from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
@@ -210,11 +210,10 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
 
 
 def create_memory(
-    device: Device, device_state: DeviceState, type: MemoryHandleType, size: int, dedicated: bool
+    device: Device, device_state: DeviceState, type: MemoryHandleType | str, size: int, dedicated: bool
 ) -> Memory:
     """Allocate memory, as `Device.create_memory` describes."""
-    if not isinstance(type, MemoryHandleType):
-        raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
+    type = parse_member("type", type, MemoryHandleType, reason="bad_type")
     if type not in device_state.capabilities.memory_export:
         device_state.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")

@@ -7,7 +7,7 @@ import operator
 import time
 from typing import TYPE_CHECKING
 
-from xsem.data.params import UINT64_MAX, check_int
+from xsem.data.params import UINT64_MAX, check_int, parse_member
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.awaiting import wait_until_done
@@ -259,8 +259,8 @@ class Semaphore(Resource):
         device_state.require(Feature.READ_VALUE)
         self._check_timeline()
         least = self._check_value(value)
-        assert least is not None   # of a timeline
-        await wait_until_done(device_state, _Reached(device_state, self._state, least))
+        if least is not None:   # always, for a timeline
+            await wait_until_done(device_state, _Reached(device_state, self._state, least))
 
     def _check_timeline(self) -> None:
         if self.kind is not SemaphoreKind.TIMELINE:
@@ -336,12 +336,11 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
 
 
 def create_semaphore(
-    device: Device, device_state: DeviceState, type: SemaphoreHandleType, initial_value: int, label: str
+    device: Device, device_state: DeviceState, type: SemaphoreHandleType | str, initial_value: int, label: str
 ) -> Semaphore:
     """Create a semaphore, as `Device.create_semaphore` describes."""
     _check_label(label)
-    if not isinstance(type, SemaphoreHandleType):
-        raise BadArgumentError(f"type must be a SemaphoreHandleType, not {type!r}", reason="bad_type")
+    type = parse_member("type", type, SemaphoreHandleType, reason="bad_type")
     if type not in device_state.capabilities.semaphore_export:
         device_state.unsupported(f"semaphore.export.{type.value}")
     check_int("initial_value", initial_value, 0, UINT64_MAX, reason="value_out_of_range")

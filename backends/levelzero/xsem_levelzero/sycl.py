@@ -87,7 +87,7 @@ def list_of_sycl(address: int) -> int:
 
 
 def _runtime() -> Any:
-    found = [] if sys.platform != "linux" else [each for each in map(_loaded, _LIBRARIES) if each is not None]
+    found = [each for each in map(_loaded, _LIBRARIES) if each is not None]
     if len(found) != 1:
         raise UnsupportedError(
             f"the command list of a SYCL queue needs the one SYCL runtime of the process (Linux, libsycl.so.7 or "
@@ -97,6 +97,8 @@ def _runtime() -> Any:
 
 
 def _loaded(name: str) -> Any | None:
+    if sys.platform == "win32":   # other names and another ABI
+        return None
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0))
     except OSError:

@@ -221,9 +221,9 @@ class LocalParticipant:
         try:
             source = self._staged(len(raw))
         except UnsupportedError:
-            self._on_cpu(commands, target, lambda: memoryview(target.numpy()).__setitem__(slice(None), raw))
+            self._on_cpu(commands, target, lambda: target.numpy().data.__setitem__(slice(None), raw))
             return
-        memoryview(source.numpy())[:] = raw
+        source.numpy().data[:] = raw
         self.keep(source)
         self.get(commands).append_copy(target, source)
 

@@ -107,7 +107,7 @@ def another_device_runs_while_one_waits(context: CaseContext, case: Case) -> Non
 
 def _copies(device: xsem.Device, commands: xsem.CommandList, patience_s: float) -> None:
     source, target = device.host_buffer(256), device.host_buffer(256)
-    memoryview(source.numpy())[:] = b"\x5a" * 256
+    source.numpy().data[:] = b"\x5a" * 256
     commands.append_copy(target, source)
     commands.synchronize(timeout_s=patience_s)
     expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes")

@@ -11,6 +11,7 @@ import gc
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +155,8 @@ def test_unsuitable_sycl_queue_is_refused() -> None:
                                (TorchStream(listed, in_order=False), "out_of_order"),
                                (TorchStream(listed, immediate=0), "not_immediate"),
                                (TorchStream(0), "not_immediate"), (null, "null_stream")):
-            assert refusal(lambda stream=stream: at.here.command_list(stream), BadArgumentError) == reason
-            assert refusal(lambda stream=stream: xsem.open_device("levelzero", native=stream),
-                           BadArgumentError) == reason
+            assert refusal(partial(at.here.command_list, stream), BadArgumentError) == reason
+            assert refusal(partial(xsem.open_device, "levelzero", native=stream), BadArgumentError) == reason
 
 
 @on_level_zero
