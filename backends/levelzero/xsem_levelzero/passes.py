@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from xsem.errors import BusyError, OutOfMemoryError
 from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
@@ -91,7 +92,10 @@ class Passes:
             with self._lock:
                 if not fence.ticket:
                     fence.ticket = self._next_pass()
-                self._advance(fence.ticket)
+                try:
+                    self._advance(fence.ticket)
+                except (BusyError, OutOfMemoryError):
+                    return False   # the system has no room for the wait now; the caller asks again
                 if self._over < fence.ticket:
                     return self._stalled()
             signals.made = max(signals.made, fence.number)
