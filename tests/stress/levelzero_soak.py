@@ -44,8 +44,9 @@ class Round:
     """The threads of a round on one shared device."""
 
     def __init__(self, seed: int, seconds: float) -> None:
-        import xsem
         from support.levelzero_rig import Rig
+
+        import xsem
 
         self.xsem = xsem
         self.seed = seed
@@ -90,7 +91,7 @@ class Round:
             return
         self.app.end()
         count = self.app.library().simze_alive
-        while (alive := int(count())) != 2 and time.monotonic() < deadline:   # the driver, its device; others still close
+        while (alive := int(count())) != 2 and time.monotonic() < deadline:   # the driver and its device
             time.sleep(0.01)
         if alive != 2:
             self.violations.append(f"{alive - 2} objects of the driver are left")
@@ -131,7 +132,7 @@ class Round:
                 own = self.device.create_command_list()
                 return own, self.device.command_list(stream, in_order=in_order)
 
-    def _semaphore(self, kind: object) -> tuple[Any, Any]:
+    def _semaphore(self, kind: Any) -> tuple[Any, Any]:
         there = self.host.create_semaphore(kind)
         with there.export(for_device=self.device) as desc:
             return there, self.device.import_semaphore(desc)
@@ -235,7 +236,8 @@ def _settings(chance: random.Random) -> dict[str, str]:
         "SIMZE_MODE": "intel", "SIMZE_CONTROLLER": controller,
         "SIMZE_DRIVER_VERSION": str(1 << 24 | 6 << 16 | build),
         "SIMZE_LAG_US": str(chance.choice((0, 100, 1000, 20000))), "SIMZE_LATE_US": str(chance.choice((0, 0, 500))),
-        "SIMZE_APPEND_US": str(chance.choice((0, 50, 500))), "SIMZE_FD": chance.choice(("open", "on-success", "closed")),
+        "SIMZE_APPEND_US": str(chance.choice((0, 50, 500))),
+        "SIMZE_FD": chance.choice(("open", "on-success", "closed")),
         "SIMZE_QUEUES": str(chance.choice((1, 4))),
     }
 
