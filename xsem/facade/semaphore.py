@@ -327,7 +327,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     check_identity(desc, device_state.info)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
-                             token_of=TOKEN) as making:
+                             token_of=TOKEN, may_block=driver.release_semaphore_blocks) as making:
         import_with_duplicate(desc, driver.import_semaphore, making.made)
         made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
                      initial_value=None)

@@ -33,5 +33,6 @@ cdef class Calling:
 @cython.final
 cdef class Making(Calling):
     cdef object _what, _free, _token_of
+    cdef bint _may_block
     cdef Lifetime _lifetime, _parent
     cdef public list made

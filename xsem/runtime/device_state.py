@@ -263,7 +263,7 @@ class DeviceState:
     def making(
         self, what: str, free: Callable[[Any], None],
         handle_type: SemaphoreHandleType | MemoryHandleType | None = None, parent: Lifetime | None = None,
-        token_of: Callable[[Any], Token] | None = None,
+        token_of: Callable[[Any], Token] | None = None, may_block: bool = True,
     ) -> Making:
         """Call the driver, as `calling` does, and own the new driver object until a public object owns it.
 
@@ -281,8 +281,10 @@ class DeviceState:
             As in `new_lifetime`. It is held during the driver call.
         token_of : callable, optional
             Takes the token from the result of the driver's call. Default: the result is the token.
+        may_block : bool
+            As in `new_lifetime`.
         """
-        return Making(self, what, free, handle_type, parent, token_of)
+        return Making(self, what, free, handle_type, parent, token_of, may_block)
 
     # ---- fences
     def owe_fence(self, queue: MarkedQueue) -> None:
@@ -375,18 +377,19 @@ class Making(Calling):
         The result of the driver's call. Empty before the call and after the release.
     """
 
-    __slots__ = ("_free", "_lifetime", "_parent", "_token_of", "_what", "made")
+    __slots__ = ("_free", "_lifetime", "_may_block", "_parent", "_token_of", "_what", "made")
 
     def __init__(
         self, device_state: DeviceState, what: str, free: Callable[[Any], None],
         handle_type: SemaphoreHandleType | MemoryHandleType | None, parent: Lifetime | None,
-        token_of: Callable[[Any], Token] | None,
+        token_of: Callable[[Any], Token] | None, may_block: bool,
     ) -> None:
         Calling.__init__(self, device_state, handle_type, parent)
         self.made: list[Any] = []
         self._what = what
         self._free = free
         self._token_of = token_of
+        self._may_block = may_block
         self._parent = parent
         self._lifetime: Lifetime | None = None
 
@@ -405,7 +408,7 @@ class Making(Calling):
             The parent or the device was released meanwhile. The new object is released too.
         """
         self._lifetime = self._device_state.new_lifetime(
-            self._what, partial(_free_made, self.made, self._token_of, self._free), may_block=True,
+            self._what, partial(_free_made, self.made, self._token_of, self._free), may_block=self._may_block,
             parent=self._parent)
         return self._lifetime
 

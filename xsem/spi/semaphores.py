@@ -14,11 +14,16 @@ __all__ = ["HostSemaphore", "NvSciSync", "SemaphoreExport", "SemaphoreImport", "
 class Semaphores(ABC):
     """The common part of `SemaphoreImport` and `SemaphoreExport`."""
 
+    release_semaphore_blocks: bool = True
+    """Whether `release_semaphore` may block behind an unmet wait. False: the facade releases each semaphore as soon as its
+    own work is done, also while other waits are pending. No effect with `Capabilities.release_never_blocks`."""
+
     @abstractmethod
     def release_semaphore(self, semaphore: Token) -> None:
         """Release an imported or created semaphore. Called once, when no appended work uses the semaphore any more.
 
-        This method may block unless `Capabilities.release_never_blocks` is declared.
+        This method may block unless `Capabilities.release_never_blocks` is declared or `release_semaphore_blocks` is
+        False.
         """
 
 

@@ -49,13 +49,19 @@ class Core:
         struct: ze.DeviceProperties = filled(ze.DeviceProperties, self.loader, "zeDeviceGetProperties", self.device)
         return struct
 
-    def create_side_list(self) -> int:
-        """Create an immediate list on an engine that lists of the application use least. The caller owns the list."""
+    def create_side_list(self) -> tuple[int, bool]:
+        """Create an immediate list on an engine that the other lists use least.
+
+        Returns
+        -------
+        tuple of (int, bool)
+            The ze_command_list_handle_t, owned by the caller, and whether unmet waits of other lists can stall it.
+        """
         ordinal = _copy_group(self.loader, self.device)
         if ordinal is None:
-            return self.create_list(self.queues.number - 1)[0]
+            return self.create_list(self.queues.number - 1)[0], True
         desc = ze.QueueDesc.made(ordinal=ordinal, index=0, flags=0, mode=ze.QUEUE_MODE_ASYNCHRONOUS)
-        return self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc))
+        return self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc)), False
 
     def create_list(self, index: int) -> tuple[int, bool]:
         """Create an immediate, asynchronous list on one queue of the group.

@@ -75,6 +75,8 @@ class LevelZeroDevice(
         self._wears_out = wears_out
         self._close_context = close_context
         self._unmet = unmet
+        # A release is a plain delete. Before 26.22, the wait of `Passes` may block behind a signal of another list.
+        self.release_semaphore_blocks = unmet is not None
         self.undeclared_causes = causes
         self._events = Events(core)
         # Handles that wear out and signals after their event are the same thread of the driver.

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from xsem.errors import BusyError, OutOfMemoryError
 from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
@@ -29,7 +30,8 @@ __all__ = ["Passes", "Signals"]
 
 _log = logging.getLogger("xsem")
 
-_STALLED_NS: Final = 200_000_000
+_STALLED_NS: Final = 1_000_000_000
+_SLICE_NS: Final = 50_000_000
 _CLOSE_NS: Final = 2_000_000_000
 
 MetObject = Callable[[], tuple[SemaphoreHandleType, OwnedHandle] | None]
@@ -69,6 +71,7 @@ class Passes:
         self._semaphore: Semaphore | None = None
         self._list = 0
         self._native = 0
+        self._can_stall = False
         self._wait: Fence | None = None   # the wait in flight
         self._waits_left = 0
         self._begun = 0
@@ -81,8 +84,8 @@ class Passes:
     def reached(self, fence: Fence) -> bool:
         """Return whether the thread has made all signals before a fence whose event is set.
 
-        Also True if a pass takes more than 0.2 s, because an unmet wait stalls the only engine. The signals are then
-        made by all experience, but `release` does not rely on it.
+        A device without engines that only copy: also True if a pass takes more than a second, because an unmet wait can
+        stall the engine. The signals are then probably made, but `release` does not rely on it.
         """
         signals: Signals | None = fence.signals
         if signals is None:
@@ -91,7 +94,10 @@ class Passes:
             with self._lock:
                 if not fence.ticket:
                     fence.ticket = self._next_pass()
-                self._advance(fence.ticket)
+                try:
+                    self._advance(fence.ticket)
+                except (BusyError, OutOfMemoryError):
+                    return False   # the system has no room for the wait now; the caller asks again
                 if self._over < fence.ticket:
                     return self._stalled()
             signals.made = max(signals.made, fence.number)
@@ -109,7 +115,7 @@ class Passes:
             if wait is None:
                 time.sleep(20e-6)
             else:
-                self._events.wait(wait, min(left, _STALLED_NS))
+                self._events.wait(wait, min(left, _SLICE_NS))
         return True
 
     # ---- semaphores
@@ -157,7 +163,7 @@ class Passes:
         return self._begun + 1
 
     def _stalled(self) -> bool:
-        return self._wait is not None and time.monotonic_ns() - self._begun_ns > _STALLED_NS
+        return self._can_stall and self._wait is not None and time.monotonic_ns() - self._begun_ns > _STALLED_NS
 
     def _sweep(self) -> None:
         if not self._released:
@@ -196,7 +202,7 @@ class Passes:
             handle = import_fd(self._core, type, duplicate_fd(self._object.fileno()), self._object)
             self._semaphore = Semaphore(handle, type, None)
         if not self._list:
-            self._list = self._core.create_side_list()
+            self._list, self._can_stall = self._core.create_side_list()
             self._native = self._core.extension.command_list(self._list)
 
     def _append(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -179,3 +180,24 @@ with xsem.open_device("levelzero:0") as device:
             fd = desc.handle.fileno()
             subprocess.run([sys.executable, "-c", program, str(fd)], check=True, pass_fds=[fd], timeout=60)
         assert there.value() == 7
+
+
+@on_level_zero(**FIFO)
+def test_releases_of_semaphores_do_not_wait_for_unrelated_waits() -> None:
+    with opened() as at:
+        gate_there, gate = at.semaphore()
+        held, commands = at.here.create_command_list(), at.here.create_command_list()
+        held.append_wait(gate, 1)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(100):
+            there, here = at.semaphore(BINARY)
+            there.host_signal()
+            commands.append_wait(here)
+            here.release()
+            there.release()
+        commands.synchronize(timeout_s=BOUND_S)
+        soon(lambda: not any("semaphore" in each for each in at.here.releasing()))
+        assert len(os.listdir("/proc/self/fd")) <= before
+        assert not held.query()
+        gate_there.host_signal(1)
+        held.synchronize(timeout_s=BOUND_S)

@@ -67,9 +67,9 @@ def test_failing_call_of_an_opening_leaves_nothing_and_is_not_remembered(call: s
     soon(lambda: alive() == 2)   # the driver and its device
     before = fds()
     for number in (1, 2, 3):
-        with failing(f"{call}:{OUT_OF_MEMORY}:{number}"):
-            with contextlib.suppress(xsem.OutOfMemoryError):   # the call may come less often
-                fresh().release()
+        # The call may come less often.
+        with failing(f"{call}:{OUT_OF_MEMORY}:{number}"), contextlib.suppress(xsem.OutOfMemoryError):
+            fresh().release()
         soon(lambda: alive() == 2)
         assert fds() == before
         with xsem.open_device("levelzero:0") as device:

@@ -18,7 +18,7 @@ from xsem_levelzero import results as _results
 from xsem_levelzero import ze as _ze
 from xsem_levelzero.images import _COMPONENTS, _LAYOUTS
 
-LATER = ("ZE_RESULT_ERROR_SURVIVABILITY_MODE_DETECTED", "ZE_RESULT_ERROR_GRAPH_CAPTURE_UNSUPPORTED")   # later than 1.20
+LATER = tuple(name for code, name in _results.RESULTS.items() if 0x7800001D <= code <= 0x7800002A)   # later than 1.20
 HEADERS = ("trixie", "forky")   # releases with the extension in libze-dev: 1.20.6, 1.32
 
 # Name: size, stype (None if the struct lacks it), then fields with their offsets.
@@ -132,6 +132,7 @@ def test_numbers_are_those_of_the_header(release: str, tmp_path: Path) -> None:
         "ZE_INIT_DRIVER_TYPE_FLAG_GPU": _ze.INIT_DRIVER_GPU,
         "ZE_DEVICE_TYPE_GPU": _ze.DEVICE_TYPE_GPU,
         "ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE": _ze.GROUP_COMPUTE,
+        "ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY": _ze.GROUP_COPY,
         "ZE_COMMAND_QUEUE_FLAG_IN_ORDER": _ze.QUEUE_IN_ORDER,
         "ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS": _ze.QUEUE_MODE_ASYNCHRONOUS,
         "ZE_EVENT_POOL_FLAG_HOST_VISIBLE": _ze.EVENT_POOL_HOST_VISIBLE,
