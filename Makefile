@@ -1,7 +1,7 @@
 # make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
 # compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized clean
+.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized windows clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -23,6 +23,7 @@ help:
 	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
 	@echo "make compiled  compile the append path in place; make pure removes the result (demo and test compile, too, unless XSEM_PURE=1)"
 	@echo "make sanitized  tests of the append path, compiled for the address sanitizer"
+	@echo "make windows  tests for Windows, with CPython for Windows under Wine, in build/windows; needs root for apt-get, or Wine and MinGW"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml
@@ -70,6 +71,9 @@ sanitized: $(READY)
 
 levelzero: compiled
 	@tests/drivers/levelzero-paths $(ARGS)
+
+windows: $(READY)
+	@tools/windows/setup && tools/windows/check
 
 clean:
 	find xsem backends -name '*.so' -delete

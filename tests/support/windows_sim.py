@@ -1,7 +1,6 @@
 """A program that simulates Python on Windows, as far as the import of a package can detect it.
 
-    python windows_sim.py imports     imports every module of xsem; prints the modules that fail
-    python windows_sim.py handles     imports NT handles through the facade's duplicates; prints their states
+    python windows_sim.py     imports every module of xsem; prints the modules that fail
 
 The program first loads the standard library and the dependencies of xsem as on Linux. Then it removes the modules and
 names that Windows lacks, adds a kernel32 to ctypes, and imports xsem again.
@@ -20,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import types
 from typing import Any
 
 ROOTS = ("xsem", "xsem_host", "xsem_cuda", "xsem_levelzero", "xsem_opencl", "xsem_vulkan", "xsem_conformance")
@@ -47,56 +47,22 @@ def modules() -> list[str]:
     return [each for each in found if not each.endswith("__main__")]
 
 
-class Kernel32:
-    """Simulated kernel32. Its handles are multiples of four, as on Windows."""
+class Library:
+    """Simulated library. Each of its functions can get a prototype, and none is called."""
 
-    def __init__(self) -> None:
-        self.open: dict[int, str] = {0x100: "semaphore"}
-        self.closed: list[int] = []
-        self.calls: list[str] = []
-        self.GetCurrentProcess = _Function(lambda: 2**64 - 1)
-        self.DuplicateHandle = _Function(self._duplicate)
-        self.CloseHandle = _Function(self._close)
-
-    def _duplicate(self, source: Any, handle: Any, target: Any, out: Any, access: int, inherit: Any, flags: int) -> int:
-        assert source.value == target.value == 2**64 - 1
-        assert not inherit
-        assert flags == 2   # DUPLICATE_SAME_ACCESS
-        number = handle.value
-        self.calls.append(f"duplicate {number:#x}")
-        if number not in self.open:
-            return 0
-        new = max(self.open) + 4
-        self.open[new] = self.open[number]
-        out._obj.value = new
-        return 1
-
-    def _close(self, handle: Any) -> int:
-        number = int(handle)
-        self.closed.append(number)
-        return int(self.open.pop(number, None) is not None)
+    def __getattr__(self, name: str) -> Any:
+        function = types.SimpleNamespace()
+        setattr(self, name, function)
+        return function
 
 
-class _Function:
-    """A function of a library, with the attributes of a ctypes prototype."""
-
-    def __init__(self, call: Any) -> None:
-        self._call = call
-        self.restype: Any = None
-        self.argtypes: Any = None
-
-    def __call__(self, *arguments: Any) -> Any:
-        return self._call(*arguments)
-
-
-def become_windows() -> Kernel32:
+def become_windows() -> None:
     """Make this process look like a process on Windows."""
     for each in modules():
         with contextlib.suppress(Exception):   # its dependencies are loaded even if the module itself fails
             importlib.import_module(each)
     for name in [each for each in sys.modules if each.partition(".")[0] in ROOTS]:
         del sys.modules[name]
-    kernel32 = Kernel32()
     real = ctypes.PyDLL.__init__
 
     def refuse_none(self: Any, name: Any, *arguments: Any, **named: Any) -> None:
@@ -106,7 +72,7 @@ def become_windows() -> Kernel32:
 
     ctypes.CDLL.__init__ = refuse_none  # type: ignore[method-assign]
     windows: Any = ctypes
-    windows.WinDLL = lambda name, **_named: {"kernel32": kernel32}[name]
+    windows.WinDLL = lambda name, **_named: {"kernel32": Library()}[name]
     windows.get_last_error = lambda: 6
     windows.WINFUNCTYPE = ctypes.CFUNCTYPE
     sys.platform = "win32"
@@ -117,7 +83,6 @@ def become_windows() -> Kernel32:
         for name in names:
             with contextlib.suppress(AttributeError):
                 delattr(module, name)
-    return kernel32
 
 
 def imports() -> dict[str, Any]:
@@ -132,65 +97,5 @@ def imports() -> dict[str, Any]:
     return {"count": len(names), "failed": failed}
 
 
-def handles() -> dict[str, Any]:
-    kernel32 = become_windows()
-    from xsem.data.handles import OwnedHandle
-    from xsem.errors import BadHandleError
-    from xsem.runtime.handle_import import import_with_duplicate
-    from xsem.spi import Imported, ImportFailure
-    from xsem.types import MemoryDesc, SemaphoreDesc
-
-    def no_dup(*_arguments: Any) -> int:
-        raise AssertionError("an NT handle is not a file descriptor")
-
-    os.dup = no_dup
-    desc = SemaphoreDesc.d3d12_fence(0x100)
-    given: list[int] = []
-    left: dict[str, Any] = {}
-
-    def fails(state: Any) -> Any:
-        def importer(_desc: Any, handle: Any) -> Imported:
-            given.append(handle.fileno())
-            raise ImportFailure(ValueError("no"), handle=state)
-        return importer
-
-    def imports_as(state: Any) -> Any:
-        def importer(_desc: Any, handle: Any) -> Imported:
-            given.append(-1 if handle is None else handle.fileno())
-            return Imported("token", handle=state)
-        return importer
-
-    def after(what: str) -> None:
-        left[what] = sorted(kernel32.open)
-        for each in [each for each in kernel32.open if each != 0x100]:
-            del kernel32.open[each]
-
-    import_with_duplicate(desc, imports_as("left"), [])
-    after("left by the driver")
-    import_with_duplicate(desc, imports_as("taken"), [])
-    after("taken by the driver")
-    with OwnedHandle(0x100) as owned:
-        import_with_duplicate(MemoryDesc.d3d12_heap(owned, allocation_size=1), imports_as("left"), [])
-        owned.detach()
-    after("of an OwnedHandle")
-    for state in ("left", "taken", "unknown"):
-        with contextlib.suppress(ValueError):
-            import_with_duplicate(desc, fails(state), [])
-        after(f"refused, {state}")
-    reasons: dict[str, str] = {}
-    for number in (0x7777, -1, 2**64 - 1, -2, 0):
-        try:
-            import_with_duplicate(SemaphoreDesc.d3d12_fence(number), imports_as("left"), [])
-        except BadHandleError as error:
-            reasons[str(number)] = error.reason
-        try:
-            OwnedHandle(number).detach()
-        except BadHandleError as error:
-            reasons[f"owned {number}"] = error.reason
-    import_with_duplicate(SemaphoreDesc.opaque_win32_kmt(0x40000040, device_uuid=None), imports_as("left"), [])
-    return {"given": given, "left": left, "reasons": reasons, "open": sorted(kernel32.open)}
-
-
 if __name__ == "__main__":
-    _found = {"imports": imports, "handles": handles}[sys.argv[1]]()
-    print(json.dumps(_found))
+    print(json.dumps(imports()))

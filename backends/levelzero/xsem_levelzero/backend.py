@@ -18,7 +18,7 @@ from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memor
 from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extensions, is_loaded
-from xsem_levelzero.loader import Loader, filled, load
+from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.releases import INTEL, build_of, flaw_of, signal_blocks, version_text
@@ -212,8 +212,7 @@ class LevelZeroBackend(Backend):
         try:
             loader = load()
         except BackendUnavailableError as error:
-            return (failed_check("loader", error, "install the Level Zero loader (Debian, Ubuntu: apt-get install "
-                                                  "libze1) and Intel's GPU driver"),)
+            return (failed_check("loader", error, INSTALL),)
         checks = [HealthCheck(name="loader", ok=True, detail=loader.file)]
         try:
             failures: list[XsemError] = []

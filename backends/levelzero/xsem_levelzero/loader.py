@@ -13,9 +13,13 @@ from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
 from xsem_levelzero import ze
 from xsem_levelzero.results import SUCCESS, UNINITIALIZED, error_of
 
-__all__ = ["FILES", "Loader", "filled", "handle_out", "load"]
+__all__ = ["FILES", "INSTALL", "Loader", "filled", "handle_out", "load"]
 
 FILES: Final = {"win32": "ze_loader.dll"}
+INSTALL: Final = (
+    "install Intel's GPU driver, which has the loader" if sys.platform == "win32" else
+    "install the Level Zero loader (Debian, Ubuntu: apt-get install libze1) and Intel's GPU driver")
+"""What to do if the loader is missing."""
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 _Function = Callable[..., int]
 
@@ -215,7 +219,7 @@ def load() -> Loader:
                 _loaded = Loader(ctypes.CDLL(file), file)
             except OSError as error:
                 raise BackendUnavailableError(
-                    f"the Level Zero loader, {file}, was not found: install it (Debian, Ubuntu: libze1) and Intel's "
-                    "GPU driver", reason="levelzero_loader_missing", likely_causes=(str(error),),
+                    f"the Level Zero loader, {file}, was not found: {INSTALL}", reason="levelzero_loader_missing",
+                    likely_causes=(str(error),),
                 ) from error
         return _loaded
