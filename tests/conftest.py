@@ -27,6 +27,7 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/backends/cuda/test_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
     ("tests/backends/cuda/test_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
     ("tests/project/test_parts.py", "valgrind is not installed"),
+    ("tests/cli/test_completion.py::test_other_shells_accept_their_script", "is not installed"),
     *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else []),
 )
 

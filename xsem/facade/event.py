@@ -166,7 +166,7 @@ class Event(DeviceObject):
         EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`. ReleasedError is also raised if the device is released during the wait.
         """
-        import asyncio   # already loaded: the caller runs in an event loop
+        import asyncio  # already loaded: the caller runs in an event loop
 
         fence = self._running()
         loop = asyncio.get_running_loop()
