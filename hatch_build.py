@@ -1,5 +1,7 @@
 """Compile the append path: Cython translates the unchanged modules of `MODULES` to C. Add the template of a backend.
 
+The README in the metadata has absolute links, because a package index does not have the linked files.
+
 ``python hatch_build.py`` compiles the outdated modules in place. ``python hatch_build.py clean`` removes the compiled
 modules. The build of a wheel compiles into the wheel. If `obstacle` finds an obstacle, xsem is pure Python: for example
 without Cython, a C compiler or the headers of Python, or with the environment variable XSEM_PURE=1.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -21,8 +24,9 @@ from typing import Any, Final
 
 try:
     from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.metadata.plugin.interface import MetadataHookInterface
 except ImportError:   # `python hatch_build.py` needs no hatchling
-    BuildHookInterface = object  # type: ignore[assignment,misc]
+    BuildHookInterface = MetadataHookInterface = object  # type: ignore[assignment,misc]
 
 ROOT: Final = Path(__file__).parent
 
@@ -64,6 +68,7 @@ MODULES: Final = (
 """The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
 
 _CUDA: Final = "backends/cuda/"
+_LINK: Final = re.compile(r"(!?)\[([^\[\]]*)\]\((?![a-z]+:|#)([^()\s]+)\)")   # relative, not into the page itself
 
 # annotation_typing: the types of C fields and variables come only from the .pxd files. nonecheck: the access to an
 # attribute of None raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python.
@@ -103,6 +108,20 @@ def template() -> dict[str, str]:
              *folder.glob("tests/*.py"), *folder.glob(".github/workflows/*.yml")]
     return {str(file): f"xsem_conformance/backend_template/{file.relative_to(folder).as_posix()}"
             for file in files if file.is_file()}
+
+
+def absolute(readme: str, source: str) -> str:
+    """Return a Markdown text with absolute links.
+
+    Parameters
+    ----------
+    readme : str
+        The text, with links relative to the root of the repository.
+    source : str
+        Address of the repository.
+    """
+    return _LINK.sub(lambda link: f"{link[1]}[{link[2]}]({source}/{'raw' if link[1] else 'blob'}/main/{link[3]})",
+                     readme)
 
 
 def compile_modules(to: Path, work: Path) -> list[Path]:
@@ -198,6 +217,15 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
                 build_data["infer_tag"] = True
         if why:
             self.app.display_info(f"xsem: pure Python, nothing is compiled: {why}")
+
+
+class CustomMetadataHook(MetadataHookInterface):
+    """The metadata hook of hatchling: the README with absolute links."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add the README."""
+        text = Path(self.root, "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, metadata["urls"]["Source"])}
 
 
 def main() -> int:

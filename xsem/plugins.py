@@ -236,7 +236,7 @@ def registry() -> Registry:
 
 
 def _load_all() -> Registry:
-    from importlib import metadata   # here: it takes a tenth of the time of `import xsem`
+    from importlib import metadata  # here: it takes a tenth of the time of `import xsem`
 
     fresh = Registry()
     points = list(metadata.entry_points(group=ENTRY_POINT_GROUP))

@@ -23,7 +23,8 @@ def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_version_and_help() -> None:
     assert xsem("--version").stdout.startswith("xsem ")
-    for command in ((), ("devices",), ("doctor",), ("demo",), ("completion",), ("conformance",), ("conformance", "run")):
+    for command in ((), ("devices",), ("doctor",), ("demo",), ("completion",), ("conformance",),
+                    ("conformance", "run")):
         for option in ("--help", "-h"):
             done = xsem(*command, option)
             assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,15 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.fixture(scope="module")
-def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("completion")
     for shell in ("bash", "zsh", "fish"):
         (folder / f"xsem.{shell}").write_text(completion.script(shell))
     # The script runs this command for the names of devices.
     command = folder / "xsem"
-    command.write_text(f"#!/bin/sh\nexec {sys.executable} -m xsem \"$@\"\n")
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m xsem "$@"\n')
     command.chmod(0o755)
-    yield folder
+    return folder
 
 
 def bash(scripts: Path, *words: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def test_metadata_has_license_readme_and_extras(wheel: Path) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert "make demo" in str(metadata.get_payload())
-    extras = {"all", "conformance", "cuda12", "cuda13", "dev", "fleet", "opencl", "vulkan"}
+    extras = {"all", "cli", "conformance", "cuda12", "cuda13", "demo", "dev", "fleet", "opencl", "vulkan"}
     assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 
@@ -167,10 +168,98 @@ def test_installed_entry_points_are_found(installed: Path, tmp_path: Path) -> No
 import json
 from importlib import metadata
 points = metadata.distribution("xsem").entry_points
-print(json.dumps({f"{point.group}:{point.name}": repr(point.load()) for point in points}))
+print(json.dumps({f"{point.group}:{point.name}": point.group != "xsem.commands" and repr(point.load())
+                  for point in points}))
 """, cwd=tmp_path))
     backends = {f"xsem:{name.removeprefix('xsem_')}" for name in contracts.backends(ROOT)}
     assert set(found) == backends | {"console_scripts:xsem", "xsem.commands:conformance"}
+
+
+# ---- the package index
+@pytest.fixture(scope="module")
+def distributions(source: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """What `python -m build` makes: the source distribution, and a wheel of it, in pure Python."""
+    out = tmp_path_factory.mktemp("distributions")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd=out, XSEM_PURE="1")
+    return sorted(out.iterdir())
+
+
+def test_distributions_pass_the_check_of_twine(distributions: list[Path], tmp_path: Path) -> None:
+    assert {path.suffix for path in distributions} == {".whl", ".gz"}
+    told = run(sys.executable, "-m", "twine", "--no-color", "check", "--strict", *distributions, cwd=tmp_path)
+    assert told.count("PASSED") == 2
+
+
+def test_links_of_the_package_index_are_absolute_and_their_targets_exist(distributions: list[Path]) -> None:
+    [wheel] = (path for path in distributions if path.suffix == ".whl")
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    urls = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+    assert set(urls) == {"Source", "Documentation", "Changelog", "Issues"}
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"\]\(([^()\s]+)\)", str(metadata.get_payload()))
+    assert len(links) > 10
+    assert [link for link in links if not re.match(r"https://|#", link)] == []
+    ours = [link.removeprefix(urls["Source"]).split("/", 3) for link in links if link.startswith(urls["Source"])]
+    assert len(ours) > 10
+    assert [path for _, kind, branch, path in ours
+            if (kind in ("blob", "raw"), branch) != (True, "main") or not (ROOT / path.partition("#")[0]).exists()] == []
+
+
+@pytest.mark.parametrize(("text", "made"), [
+    ("[a](docs/a.md#b)", "[a](U/blob/main/docs/a.md#b)"), ("![a](docs/a.png)", "![a](U/raw/main/docs/a.png)"),
+    ("[a](#b) [c](https://d/e)", "[a](#b) [c](https://d/e)"), ("[a\nb](c)", "[a\nb](U/blob/main/c)"),
+])
+def test_relative_links_become_absolute(text: str, made: str) -> None:
+    assert hatch_build.absolute(text, "U") == made
+
+
+# ---- without extras
+def test_installation_has_numpy_and_pluggy_only(installed: Path, tmp_path: Path) -> None:
+    listed = json.loads(run(installed / "python", "-m", "pip", "list", "--format", "json",
+                            "--disable-pip-version-check", cwd=tmp_path))
+    # setuptools is in a new environment of Python 3.11.
+    assert {each["name"].lower() for each in listed} - {"pip", "setuptools"} == {"xsem", "numpy", "pluggy"}
+
+
+def test_devices_doctor_and_version_need_no_extra(installed: Path, tmp_path: Path) -> None:
+    found = json.loads(run(installed / "xsem", "devices", "--json", cwd=tmp_path, XSEM_BACKENDS="host"))
+    assert [each["id"] for each in found["devices"]] == ["host:0"]
+    assert "host:0" in run(installed / "xsem", "devices", cwd=tmp_path)
+    assert run(installed / "xsem", "doctor", "--quiet", cwd=tmp_path).startswith("host works; ")
+    assert json.loads(run(installed / "xsem", "--version", "--json", cwd=tmp_path))["schema"] == 1
+    for command in ("", "devices", "doctor", "demo", "completion"):
+        assert "usage: xsem" in run(installed / "xsem", *command.split(), "-h", cwd=tmp_path)
+    assert "conformance" in run(installed / "xsem", "completion", "bash", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(("command", "needs"), [
+    ("demo", "Pillow: pip install 'xsem[demo]'"), ("conformance", "typer: pip install 'xsem[conformance]'")])
+def test_command_without_its_extra_says_in_one_line_what_to_install(
+    installed: Path, tmp_path: Path, command: str, needs: str
+) -> None:
+    done = subprocess.run([installed / "xsem", command], cwd=tmp_path, text=True, timeout=100, capture_output=True,
+                          stdin=subprocess.DEVNULL, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "", f"xsem: `xsem {command}` needs {needs}\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resource is a module of POSIX, and the limit is for Linux")
+def test_list_of_devices_takes_a_quarter_of_a_second(installed: Path, tmp_path: Path) -> None:
+    # Processor time of the command and its processes, which does not depend on other processes.
+    folder = run(installed / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path)
+    run(installed / "python", "-m", "compileall", "-q", folder.strip(), cwd=tmp_path)
+    used = json.loads(run(installed / "python", "-c", f"""
+import json, resource, subprocess
+used = []
+for _ in range(7):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([{str(installed / "xsem")!r}, "devices"], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+print(json.dumps(used))
+""", cwd=tmp_path, XSEM_BACKENDS="host"))
+    assert min(used) <= 0.25, used
 
 
 def test_installed_command_says_its_version(installed: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class _Word:
 
 @dataclass(frozen=True)
 class _Level:
-    """The words that can follow a command. `path` is the command with the commands before it: "xsem conformance run"."""
+    """The words that can follow a command. `path` is the command and all before it, as "xsem conformance run"."""
 
     path: str
     commands: list[_Word]
@@ -175,7 +175,7 @@ def _zsh(levels: list[_Level]) -> str:
 _xsem() {{
     local at=xsem each
     local -a words_here
-    for each in "${{words[@]:1:CURRENT-2}}"; do
+    for each in "${{(@)words[2,CURRENT-1]}}"; do
         case "$at $each" in
             {_walk(levels)}) at="$at $each" ;;
         esac

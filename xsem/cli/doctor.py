@@ -96,7 +96,8 @@ def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -
     ]
     absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in found.excluded]
     if as_json:
-        print(json.dumps({"schema": 1, "summary": _summary(sections, absent), "general": [asdict(check) for check in general],
+        print(json.dumps({"schema": 1, "summary": _summary(sections, absent),
+                          "general": [asdict(check) for check in general],
                           "backends": [{"name": each.name, "works": each.works,
                                         "checks": [asdict(check) for check in each.checks]} for each in sections],
                           "absent": [asdict(check) for check in absent]}, indent=2))
@@ -207,7 +208,7 @@ def _print(general: list[HealthCheck], sections: list[_Section], absent: list[He
 
 
 def _print_checks(to: Screen, title: str, checks: list[HealthCheck], *, missing: bool) -> None:
-    """Print the checks of a section. A device or library that is not there is no defect, so it is not marked BAD."""
+    """Print the checks of a section. A missing device or library is not marked BAD."""
     print(to.bold(printable(title)))
     failed: list[str] = []
     for check in checks:
