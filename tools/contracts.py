@@ -46,7 +46,7 @@ LAYERS = {
     """,
     "xsem.data": """
         descriptors | images
-        pickling
+        pickling | drm
         file_descriptors | streams
         handles | params | uuids | layout
         info
@@ -84,7 +84,7 @@ LAYERS = {
         arguments
         prepared | recording | memory | event
         semaphore | image | buffer
-        resource
+        resource | dmabuf_images
         dlpack
     """,
 }
