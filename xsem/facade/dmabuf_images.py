@@ -44,13 +44,13 @@ def check_drm_layout(device_state: DeviceState, desc: MipmapDesc, layout: DrmLay
             f"{device_state.info.id} maps no image with the DRM format modifier {modifier_name(layout.modifier)}; its "
             f"modifiers: {names}", capability="drm_modifiers", backend=device_state.info.backend, handle_type=_DMABUF)
     if not desc.extent[1] or desc.extent[2]:
-        _refuse("an image in a dma-buf has two dimensions", "bad_extent")
+        _refuse("an image in a dma-buf has two dimensions", reason="bad_extent")
     if desc.levels != 1:
-        _refuse("an image in a dma-buf has one level", "bad_levels")
+        _refuse("an image in a dma-buf has one level", reason="bad_levels")
     if desc.layers:
-        _refuse("an image in a dma-buf has no layers", "bad_layers")
+        _refuse("an image in a dma-buf has no layers", reason="bad_layers")
     if desc.offset:
-        _refuse("the offset of an image in a dma-buf is 0: the planes of its DrmLayout have offsets", "bad_offset")
+        _refuse("the offset of an image in a dma-buf is 0: the planes of its DrmLayout have offsets", reason="bad_offset")
     _check_code(desc, layout)
     if layout.modifier == LINEAR:
         _check_rows(desc, layout, size)
@@ -62,22 +62,22 @@ def _check_code(desc: MipmapDesc, layout: DrmLayout) -> None:
     for code, format_ in _CODES.items():
         if int.from_bytes(code.encode(), "little") == layout.fourcc and format_ != (desc.format, desc.channels):
             _refuse(f"the dma-buf's DRM format {code!r} is {format_[0]} with {format_[1]} channels, not {desc.format} "
-                    f"with {desc.channels}", "bad_fourcc")
+                    f"with {desc.channels}", reason="bad_fourcc")
 
 
 def _check_rows(desc: MipmapDesc, layout: DrmLayout, size: int) -> None:
     planes = len(FORMATS[desc.format].planes)
     if len(layout.planes) != planes:
         _refuse(f"a linear image of {desc.format} has {planes} planes, and the layout has {len(layout.planes)}",
-                "bad_plane")
+                reason="bad_plane")
     for index, plane in enumerate(layout.planes):
         rows = level_layout(desc, plane=index)
         if plane.pitch < rows.row_size:
-            _refuse(f"plane {index} has rows of {rows.row_size} bytes, and the pitch is {plane.pitch}", "bad_pitch")
+            _refuse(f"plane {index} has rows of {rows.row_size} bytes, and the pitch is {plane.pitch}", reason="bad_pitch")
         end = plane.offset + plane.pitch * (rows.rows - 1) + rows.row_size
         if end > size:
-            _refuse(f"plane {index} ends at {end}, beyond the dma-buf of {size} bytes", "out_of_range")
+            _refuse(f"plane {index} ends at {end}, beyond the dma-buf of {size} bytes", reason="out_of_range")
 
 
-def _refuse(message: str, reason: str) -> None:
+def _refuse(message: str, *, reason: str) -> None:
     raise BadArgumentError(message, reason=reason, handle_type=_DMABUF)
