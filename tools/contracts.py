@@ -46,7 +46,7 @@ LAYERS = {
     """,
     "xsem.data": """
         descriptors | images
-        pickling
+        pickling | drm
         file_descriptors | streams | hosts
         handles | params | uuids | layout
         info | nt_handles
@@ -86,7 +86,7 @@ LAYERS = {
         prepared | recording | memory | event
         foreign_arrays
         semaphore | image | buffer
-        resource
+        resource | dmabuf_images
         dlpack | current_stream | awaiting
     """,
 }

@@ -4,6 +4,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from xsem.data.descriptors import MemoryDesc, SemaphoreDesc
+from xsem.data.drm import DrmLayout, DrmPlane
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
 from xsem.data.images import MipmapDesc
@@ -16,6 +17,8 @@ __all__ = [
     "BackendInfo",
     "Capabilities",
     "DeviceInfo",
+    "DrmLayout",
+    "DrmPlane",
     "Feature",
     "Handle",
     "HealthCheck",

@@ -14,6 +14,8 @@ from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.data.images import least_size, level_layout
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
+    DrmLayout,
+    DrmPlane,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -148,7 +150,11 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
     MemoryDesc: (
         {"type": M.OPAQUE_FD, "handle": 5, "allocation_size": 4096},
         {"type": (M,), "allocation_size": (int,), "handle": (int,), "name": (type(None),), "dedicated": (bool,),
-         "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None))}),
+         "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None)),
+         "drm_layout": (type(None),)}),
+    DrmPlane: ({"offset": 0, "pitch": 64}, {"offset": (int,), "pitch": (int,)}),
+    DrmLayout: ({"modifier": 0, "planes": (DrmPlane(offset=0, pitch=64),)},
+                {"modifier": (int,), "planes": (tuple,), "fourcc": (int, type(None))}),
     MipmapDesc: (
         {"extent": (8, 8, 0), "format": "uint8", "channels": 4},
         {"extent": (tuple,), "format": (str,), "channels": (int,), "levels": (int,), "layers": (int,),

@@ -126,7 +126,8 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
 def _images(capabilities: Capabilities) -> dict[str, list[str]]:
     if not capabilities.features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}:
         return {}
-    return {"image_formats": sorted(capabilities.image_formats), "image_flags": sorted(capabilities.image_flags)}
+    return {"image_formats": sorted(capabilities.image_formats), "image_flags": sorted(capabilities.image_flags),
+            "drm_modifiers": [f"{each:#018x}" for each in sorted(capabilities.drm_modifiers)]}
 
 
 def _names(members: frozenset[Any]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Self
 
+from xsem.data.drm import DrmLayout
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
@@ -187,11 +188,15 @@ class MemoryDesc:
     dedicated : bool
         CUDA_EXTERNAL_MEMORY_DEDICATED. The constructor sets it for D3D12_RESOURCE, D3D11_RESOURCE and
         D3D11_RESOURCE_KMT, and refuses it for DMABUF_FD.
+    drm_layout : DrmLayout or None
+        DMABUF_FD: modifier and planes of the image in the dma-buf; None: unknown. The import refuses a modifier that
+        the device does not support.
 
     Raises
     ------
     BadArgumentError
-        As in `SemaphoreDesc`; also ``bad_size``, ``dedicated_dmabuf``, ``not_a_bool``.
+        As in `SemaphoreDesc`; also ``bad_size``, ``dedicated_dmabuf``, ``not_a_bool``; ``layout_not_allowed``,
+        ``bad_layout``; ``bad_plane``: a plane begins beyond the dma-buf.
     BadHandleError
         As in `SemaphoreDesc`.
 
@@ -213,6 +218,7 @@ class MemoryDesc:
     dedicated: bool = False
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
+    drm_layout: DrmLayout | None = None
 
     if TYPE_CHECKING:   # as in `SemaphoreDesc`
         def __init__(
@@ -233,6 +239,8 @@ class MemoryDesc:
             raise BadArgumentError(
                 "a dma-buf takes no flags, so it cannot be dedicated", reason="dedicated_dmabuf", handle_type=self.type
             )
+        if self.drm_layout is not None:
+            _check_layout(self.type, self.drm_layout, self.allocation_size)
 
     def close(self) -> None:
         """Close the handle if it is an `OwnedHandle`. A borrowed handle stays open."""
@@ -300,9 +308,9 @@ class MemoryDesc:
         return cls(type=MemoryHandleType.NVSCIBUF, handle=address, allocation_size=allocation_size)
 
     @classmethod
-    def dmabuf_fd(cls, fd: Handle, *, allocation_size: int) -> Self:
-        """Describe a Linux dma-buf by its fd."""
-        return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size)
+    def dmabuf_fd(cls, fd: Handle, *, allocation_size: int, drm_layout: DrmLayout | None = None) -> Self:
+        """Describe a Linux dma-buf by its fd, and the image in it by its `DrmLayout`."""
+        return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size, drm_layout=drm_layout)
 
 
 def _identity(device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None) -> dict[str, Any]:
@@ -314,6 +322,19 @@ def _check_identity(desc: SemaphoreDesc | MemoryDesc) -> None:
         value = getattr(desc, field)
         if value is not None:
             object.__setattr__(desc, field, parse_uuid(value, field))
+
+
+def _check_layout(handle_type: MemoryHandleType, layout: DrmLayout, size: int) -> None:
+    if not isinstance(layout, DrmLayout):
+        raise BadArgumentError(f"drm_layout must be a DrmLayout, not {type(layout).__name__}", reason="bad_layout",
+                               handle_type=handle_type)
+    if handle_type is not MemoryHandleType.DMABUF_FD:
+        raise BadArgumentError(f"MemoryHandleType.{handle_type.name} takes no drm_layout: only a dma-buf has one",
+                               reason="layout_not_allowed", handle_type=handle_type)
+    for index, plane in enumerate(layout.planes):
+        if plane.offset >= size:
+            raise BadArgumentError(f"plane {index} begins at {plane.offset}, beyond the dma-buf of {size} bytes",
+                                   reason="bad_plane", handle_type=handle_type)
 
 
 def _check_handle(

@@ -82,6 +82,8 @@ class Capabilities:
     image_formats, image_flags : frozenset of str
         Formats and flags of `MipmapDesc` that a device with images supports. The flags have the names of the fields of
         `MipmapDesc`. With Feature.IMAGE, cubemaps and colour attachments are not supported, also if listed here.
+    drm_modifiers : frozenset of int
+        DRM format modifiers of the dma-bufs that the device maps as images, for at least one format.
 
     Examples
     --------
@@ -105,6 +107,7 @@ class Capabilities:
     max_value_difference: int = 2**31 - 1
     image_formats: frozenset[str] = PLAIN_FORMATS
     image_flags: frozenset[str] = PLAIN_FLAGS
+    drm_modifiers: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.data.images import least_size, level_layout
 from xsem.data.params import check_int
 from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.facade.dmabuf_images import check_drm_layout
 from xsem.facade.resource import Resource
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.host_copies import copy_level
@@ -15,7 +16,7 @@ from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.spi import Images, PlanarImages, Token
-from xsem.types import Feature, MemoryHandleType, MipmapDesc
+from xsem.types import DrmLayout, Feature, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -219,7 +220,7 @@ class MipmapLevel:
 
 def map_mipmapped_array(
     device: Device, memory: Token, memory_type: MemoryHandleType, allocation_size: int, memory_lifetime: Lifetime,
-    mappings: Mappings, desc: MipmapDesc, *, overlap: bool,
+    mappings: Mappings, desc: MipmapDesc, *, overlap: bool, drm_layout: DrmLayout | None = None,
 ) -> MipmappedArray:
     """Map an image, as `Memory.map_mipmapped_array` describes."""
     device_state = device._device_state
@@ -227,9 +228,10 @@ def map_mipmapped_array(
         raise BadArgumentError(f"map_mipmapped_array takes a MipmapDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     _check_declared(device_state, desc)
+    first = desc.offset
     if memory_type is MemoryHandleType.DMABUF_FD:
-        raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array", reason="mipmap_of_dmabuf",
-                               handle_type=memory_type)
+        check_drm_layout(device_state, desc, drm_layout, allocation_size)
+        first = min(plane.offset for plane in drm_layout.planes) if drm_layout else 0
     if memory_type is MemoryHandleType.NVSCIBUF and desc.levels != 1:
         raise BadArgumentError("an image in NvSciBuf memory has one level", reason="bad_levels",
                                handle_type=memory_type)
@@ -241,7 +243,7 @@ def map_mipmapped_array(
             reason="out_of_range", handle_type=memory_type,
         )
     driver = _images(device_state)
-    mapping = Mapping(desc.offset, desc.offset + least)
+    mapping = Mapping(first, allocation_size if drm_layout else first + least)
     try:
         mappings.reserve(mapping, overlap)
         with device_state.making("mipmapped array", driver.release_array, memory_type, memory_lifetime) as making:

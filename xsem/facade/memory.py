@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem import spi
+from xsem.data.drm import LINEAR, modifier_name
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
 from xsem.data.uuids import UUIDLike
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
@@ -18,7 +19,7 @@ from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.spi import MemoryExport, MemoryImport, Token
-from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem.types import DrmLayout, MemoryDesc, MemoryHandleType, MipmapDesc
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -54,7 +55,7 @@ class Memory(Resource):
 
     def __init__(
         self, device: Device, lifetime: Lifetime, token: Token, type: MemoryHandleType, size: int, *, imported: bool,
-        dedicated: bool,
+        dedicated: bool, drm_layout: DrmLayout | None = None,
     ) -> None:
         super().__init__(device, lifetime)
         self.type = type
@@ -62,6 +63,7 @@ class Memory(Resource):
         self._memory = token
         self._imported = imported
         self._dedicated = dedicated
+        self._drm_layout = drm_layout
         self._mappings = Mappings(self._device_state.releaser.lock)
 
     def export(self, *, for_device: Device | UUIDLike | None = None) -> MemoryDesc:
@@ -175,15 +177,16 @@ class Memory(Resource):
         Raises
         ------
         BadArgumentError
-            ``not_a_descriptor``; ``mipmap_of_dmabuf``; ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``;
-            ``overlap``.
+            ``not_a_descriptor``; ``mipmap_of_dmabuf``: a dma-buf without a `DrmLayout`; ``bad_plane``, ``bad_pitch``,
+            ``bad_fourcc``, ``bad_extent``, ``bad_offset``, ``bad_layers``: the image does not fit the layout;
+            ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
         """
         self._check()
         return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,
-                                   self._mappings, desc, overlap=overlap)
+                                   self._mappings, desc, overlap=overlap, drm_layout=self._drm_layout)
 
     def _token(self) -> Token:
         return self._memory
@@ -200,13 +203,27 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
     if desc.type not in device_state.capabilities.memory_import:
         device_state.unsupported(f"memory.import.{desc.type.value}")
     check_identity(desc, device_state.info)
+    _check_modifier(device_state, desc)
     driver = device_state.ability(MemoryImport, "memory.import")
     with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
                              token_of=TOKEN) as making:
         import_with_duplicate(desc, driver.import_memory, making.made)
         token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
-                      dedicated=desc.dedicated)
+                      dedicated=desc.dedicated, drm_layout=desc.drm_layout)
+
+
+def _check_modifier(device_state: DeviceState, desc: MemoryDesc) -> None:
+    """Refuse a tiled dma-buf on a device that does not know the tiles. Every device reads the rows of a linear one."""
+    if desc.drm_layout is None or desc.drm_layout.modifier == LINEAR:
+        return
+    known = device_state.capabilities.drm_modifiers
+    if desc.drm_layout.modifier not in known:
+        names = ", ".join(modifier_name(each) for each in sorted(known | {LINEAR}))
+        raise UnsupportedError(
+            f"{device_state.info.id} imports no dma-buf with the DRM format modifier "
+            f"{modifier_name(desc.drm_layout.modifier)}; its modifiers: {names}", capability="drm_modifiers",
+            backend=device_state.info.backend, handle_type=desc.type)
 
 
 def create_memory(

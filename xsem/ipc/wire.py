@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import struct
 import uuid as _uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from xsem.errors import BadArgumentError, XsemError
-from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import (
+    DrmLayout,
+    DrmPlane,
+    MemoryDesc,
+    MemoryHandleType,
+    OwnedHandle,
+    SemaphoreDesc,
+    SemaphoreHandleType,
+)
 
 __all__ = [
     "HEADER_BYTES",
@@ -28,7 +36,8 @@ _HEADER: Final = struct.Struct("<4sHHIHHI12x")
 _RECORD: Final = struct.Struct("<BBHIQ16s16s16s")
 _MAGIC: Final = b"XSEM"
 _VERSION: Final = 1
-_SEMAPHORE, _MEMORY = 1, 2
+_SEMAPHORE, _MEMORY, _LAYOUT = 1, 2, 3
+_PLANE: Final = struct.Struct("<QI")
 _DEVICE_UUID, _DRIVER_UUID, _DEDICATED, _CARRIES_FD = 1, 2, 4, 8
 _KNOWN_FLAGS: Final = _DEVICE_UUID | _DRIVER_UUID | _DEDICATED | _CARRIES_FD
 
@@ -59,10 +68,30 @@ class Header:
 
 
 def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[bool], payload: bytes) -> bytes:
-    """Return the bytes of one message. The caller has checked the types and sizes."""
-    body = b"".join(_record(desc, has_fd) for desc, has_fd in zip(descs, carries_fd, strict=True)) + payload
-    return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(descs), sum(carries_fd),
+    """Return the bytes of one message. The caller has checked the types and sizes.
+
+    Raises
+    ------
+    BadArgumentError
+        ``too_many_descriptors``: with the records of layouts, there are more than `MAX_DESCRIPTORS`.
+    """
+    records = [record for desc, has_fd in zip(descs, carries_fd, strict=True) for record in _records(desc, has_fd)]
+    if len(records) > MAX_DESCRIPTORS:
+        raise BadArgumentError(f"a message takes at most {MAX_DESCRIPTORS} descriptors, and each DRM layout counts as "
+                               f"one; not {len(records)}", reason="too_many_descriptors")
+    body = b"".join(records) + payload
+    return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(records), sum(carries_fd),
                         len(payload)) + body
+
+
+def _records(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> Iterator[bytes]:
+    yield _record(desc, has_fd)
+    if isinstance(desc, MemoryDesc) and desc.drm_layout is not None:
+        layout = desc.drm_layout
+        planes = b"".join(_PLANE.pack(plane.offset, plane.pitch) for plane in layout.planes)
+        code = layout.fourcc
+        yield _RECORD.pack(_LAYOUT, len(layout.planes), 0, code if isinstance(code, int) else 0, layout.modifier,
+                           *(planes.ljust(48, b"\0")[at:at + 16] for at in (0, 16, 32)))
 
 
 def _record(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> bytes:
@@ -116,7 +145,13 @@ def decode_body(
     memories: list[MemoryDesc] = []
     rest = iter(handles)
     end = header.descriptors * _RECORD.size
+    before = 0
     for sort, number, flags, zero, size, device, driver, tail in _RECORD.iter_unpack(body[:end]):
+        if sort == _LAYOUT and before == _MEMORY and not flags:
+            _add_layout(memories, number, zero, size, device + driver + tail)
+            before = sort
+            continue
+        before = sort
         if zero or any(tail) or flags & ~_KNOWN_FLAGS:
             raise bad_message("a record has reserved bits set")
         device_uuid, driver_uuid = _uuid_of(device, flags & _DEVICE_UUID), _uuid_of(driver, flags & _DRIVER_UUID)
@@ -136,6 +171,19 @@ def decode_body(
     if next(rest, None) is not None:
         raise bad_message("more file descriptors came than its records carry")
     return semaphores, memories, body[end:]
+
+
+def _add_layout(memories: list[MemoryDesc], count: int, fourcc: int, modifier: int, data: bytes) -> None:
+    """Add a layout to the last memory."""
+    places = list(_PLANE.iter_unpack(data))
+    if not 1 <= count <= len(places) or any(map(any, places[count:])):
+        raise bad_message("a DRM layout has 1 to 4 planes, and zeros behind them")
+    try:
+        planes = tuple(DrmPlane(offset=offset, pitch=pitch) for offset, pitch in places[:count])
+        layout = DrmLayout(modifier=modifier, planes=planes, fourcc=fourcc or None)
+        memories[-1] = replace(memories[-1], drm_layout=layout)
+    except XsemError as error:
+        raise bad_message(str(error)) from error
 
 
 def bad_message(why: str) -> BadArgumentError:

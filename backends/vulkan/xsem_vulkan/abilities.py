@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 from xsem.errors import UnsupportedError
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
-from xsem_vulkan.formats import image_flags, image_formats
+from xsem_vulkan.formats import drm_modifiers, image_flags, image_formats
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 from xsem_vulkan.nodes import opaque_node
 
-__all__ = ["BUFFER_USAGE", "MEMORIES", "SEMAPHORES", "Abilities", "ask", "restricted"]
+__all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "SEMAPHORES", "Abilities", "ask", "restricted"]
 
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
@@ -28,6 +28,9 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
     MemoryHandleType.OPAQUE_FD: ("VK_KHR_external_memory_fd",),
     MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
+
+MODIFIERS: Final = "VK_EXT_image_drm_format_modifier"
+"""The device extension for images in dma-bufs."""
 
 # Each queue of NVIDIA's driver is a channel of the GPU. The driver offers 16 queues, but while 8 wait, a ninth does not
 # progress.
@@ -55,6 +58,8 @@ class Abilities:
     image_formats, image_flags : frozenset of str
         Formats and flags of the images that can be mapped onto imported memory. Without formats, the device maps no
         images.
+    drm_modifiers : frozenset of int
+        DRM format modifiers of the dma-bufs that can be mapped as images.
     largest_allocation : int
         Bytes.
     node : int or None
@@ -72,6 +77,7 @@ class Abilities:
     dedicated_only: frozenset[MemoryHandleType]
     image_formats: frozenset[str]
     image_flags: frozenset[str]
+    drm_modifiers: frozenset[int]
     largest_allocation: int
     largest_value_difference: int
     node: int | None
@@ -103,6 +109,7 @@ class Abilities:
             max_value_difference=self.largest_value_difference,
             image_formats=self.image_formats,
             image_flags=self.image_flags,
+            drm_modifiers=self.drm_modifiers,
         )
 
 
@@ -126,6 +133,9 @@ def ask(physical: PhysicalDevice) -> Abilities:
     semaphores = {each: _semaphore_features(physical, each, offered) for each in SEMAPHORES}
     memories = {each: _memory_features(physical, each, offered) for each in MEMORIES}
     extensions = [*_of(SEMAPHORES, semaphores), *_of(MEMORIES, memories)]
+    dmabufs = memories[MemoryHandleType.DMABUF_FD] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
+    modifiers = drm_modifiers(physical) if dmabufs and MODIFIERS in offered else frozenset()
+    extensions += [MODIFIERS] if modifiers else []
     imports = [each.native["vulkan"][1] for each in MEMORIES
                if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
                and each is not MemoryHandleType.DMABUF_FD]
@@ -144,6 +154,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
         # Only a queue with graphics copies depth images (VUID-vkCmdCopyBufferToImage-commandBuffer-07739).
         image_flags=image_flags(physical, imports)
         - (frozenset() if family.flags & vk.VK_QUEUE_GRAPHICS_BIT else {"depth_texture"}),
+        drm_modifiers=modifiers,
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
         node=opaque_node(physical.driver_id()),
@@ -158,6 +169,7 @@ def restricted(abilities: Abilities, enabled: frozenset[str]) -> Abilities:
         abilities, extensions=abilities.extensions & enabled,
         semaphore_import=abilities.semaphore_import & semaphores,
         semaphore_export=abilities.semaphore_export & semaphores,
+        drm_modifiers=abilities.drm_modifiers if MODIFIERS in enabled else frozenset(),
         memory_import=abilities.memory_import & memories, memory_export=abilities.memory_export & memories,
     )
 

@@ -137,6 +137,24 @@ typedef struct { VkEnum sType; const void *pNext; VkDeviceMemory memory; VkEnum 
 typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; int fd; } VkImportMemoryFdInfoKHR;
 typedef struct { VkEnum sType; void *pNext; uint32_t memoryTypeBits; } VkMemoryFdPropertiesKHR;
 
+typedef struct { VkFlags linearTilingFeatures, optimalTilingFeatures, bufferFeatures; } VkFormatProperties;
+typedef struct { VkEnum sType; void *pNext; VkFormatProperties formatProperties; } VkFormatProperties2;
+typedef struct {
+    uint64_t drmFormatModifier; uint32_t drmFormatModifierPlaneCount; VkFlags drmFormatModifierTilingFeatures;
+} VkDrmFormatModifierPropertiesEXT;
+typedef struct {
+    VkEnum sType; void *pNext; uint32_t drmFormatModifierCount;
+    VkDrmFormatModifierPropertiesEXT *pDrmFormatModifierProperties;
+} VkDrmFormatModifierPropertiesListEXT;
+typedef struct {
+    VkEnum sType; const void *pNext; uint64_t drmFormatModifier; VkEnum sharingMode; uint32_t queueFamilyIndexCount;
+    const uint32_t *pQueueFamilyIndices;
+} VkPhysicalDeviceImageDrmFormatModifierInfoEXT;
+typedef struct { VkDeviceSize offset, size, rowPitch, arrayPitch, depthPitch; } VkSubresourceLayout;
+typedef struct {
+    VkEnum sType; const void *pNext; uint64_t drmFormatModifier; uint32_t drmFormatModifierPlaneCount;
+    const VkSubresourceLayout *pPlaneLayouts;
+} VkImageDrmFormatModifierExplicitCreateInfoEXT;
 typedef struct {
     VkEnum sType; const void *pNext; VkEnum format; VkEnum type; VkEnum tiling; VkFlags usage; VkFlags flags;
 } VkPhysicalDeviceImageFormatInfo2;
@@ -220,6 +238,7 @@ void vkGetPhysicalDeviceExternalSemaphoreProperties(VkPhysicalDevice,
     const VkPhysicalDeviceExternalSemaphoreInfo *, VkExternalSemaphoreProperties *);
 void vkGetPhysicalDeviceExternalBufferProperties(VkPhysicalDevice,
     const VkPhysicalDeviceExternalBufferInfo *, VkExternalBufferProperties *);
+void vkGetPhysicalDeviceFormatProperties2(VkPhysicalDevice, VkEnum, VkFormatProperties2 *);
 VkResult vkGetPhysicalDeviceImageFormatProperties2(VkPhysicalDevice,
     const VkPhysicalDeviceImageFormatInfo2 *, VkImageFormatProperties2 *);
 VkResult vkCreateDevice(VkPhysicalDevice, const VkDeviceCreateInfo *, const void *, VkDevice *);

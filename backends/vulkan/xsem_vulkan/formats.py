@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from xsem.types import MipmapDesc
+from xsem.types import MemoryHandleType, MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import PhysicalDevice
 
-__all__ = ["Shape", "image_flags", "image_formats", "refusal", "shape_of"]
+__all__ = ["Shape", "drm_modifiers", "image_flags", "image_formats", "refusal", "shape_of"]
 
 # By number of components. Integers, not fractions of one: copies transfer bytes, and CUDA's formats are the same.
 _COMPONENTS: Final = {
@@ -110,9 +110,23 @@ def _format(desc: MipmapDesc) -> int:
     return _COMPONENTS[desc.format][desc.channels // 2]
 
 
-def refusal(physical: PhysicalDevice, shape: Shape, levels: int, handle_type: int, feature: int) -> str | None:
+def drm_modifiers(physical: PhysicalDevice) -> frozenset[int]:
+    """Return the DRM format modifiers of the dma-bufs that the device maps as images, for at least one format."""
+    handle_type = MemoryHandleType.DMABUF_FD.native["vulkan"][1]
+    found: set[int] = set()
+    for name in (*_COMPONENTS, *_WHOLE):
+        shape = shape_of(MipmapDesc(extent=(16, 16, 0), format=name, channels=_CHANNELS.get(name, 4)))
+        found |= {each for each in set(physical.modifiers(shape.format)) - found
+                  if refusal(physical, shape, 1, handle_type, vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT,
+                             each) is None}
+    return frozenset(found)
+
+
+def refusal(
+    physical: PhysicalDevice, shape: Shape, levels: int, handle_type: int, feature: int, modifier: int | None = None
+) -> str | None:
     """The reason why such an image in such memory is unsupported; None if it is supported."""
-    limits = physical.image_limits(shape.format, shape.type, shape.usage, shape.flags, handle_type)
+    limits = physical.image_limits(shape.format, shape.type, shape.usage, shape.flags, handle_type, modifier)
     if limits is None:
         return "not this format with this use"
     if not limits.features & feature:

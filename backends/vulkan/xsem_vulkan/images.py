@@ -7,7 +7,7 @@ from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
 from xsem.spi import ImageRegion, level_layout
-from xsem.types import MipmapDesc
+from xsem.types import DrmLayout, MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
 from xsem_vulkan.gpu import Gpu
@@ -150,14 +150,18 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
     if memory.dedicated:
         raise UnsupportedError("the memory is dedicated to a buffer (dedicated=True), so it cannot hold an image",
                                capability="mipmapped_array.dedicated", backend="vulkan")
+    layout = memory.drm_layout
+    modifier = None if layout is None else layout.modifier
     why = refusal(gpu.physical, shape, desc.levels, memory.handle_type,
-                       vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT if memory.export
-                       else vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT)
+                  vk.VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT if memory.export
+                  else vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT, modifier)
     if why is not None:
         raise UnsupportedError(f"the device does not support such an image of {desc.channels} x {desc.format} in such "
                                f"memory: {why}",
                                capability="mipmapped_array.format", backend="vulkan")
-    image = _create(gpu, shape, desc.levels, memory.handle_type)
+    if layout is not None:
+        _check_planes(gpu, shape, layout)
+    image = _create(gpu, shape, desc.levels, memory.handle_type, layout)
     try:
         _check_place(gpu, memory, image, desc.offset)
         gpu.vk.do("vkBindImageMemory", gpu.handle, image, memory.memory, desc.offset)
@@ -194,14 +198,29 @@ def plane_of(level: Level, plane: int) -> Level:
     return Level(level.image, level.index, plane)
 
 
-def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int) -> int:
+def _check_planes(gpu: Gpu, shape: Shape, layout: DrmLayout) -> None:
+    planes = gpu.physical.modifiers(shape.format).get(layout.modifier)
+    if planes is not None and planes != len(layout.planes):
+        raise BadArgumentError(f"with this DRM format modifier the format has {planes} memory planes, and the layout "
+                               f"has {len(layout.planes)}", reason="bad_plane", backend="vulkan")
+
+
+def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int, layout: DrmLayout | None) -> int:
     library = gpu.library
     wanted = library.new(
         "VkImageCreateInfo", flags=shape.flags, imageType=shape.type, format=shape.format, extent=shape.extent,
         mipLevels=levels, arrayLayers=shape.layers, samples=vk.VK_SAMPLE_COUNT_1_BIT, usage=shape.usage,
-        tiling=vk.VK_IMAGE_TILING_OPTIMAL, sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE,
+        tiling=vk.VK_IMAGE_TILING_OPTIMAL if layout is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT,
+        sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE,
         initialLayout=vk.VK_IMAGE_LAYOUT_UNDEFINED)
-    linked = library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)
+    linked = [library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)]
+    if layout is not None:
+        # Size, array pitch and depth pitch are 0 for one layer and one slice (…-size-02267, …-arrayPitch-02268).
+        planes = library.ffi.new("VkSubresourceLayout[]", [
+            {"offset": each.offset, "rowPitch": each.pitch} for each in layout.planes])
+        linked += [planes, library.linked(
+            "VkImageDrmFormatModifierExplicitCreateInfoEXT", wanted, drmFormatModifier=layout.modifier,
+            drmFormatModifierPlaneCount=len(layout.planes), pPlaneLayouts=planes)]
     made = library.ffi.new("VkImage *")
     gpu.vk.do("vkCreateImage", gpu.handle, wanted, library.null, made)
     del linked   # needed until this point

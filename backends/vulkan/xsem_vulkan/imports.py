@@ -91,7 +91,7 @@ def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imp
         gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
         raise
     made = VulkanMemory(gpu, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit, type_index=index,
-                        export=False, dedicated=dedicated)
+                        export=False, dedicated=dedicated, drm_layout=desc.drm_layout)
     return Imported(made, handle="taken")
 
 

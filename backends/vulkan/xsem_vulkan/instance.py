@@ -22,6 +22,7 @@ _OF_INSTANCE: Final = (
     "vkGetPhysicalDeviceProperties2", "vkGetPhysicalDeviceFeatures2", "vkGetPhysicalDeviceMemoryProperties",
     "vkGetPhysicalDeviceQueueFamilyProperties", "vkEnumerateDeviceExtensionProperties",
     "vkGetPhysicalDeviceExternalSemaphoreProperties", "vkGetPhysicalDeviceExternalBufferProperties",
+    "vkGetPhysicalDeviceFormatProperties2",
     "vkGetPhysicalDeviceImageFormatProperties2",
     "vkCreateDevice", "vkGetDeviceProcAddr",
 )
@@ -261,10 +262,30 @@ class PhysicalDevice:
         self.functions.vkGetPhysicalDeviceExternalBufferProperties(self.handle, wanted, answer)
         return int(answer.externalMemoryProperties.externalMemoryFeatures)
 
-    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
-        """Limits of such images in memory of a handle type; None if they are unsupported."""
+    def modifiers(self, pixels: int) -> dict[int, int]:
+        """Numbers of memory planes of a format, by DRM format modifier. Needs VK_EXT_image_drm_format_modifier."""
+        answer = self.library.new("VkFormatProperties2")
+        listed = self.library.linked("VkDrmFormatModifierPropertiesListEXT", answer)
+        self.functions.vkGetPhysicalDeviceFormatProperties2(self.handle, pixels, answer)
+        found = self.library.ffi.new("VkDrmFormatModifierPropertiesEXT[]", max(1, int(listed.drmFormatModifierCount)))
+        listed.pDrmFormatModifierProperties = found
+        self.functions.vkGetPhysicalDeviceFormatProperties2(self.handle, pixels, answer)
+        return {int(each.drmFormatModifier): int(each.drmFormatModifierPlaneCount)
+                for each in found[0:int(listed.drmFormatModifierCount)]}
+
+    def image_limits(
+        self, pixels: int, type: int, usage: int, flags: int, handle_type: int, modifier: int | None = None
+    ) -> ImageLimits | None:
+        """Limits of such images in memory of a handle type; None if they are unsupported.
+
+        The tiling is optimal, or that of a DRM format modifier.
+        """
+        tiling = vk.VK_IMAGE_TILING_OPTIMAL if modifier is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT
         wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
-                                  flags=flags, tiling=vk.VK_IMAGE_TILING_OPTIMAL)
+                                  flags=flags, tiling=tiling)
+        tiles = None if modifier is None else self.library.linked(
+            "VkPhysicalDeviceImageDrmFormatModifierInfoEXT", wanted, drmFormatModifier=modifier,
+            sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
         external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
         answer = self.library.new("VkImageFormatProperties2")
         memory = self.library.linked("VkExternalImageFormatProperties", answer)
@@ -272,7 +293,7 @@ class PhysicalDevice:
             self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
         except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
             return None
-        del external   # needed until this point
+        del external, tiles   # needed until this point
         limits = answer.imageFormatProperties
         most = limits.maxExtent
         return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),

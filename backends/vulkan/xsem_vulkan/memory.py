@@ -6,7 +6,7 @@ import threading
 from typing import Final, NamedTuple, Protocol
 
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
-from xsem.types import MemoryHandleType
+from xsem.types import DrmLayout, MemoryHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
 from xsem_vulkan.gpu import Gpu
@@ -84,6 +84,8 @@ class VulkanMemory:
         Whether it is dedicated to the buffer.
     type_index : int
         Its memory type.
+    drm_layout : DrmLayout or None
+        Layout of the image in an imported dma-buf.
     images : set
         The images that are bound to it.
     handed_over : bool
@@ -92,13 +94,14 @@ class VulkanMemory:
 
     def __init__(
         self, gpu: Gpu, memory: int, buffer: int, size: int, *, allocated: int, handle_type: int, type_index: int,
-        export: bool, dedicated: bool,
+        export: bool, dedicated: bool, drm_layout: DrmLayout | None = None,
     ) -> None:
         self.allocated = allocated
         self.handle_type = handle_type
         self.type_index = type_index
         self.export = export
         self.dedicated = dedicated
+        self.drm_layout = drm_layout
         self.images: set[BoundImage] = set()
         self.handed_over = not export
         self._gpu = gpu

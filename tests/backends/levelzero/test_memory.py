@@ -156,11 +156,12 @@ def test_fractions_and_packed_pixels_keep_what_is_written_and_other_formats_are_
                 level.write(data)
                 assert (level.read() == data).all()
         for name in lacking:
-            with pytest.raises(xsem.UnsupportedError, match=f"levelzero:0 maps no image of the format {name}; its format"):
-                here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format=name, channels=FORMATS[name].channels[0]))
+            desc = MipmapDesc(extent=(16, 16, 0), format=name, channels=FORMATS[name].channels[0])
+            with pytest.raises(xsem.UnsupportedError, match=f"levelzero:0 maps no image of the format {name}; its "):
+                here.map_mipmapped_array(desc)
         for flag in ("texture_gather", "deferred_mapping", "sparse", "video", "depth_texture"):
             desc = MipmapDesc(extent=(16, 16, 0), format="float32", channels=1, **{flag: True})
-            with pytest.raises(xsem.UnsupportedError, match=f"no image with the flag {flag}; its flags: surface_load_st"):
+            with pytest.raises(xsem.UnsupportedError, match=f"with the flag {flag}; its flags: surface_load_st"):
                 here.map_mipmapped_array(desc)
 
 

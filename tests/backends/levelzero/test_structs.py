@@ -16,7 +16,7 @@ from support.levelzero_sim import loader_folder
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_levelzero import results as _results
 from xsem_levelzero import ze as _ze
-from xsem_levelzero.images import _COMPONENTS, _LAYOUTS
+from xsem_levelzero.images import _COMPONENTS, _LAYOUTS, _PACKED
 
 LATER = tuple(name for code, name in _results.RESULTS.items() if 0x7800001D <= code <= 0x7800002A)   # later than 1.20
 HEADERS = ("trixie", "forky")   # releases with the extension in libze-dev: 1.20.6, 1.32
@@ -150,8 +150,11 @@ def test_numbers_are_those_of_the_header(release: str, tmp_path: Path) -> None:
     for bits, layouts in _LAYOUTS.items():
         for channels, number in layouts.items():
             answers["ZE_IMAGE_FORMAT_LAYOUT_" + "_".join([str(bits)] * channels)] = number
-    for component, number in _COMPONENTS.items():
+    for name, (number, _) in _COMPONENTS.items():
+        component = name.split("_")[0].rstrip("0123456789")
         answers["ZE_IMAGE_FORMAT_TYPE_" + {"int": "SINT"}.get(component, component.upper())] = number
+    for name, number in _PACKED.items():
+        answers["ZE_IMAGE_FORMAT_LAYOUT_" + name.removeprefix("unorm_")] = number
     if release == "trixie":
         for name in LATER:
             del answers[name]

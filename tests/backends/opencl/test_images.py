@@ -92,7 +92,7 @@ def test_image_of_each_shape_keeps_what_is_written(shape: str, memory: Memory, m
 
 
 @on_pocl
-@pytest.mark.parametrize("kind", (*FORMATS, *FRACTIONS))
+@pytest.mark.parametrize("kind", [*FORMATS, *FRACTIONS])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_image_of_each_format_keeps_what_is_written(
     kind: str, channels: int, memory: Memory, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from xsem.errors import UnsupportedError
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan import nodes
-from xsem_vulkan.abilities import Abilities, ask
+from xsem_vulkan.abilities import Abilities, ask, restricted
 from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
 SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
@@ -64,9 +64,17 @@ class Answers:
         assert usage & 3 == 3
         return self.memory if handle_type == MEMORY.native["vulkan"][1] else self.dmabuf
 
-    def image_limits(self, pixels: int, type: int, usage: int, flags: int, handle_type: int) -> ImageLimits | None:
+    def modifiers(self, pixels: int) -> dict[int, int]:
+        return {0: 1, 1 << 56 | 1: 1, 1 << 56 | 9: 2} if pixels == vk.VK_FORMAT_R8G8B8A8_UNORM else {}
+
+    def image_limits(
+        self, pixels: int, type: int, usage: int, flags: int, handle_type: int, modifier: int | None = None
+    ) -> ImageLimits | None:
         assert usage & 3 == 3
         assert (type, flags) == (1, 0)
+        if modifier is not None:
+            assert handle_type == DMABUF.native["vulkan"][1]
+            return self.images if modifier in (0, 1 << 56 | 9) else None
         if handle_type != MEMORY.native["vulkan"][1]:
             return None
         return self.images
@@ -117,6 +125,20 @@ def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> Non
     declared = abilities(memory=features).capabilities
     assert declared.memory_export == ({MEMORY} if features & 2 else set())
     assert declared.memory_import == ({MEMORY} if features & 4 else set())
+
+
+def test_modifiers_are_declared_when_their_images_can_be_imported() -> None:
+    offered = BOTH | {"VK_EXT_external_memory_dma_buf", "VK_EXT_image_drm_format_modifier"}
+    found = abilities(dmabuf=4, offered=offered)
+    assert found.capabilities.drm_modifiers == {0, 1 << 56 | 9}
+    assert "VK_EXT_image_drm_format_modifier" in found.extensions
+    kept = restricted(found, found.extensions - {"VK_EXT_image_drm_format_modifier"})
+    assert kept.capabilities.drm_modifiers == set()
+    for more in ({"dmabuf": 2}, {"images": None}, {"offered": offered - {"VK_EXT_image_drm_format_modifier"}}):
+        answers: dict[str, Any] = {"dmabuf": 4, "offered": offered, **more}
+        lacking = abilities(**answers)
+        assert lacking.capabilities.drm_modifiers == set()
+        assert "VK_EXT_image_drm_format_modifier" not in lacking.extensions
 
 
 @pytest.mark.parametrize(("limits", "maps"), [

@@ -17,8 +17,10 @@ from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 import xsem
 from xsem.data.image_formats import FORMATS
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
-from xsem.types import Feature, MipmapDesc, SignalParams, WaitParams
+from xsem.types import DrmLayout, DrmPlane, Feature, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
+from xsem_vulkan import images
+from xsem_vulkan.formats import shape_of
 from xsem_vulkan.images import plane_of
 from xsem_vulkan.instance import ImageLimits, PhysicalDevice
 
@@ -109,6 +111,32 @@ def test_depth_texture_keeps_its_elements_and_other_flags_are_refused_by_name(
         with pytest.raises(UnsupportedError, match=text) as refused:
             ours.map_mipmapped_array(replace(DESC, **{flag: True}))   # type: ignore[arg-type]
         assert refused.value.capability == f"image_flags.{flag}"
+
+
+def test_image_of_a_layout_is_created_with_its_modifier_and_planes(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ffi, seen = gpu.library.ffi, []
+
+    def create(_gpu: Any, wanted: Any, _allocator: Any, _made: Any) -> int:
+        explicit = ffi.cast("VkImageDrmFormatModifierExplicitCreateInfoEXT *", wanted.pNext)
+        external = ffi.cast("VkExternalMemoryImageCreateInfo *", explicit.pNext)
+        planes = [(each.offset, each.size, each.rowPitch, each.arrayPitch, each.depthPitch)
+                  for each in explicit.pPlaneLayouts[0:explicit.drmFormatModifierPlaneCount]]
+        seen.append((wanted.tiling, explicit.sType, explicit.drmFormatModifier, planes, external.handleTypes))
+        return 0
+
+    monkeypatch.setattr(gpu.vk, "vkCreateImage", create)
+    layout = DrmLayout(modifier=1 << 56 | 4, planes=(DrmPlane(offset=64, pitch=512), DrmPlane(offset=8192, pitch=256)))
+    images._create(gpu, shape_of(DESC), 1, 0x200, layout)
+    assert seen == [(1000158000, 1000158004, 1 << 56 | 4, [(64, 0, 512, 0, 0), (8192, 0, 256, 0, 0)], 0x200)]
+
+
+def test_layout_with_another_number_of_planes_is_refused(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PhysicalDevice, "modifiers", lambda *_: {5: 2})
+    one = DrmLayout(modifier=5, planes=(DrmPlane(offset=0, pitch=512),))
+    with pytest.raises(BadArgumentError, match="has 2 memory planes, and the layout has 1") as caught:
+        images._check_planes(gpu, shape_of(DESC), one)
+    assert caught.value.reason == "bad_plane"
+    images._check_planes(gpu, shape_of(DESC), replace(one, planes=one.planes * 2))
 
 
 def test_driver_has_two_planes(gpu: Any, ours: xsem.Memory) -> None:
