@@ -117,8 +117,8 @@ class Commands:
         self, level: Level, region: ImageRegion, place: Place, row_pitch: int, slice_pitch: int, *, read: bool
     ) -> CData:
         """Record a copy of a region of a level, after an acquire barrier if the image needs one."""
-        return self._buffer_image_copy(level, place, level.part(self._gpu, region, place.offset, row_pitch, slice_pitch),
-                                       read=read)
+        part = level.part(self._gpu, region, place.offset, row_pitch, slice_pitch)
+        return self._buffer_image_copy(level, place, part, read=read)
 
     def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
         """Record a copy between two levels, after acquire barriers for the images that need them."""
