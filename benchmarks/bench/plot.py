@@ -37,7 +37,8 @@ _GROUPS: Final = {
     "signal": "Let the GPU signal semaphores", "wait": "Let the GPU wait for semaphores",
     "frame": "Operations in a frame of an application", "import": "Import an object of another API",
     "release": "Release the imported object", "round trip": "Host signals, GPU answers, host waits for the answer",
-    "copy": "Copy memory", "image copy": "Copy an image", "live objects": "A signal or an import with many live objects",
+    "copy": "Copy memory", "image copy": "Copy an image",
+    "live objects": "A signal or an import with many live objects",
 }
 _INTRODUCTION: Final = (
     "xsem lets GPU work of one program wait for work of another. Each bar is one operation's time or one copy's speed.",

@@ -13,7 +13,13 @@ from support.real_bytes import PAGE, Gpu, ImageGpu, M
 
 import xsem
 from xsem import spi
-from xsem.errors import BackendUnavailableError, EventNotAppendedError, ReleasedError, UnsupportedError, WrongDeviceError
+from xsem.errors import (
+    BackendUnavailableError,
+    EventNotAppendedError,
+    ReleasedError,
+    UnsupportedError,
+    WrongDeviceError,
+)
 from xsem.facade.device import Device
 from xsem.types import Feature, MipmapDesc
 
@@ -194,7 +200,8 @@ def test_regions_of_one_level_must_not_overlap(rig: Rig) -> None:
     refused(lambda: commands.append_copy(level, level, layer=0, layers=2, src_layer=0), "overlap")
     assert not calls(commands)
     driver.elements(level._level)[...] = noise(2, 8, 64).view("V4")
-    for more in ({"offset": (8, 0, 0)}, {"offset": (0, 4, 0)}, {"layer": 1}):
+    apart: list[dict[str, Any]] = [{"offset": (8, 0, 0)}, {"offset": (0, 4, 0)}, {"layer": 1}]
+    for more in apart:
         commands.append_copy(level, again, **{"layer": 0, "src_layer": 0, "src_offset": (0, 0, 0),
                                               "extent": (8, 4, 0), **more})
     pixels = pixels_of(driver, level)
@@ -290,7 +297,8 @@ def test_a_small_or_crooked_buffer_is_refused(rig: Rig) -> None:
 def test_copy_between_buffers_takes_no_region(rig: Rig, field: str) -> None:
     device, _, commands = rig
     first, second = device.host_buffer(64), device.host_buffer(64)
-    refused(lambda: commands.append_copy(first, second, **{field: 1}), "not_an_image")
+    region: dict[str, Any] = {field: 1}
+    refused(lambda: commands.append_copy(first, second, **region), "not_an_image")
     assert not calls(commands)
 
 
@@ -351,7 +359,7 @@ def test_device_that_declares_image_copies_has_them() -> None:
 
 # ---- order and lifetime
 def test_events_order_a_copy_of_a_level(rig: Rig) -> None:
-    device, driver, commands = rig
+    device, _, commands = rig
     level, buffer = image(device).level(0), device.host_buffer(512)
     done, never = device.create_event(), device.create_event()
     refused(lambda: commands.append_copy(buffer, level, wait_events=[never]), "event_not_appended",

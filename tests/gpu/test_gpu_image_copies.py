@@ -5,6 +5,7 @@ Vulkan exports the memory and holds the same images. Skipped, with the reason, w
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -100,20 +101,18 @@ def _frames(rig: Rig, type: SemaphoreHandleType) -> None:
     renderer, commands = rig.vulkan.create_command_list(), rig.here.create_command_list()
     tensor, read = rig.memory().map_buffer(0, size), rig.here.host_buffer(size)
     staging = rig.vulkan.host_buffer(size)
-    handover = {"acquire": [here]} if rig.here.capabilities.needs_handover else {}
-    give_back = {"release": [here]} if rig.here.capabilities.needs_handover else {}
     for frame in range(1, 6):
         value = frame if type is TIMELINE else None
         data = noise(frame, picture.desc)
         staging.numpy()[...] = data.reshape(-1)
         renderer.append_copy(picture.level(0), staging)
         renderer.append_signal(drawn, value, release=[there])
-        commands.append_wait(waits, value, **handover)
+        commands.append_wait(waits, value, acquire=[here])
         commands.append_copy(tensor, image.level(0))
         commands.append_copy(read, tensor)
         commands.append_fill(tensor, bytes([frame]))
         commands.append_copy(image.level(0), tensor)
-        commands.append_signal(signals, value, **give_back)
+        commands.append_signal(signals, value, release=[here])
         renderer.append_wait(shown, value, acquire=[there])
         renderer.synchronize(timeout_s=30)
         commands.synchronize(timeout_s=30)
@@ -127,8 +126,7 @@ def test_cuda_exchanges_frames_with_a_vulkan_image(cuda: Rig, type: SemaphoreHan
 
 
 def test_cuda_copy_of_a_level_waits_on_the_gpu(cuda: Rig) -> None:
-    there, here = cuda.memories()
-    level = here.map_mipmapped_array(DESC).level(0)
+    level = cuda.memory().map_mipmapped_array(DESC).level(0)
     gate, waits = cuda.semaphores(TIMELINE)
     commands, buffer = cuda.here.create_command_list(), cuda.here.host_buffer(640 * 480 * 4)
     write_pixels(level, DESC, noise(1))
@@ -160,8 +158,7 @@ def test_cuda_recording_repeats_a_copy_of_a_level(cuda: Rig) -> None:
 
 
 def test_cuda_array_of_a_level_is_the_array_of_other_libraries(cuda: Rig) -> None:
-    from cuda.bindings import driver
-
+    driver = importlib.import_module("cuda.bindings.driver")
     level = cuda.memory().map_mipmapped_array(DESC).level(1)
     data = noise(5)[:, :240, :320]
     write_pixels(level, DESC, data)

@@ -39,7 +39,7 @@ class _Part(NamedTuple):
     """A random region, and the index of its elements in an array of slices or layers, rows and elements."""
 
     region: dict[str, Any]
-    index: tuple[slice, slice, slice]
+    where: tuple[slice, slice, slice]
 
 
 def _shape(level: xsem.MipmapLevel, desc: MipmapDesc) -> tuple[int, int, int]:
@@ -94,8 +94,8 @@ def _with_buffer(
     pixels = rng.integers(0, 256, (*_shape(level, desc), _element(desc)), np.uint8)
     write_pixels(level, desc, pixels)
     for _ in range(ROUNDS):
-        region, index = _random_part(rng, level, desc)
-        slices, rows, columns, size = pixels[index].shape
+        region, where = _random_part(rng, level, desc)
+        slices, rows, columns, size = pixels[where].shape
         row_pitch = (columns + int(rng.integers(0, 4))) * size
         slice_pitch = row_pitch * (rows + int(rng.integers(0, 3)))
         start = int(rng.integers(0, 8)) * size
@@ -110,9 +110,9 @@ def _with_buffer(
         if read:
             _set(commands, buffer, host, content)
             commands.append_copy(view, level, **given)
-            inside[...] = pixels[index]
+            inside[...] = pixels[where]
         else:
-            inside[...] = pixels[index] = rng.integers(0, 256, inside.shape, np.uint8)
+            inside[...] = pixels[where] = rng.integers(0, 256, inside.shape, np.uint8)
             _set(commands, buffer, host, content)
             commands.append_copy(level, view, **given)
         commands.synchronize(timeout_s=BOUND_S)
@@ -156,7 +156,8 @@ def between(
                        for one, other in zip(into.extent, out_of.extent, strict=True))
         to, at = (tuple(int(rng.integers(0, length - part + 1)) if length else 0
                         for length, part in zip(level.extent, extent, strict=True)) for level in (into, out_of))
-        more, first, second = {}, to[2], at[2]
+        more: dict[str, Any] = {}
+        first, second = to[2], at[2]
         if dst.desc.layers and src.desc.layers:
             first, second = (int(rng.integers(0, each.desc.layers)) for each in (dst, src))
             more = {"layer": first, "src_layer": second}

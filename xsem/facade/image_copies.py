@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError
@@ -66,8 +66,8 @@ class CopyRegion(NamedTuple):
             ``bad_pitch``.
         """
         if self.row_pitch is not None or self.slice_pitch is not None:
-            raise BadArgumentError("row_pitch and slice_pitch describe a buffer, and a copy between two levels has none",
-                                   reason="bad_pitch")
+            raise BadArgumentError("row_pitch and slice_pitch describe a buffer; a copy between two levels takes "
+                                   "neither", reason="bad_pitch")
 
     def _refuse(self, names: Sequence[str], what: str, instead: str) -> None:
         given = [name for name in names if getattr(self, name) is not None]
@@ -95,12 +95,8 @@ def image_copy(
         region.refuse_for_levels()
         return DriverCall("copy", driver.append_image_copy, _between_levels(dst, src, region), lifetimes)
     region.refuse_for_buffer()
-    if isinstance(dst, MipmapLevel):
-        level, buffer, read = dst, src, False
-    else:
-        assert isinstance(src, MipmapLevel)
-        level, buffer, read = src, dst, True
-    assert isinstance(buffer, Buffer)
+    read = not isinstance(dst, MipmapLevel)
+    level, buffer = cast("tuple[MipmapLevel, Buffer]", (src, dst) if read else (dst, src))
     box = _region_of(level, region.offset, region.extent, region.layer, region.layers)
     pitches = _pitches(buffer, level, box, region)
     _check_place(buffer, level, box, pitches)
@@ -126,8 +122,9 @@ def _between_levels(dst: MipmapLevel, src: MipmapLevel, region: CopyRegion) -> t
     out_of = _region_of(src, src_offset, region.extent, src_layer, region.layers)
     if into.extent != out_of.extent or into.layers != out_of.layers:
         raise BadArgumentError(
-            f"the regions differ: {into.extent} elements and {into.layers} layers of {dst._described()}, {out_of.extent} "
-            f"and {out_of.layers} of {src._described()}; pass extent and layers", reason="size_mismatch",
+            f"the regions differ: {into.extent} elements and {into.layers} layers of {dst._described()}, "
+            f"{out_of.extent} and {out_of.layers} of {src._described()}; pass extent and layers",
+            reason="size_mismatch",
         )
     same_image = dst._array is src._array or (
         dst._array._bytes == src._array._bytes and dst._array.desc == src._array.desc)
@@ -240,8 +237,8 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
     itemsize = buffer._dtype.itemsize
     if len(buffer.shape) == 1:
         if buffer.strides[0] != itemsize and buffer.shape[0] > 1:
-            raise BadArgumentError(f"the elements of the buffer are {buffer.strides[0]} bytes apart: an image needs rows "
-                                   "of adjacent elements", reason="bad_strides")
+            raise BadArgumentError(f"the elements of the buffer are {buffer.strides[0]} bytes apart: an image needs "
+                                   "rows of adjacent elements", reason="bad_strides")
         return row, row * height
     # A dimension of length 1 can be absent on both sides.
     expected = [(slices, 0), (height, 0), (width, level._layout.element_size)]
@@ -259,8 +256,8 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
     strides = [next(steps)[1] if length != 1 else 0 for length, _ in expected]
     for (length, step), stride in zip(expected, strides, strict=True):
         if step and length != 1 and stride != step:
-            raise BadArgumentError(f"the buffer's strides are {buffer.strides}: an image needs rows of adjacent elements",
-                                   reason="bad_strides")
+            raise BadArgumentError(f"the buffer's strides are {buffer.strides}: an image needs rows of adjacent "
+                                   "elements", reason="bad_strides")
     row_pitch = strides[1] if height > 1 else row
     return row_pitch, strides[0] if slices > 1 else row_pitch * height
 

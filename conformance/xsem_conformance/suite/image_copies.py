@@ -90,7 +90,8 @@ class _Copies:
         here = context.here
         mapping: xsem.Memory = here.get(context.memory(_BUFFER, case.handle_type).here)
         self.commands: xsem.CommandList = here.get(here.new_list())
-        self.buffers = {"a mapping": mapping.map_buffer(0, _BUFFER), "a host buffer": context.device.host_buffer(_BUFFER)}
+        self.buffers = {"a mapping": mapping.map_buffer(0, _BUFFER),
+                        "a host buffer": context.device.host_buffer(_BUFFER)}
         self._host = context.device.host_buffer(_BUFFER)
         self._patience_s = context.patience_s
         self._seed = 0
@@ -137,8 +138,8 @@ class _Copies:
                 raise
             return   # the device has no pitches, and says so
         inside[...] = pixels.expected[box.index]
-        expect(np.array_equal(self.found(buffer), content), f"a copy {said} writes other bytes of the buffer than those "
-               "of the rows, or other values")
+        expect(np.array_equal(self.found(buffer), content),
+               f"a copy {said} writes other bytes of the buffer than those of the rows, or other values")
         pixels.check(f"reading by a copy {said}")
         inside[...] = self.noise(inside.size).reshape(inside.shape)
         self.put(buffer, content)
@@ -211,7 +212,7 @@ def _from_elsewhere(copies: _Copies, to: _Pixels, at: _Pixels, box: _Box, what: 
 def _from_itself(copies: _Copies, pixels: _Pixels, desc: MipmapDesc, what: str) -> None:
     width, height, depth = pixels.level.extent
     half = width // 2
-    layers = {"layer": 0, "layers": desc.layers, "src_layer": 0} if desc.layers else {}
+    layers: dict[str, Any] = {"layer": 0, "layers": desc.layers, "src_layer": 0} if desc.layers else {}
     copies.commands.append_copy(pixels.level, pixels.level, offset=(half, 0, 0), extent=(half, height, depth),
                                 src_offset=(0, 0, 0), **layers)
     copies.finish()
@@ -255,7 +256,7 @@ class _Chain:
             lambda waits, want: self.queue.append_image_copy(second, _WHOLE, first, _WHOLE, waits, want),
             lambda waits, want: self.queue.append_region_copy(
                 second, _WHOLE, self._target, 0, _WIDTH * _ELEMENT, _SIZE, True, waits, want),
-            lambda waits, want: self.queue.append_barrier(waits, want),
+            self.queue.append_barrier,
         ]
         made = [call(fences if number == held else (), number == wants) for number, call in enumerate(calls)]
         for number, fence in enumerate(made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,8 +127,7 @@ def test_threads_without_a_context_copy_levels() -> None:
 
 @on_stand_in
 def test_handle_of_a_level_is_the_array_of_the_driver() -> None:
-    from cuda.bindings import driver
-
+    driver = importlib.import_module("cuda.bindings.driver")
     with rig() as at:
         image = at.memory().map_mipmapped_array(MipmapDesc(extent=(24, 10, 0), format="uint8", channels=4, levels=2))
         code, found = driver.cuArray3DGetDescriptor(driver.CUarray(image.level(1).native_handle))

@@ -54,7 +54,8 @@ def test_regions_are_copied_between_images(device: xsem.Device, commands: xsem.C
 
 def _barriers(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[tuple[int, int]]:
     """Note of every image barrier the image and the family after it."""
-    real, seen = gpu.vk.vkCmdPipelineBarrier, []
+    real = gpu.vk.vkCmdPipelineBarrier
+    seen: list[tuple[int, int]] = []
 
     def barrier(*arguments: Any) -> Any:
         images = arguments[9]

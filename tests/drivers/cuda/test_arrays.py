@@ -65,7 +65,7 @@ class Rig:
         ask("cuStreamSynchronize", self.stream)
         return code
 
-    def bytes(self) -> bytes:
+    def content(self) -> bytes:
         return ctypes.string_at(self.address, SIZE)
 
     def fill(self, data: bytes) -> None:
@@ -105,7 +105,7 @@ def test_region_keeps_its_rows_and_slices() -> None:
             for y in range(2):
                 to, at_ = z * SLICE + y * PITCH, (z + 1) * SLICE + (y + 1) * PITCH + 2 * ELEMENT
                 expected[to:to + 3 * ELEMENT] = data[at_:at_ + 3 * ELEMENT]
-        assert at.bytes() == expected
+        assert at.content() == expected
 
 
 @on_stand_in
@@ -119,7 +119,7 @@ def test_wrong_region_or_pitch_is_an_invalid_value(read: bool, fields: dict[str,
     with rig() as at:
         at.fill(b"\x5a" * SIZE)
         assert at.copy(read=read, **fields) == INVALID_VALUE
-        assert at.bytes() == b"\x5a" * SIZE
+        assert at.content() == b"\x5a" * SIZE
 
 
 def between(at: Rig, dst: int, src: int, **fields: int) -> int:

@@ -16,9 +16,9 @@ Operator = Callable[[Method], Iterator[Planned]]
 OPERATORS: dict[str, tuple[Operator, tuple[str, ...]]] = {}
 """Each operator by name, with the occurrences on which it acts."""
 BASES = {
-    "RecordingQueue": "capable", "ImageQueue": "cuda", "ImageCopyQueue": "cuda", "Images": "cuda", "BorrowedQueues": "cuda",
-    "NvSciSync": "cuda", "CudaStreamQueue": "cuda",
-    "PreparedWait": "cuda", "PreparedSignal": "cuda",
+    "RecordingQueue": "capable", "ImageQueue": "cuda", "ImageCopyQueue": "cuda", "Images": "cuda",
+    "BorrowedQueues": "cuda", "NvSciSync": "cuda", "CudaStreamQueue": "cuda", "PreparedWait": "cuda",
+    "PreparedSignal": "cuda",
 }
 """The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
 METHOD_BASES = {
