@@ -54,8 +54,9 @@ def importers_and_the_creator_see_each_others_bytes(context: CaseContext, case: 
     with here.export_memory(created, None) as desc:
         near = here.import_memory(desc)
         far = there.import_memory(desc)
-    sides = ((here, created, "the created memory"), (here, near, "an import of this process"),
-             (there, far, "an import of another process"))
+    sides: tuple[tuple[Participant, int, str], ...] = (
+        (here, created, "the created memory"), (here, near, "an import of this process"),
+        (there, far, "an import of another process"))
     for number, (writer, memory, name) in enumerate(sides):
         data = [noise(64, 3 * number + each) for each in range(len(_PLACES))]
         commands = writer.new_list()
