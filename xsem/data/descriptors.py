@@ -14,6 +14,7 @@ from typing import Any, Self
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int
+from xsem.data.peers import Peer
 from xsem.data.pickling import carry, carry_by_multiprocessing, uncarry
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import BadArgumentError, BadHandleError
@@ -43,12 +44,15 @@ class SemaphoreDesc:
         without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
         UUIDs of the exporting device and driver; None: unknown.
+    peer : Peer or None
+        The process that sent the descriptor to this process; None: not known, or this process. If a third process
+        signals, set None (`dataclasses.replace`): the end of the sender then ends no wait.
 
     Raises
     ------
     BadArgumentError
         ``bad_type``, ``bad_uuid``; ``handle_xor_name``, ``name_not_allowed``, ``bad_name``; ``not_an_int``,
-        ``not_a_handle``.
+        ``not_a_handle``; ``not_a_peer``.
     BadHandleError
         ``no_handle``, ``negative_fd``, ``handle_out_of_range``, ``null_handle``, ``pseudo_handle``.
 
@@ -75,9 +79,12 @@ class SemaphoreDesc:
     name: str | None = None
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
+    peer: Peer | None = None
 
     def __post_init__(self) -> None:
         _check_type(self.type, SemaphoreHandleType)
+        if self.peer is not None and not isinstance(self.peer, Peer):
+            raise BadArgumentError(f"peer must be a Peer, not {type(self.peer).__name__}", reason="not_a_peer")
         _check_identity(self)
         _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
 

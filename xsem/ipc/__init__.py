@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Literal
 
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
@@ -111,7 +112,7 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
         else:
             header = wire.decode_header(receiver.receive_exactly(wire.HEADER_BYTES))
             body = receiver.receive_exactly(header.body_bytes)
-        message = decode(header, body, receiver.handles)
+        message = decode(header, body, receiver.handles, receiver.peer or Peer.of_socket(sock))
         receiver.take()
     return message
 

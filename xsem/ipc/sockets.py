@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Self
 
+from xsem.data.peers import Peer
 from xsem.errors import (
     BadArgumentError,
     BadHandleError,
@@ -162,6 +163,12 @@ class Receiver(_Transfer):
     def handles(self) -> Sequence[OwnedHandle]:
         """The received file descriptors."""
         return self._arrivals.handles
+
+    @property
+    def peer(self) -> Peer | None:
+        """The sender, if the socket passes credentials (SO_PASSCRED). They are exact also for a `socket.socketpair`."""
+        credentials = self._arrivals.credentials
+        return None if credentials is None else Peer.of_credentials(credentials)
 
     def take(self) -> list[OwnedHandle]:
         """Return the handles of a complete message. The caller owns them."""
