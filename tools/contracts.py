@@ -47,6 +47,7 @@ LAYERS = {
     "xsem.data": """
         descriptors | images
         pickling | drm
+        peers
         file_descriptors | streams | hosts
         handles | params | uuids | layout
         info | nt_handles
@@ -73,7 +74,7 @@ LAYERS = {
         semaphore_changes | timeline_values
     """,
     "xsem.runtime.diagnostics": """
-        watchdog
+        watchdog | ended_peers
         pending_operations | pending_signals
         timeout_error
     """,

@@ -10,6 +10,7 @@ from xsem import _sources as _sources  # the first import: it decides which modu
 
 # isort: split
 from xsem import ipc
+from xsem.data.peers import Peer
 from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr, SupportsSyclAddress, SupportsSyclQueue
 from xsem.errors import (
     BackendUnavailableError,
@@ -106,6 +107,7 @@ __all__ = [
     "MipmappedArray",
     "OutOfMemoryError",
     "OwnedHandle",
+    "Peer",
     "PendingOp",
     "Prepared",
     "Recording",

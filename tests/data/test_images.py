@@ -12,6 +12,7 @@ from support.descriptors import make
 
 from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.data.images import least_size, level_layout
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
     DrmLayout,
@@ -146,7 +147,7 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
     SemaphoreDesc: (
         {"type": S.OPAQUE_FD, "handle": 5},
         {"type": (S,), "handle": (int,), "name": (type(None),), "device_uuid": (uuid.UUID, type(None)),
-         "driver_uuid": (uuid.UUID, type(None))}),
+         "driver_uuid": (uuid.UUID, type(None)), "peer": (Peer, type(None))}),
     MemoryDesc: (
         {"type": M.OPAQUE_FD, "handle": 5, "allocation_size": 4096},
         {"type": (M,), "allocation_size": (int,), "handle": (int,), "name": (type(None),), "dedicated": (bool,),

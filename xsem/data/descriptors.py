@@ -15,6 +15,7 @@ from xsem.data.drm import DrmLayout
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
+from xsem.data.peers import Peer
 from xsem.data.pickling import carry, carry_by_multiprocessing, uncarry
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import BadArgumentError, BadHandleError
@@ -45,12 +46,15 @@ class SemaphoreDesc:
         without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
         UUIDs of the exporting device and driver; None: unknown.
+    peer : Peer or None
+        The process that sent the descriptor to this process; None: not known, or this process. If a third process
+        signals, set None (`dataclasses.replace`): the end of the sender then ends no wait.
 
     Raises
     ------
     BadArgumentError
         ``bad_type``, ``bad_uuid``; ``handle_xor_name``, ``name_not_allowed``, ``bad_name``; ``not_an_int``,
-        ``not_a_handle``.
+        ``not_a_handle``; ``not_a_peer``.
     BadHandleError
         ``no_handle``, ``negative_fd``, ``handle_out_of_range``, ``null_handle``, ``pseudo_handle``.
 
@@ -77,6 +81,7 @@ class SemaphoreDesc:
     name: str | None = None
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
+    peer: Peer | None = None
 
     if TYPE_CHECKING:   # the constructor takes more than the attributes hold
         def __init__(
@@ -86,6 +91,8 @@ class SemaphoreDesc:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "type", parse_member("type", self.type, SemaphoreHandleType, reason="bad_type"))
+        if self.peer is not None and not isinstance(self.peer, Peer):
+            raise BadArgumentError(f"peer must be a Peer, not {type(self.peer).__name__}", reason="not_a_peer")
         _check_identity(self)
         _check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
 

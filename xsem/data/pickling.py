@@ -16,6 +16,7 @@ from typing import Any
 from xsem.data.handle_types import OsHandleKind
 from xsem.data.handles import Handle, OwnedHandle, check_open, own
 from xsem.data.hosts import host_id
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 
 __all__ = ["carry", "carry_by_multiprocessing", "uncarry"]
@@ -81,6 +82,8 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
             capability="descriptor.pickle",
         )
     number = _number(handle)
+    if "peer" in fields and fields["peer"] is None:
+        carried["peer"] = Peer.of(os.getpid())
     carried["handle"] = _for_any_process(number) if popen is None else _for_spawned(popen, number)
     return carried
 

@@ -29,6 +29,7 @@ from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.claims import new_claim
+from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
@@ -542,7 +543,8 @@ class CommandList(DeviceObject):
         ------
         WaitTimeoutError
             ``timeout``, with the pending operations. If xsem can identify the blocked operation, it comes first. The
-            work stays pending.
+            work stays pending. ``peer_ended``: the list waits for a timeline whose sender has ended, and no pending
+            signal meets the wait.
         DriverError
             Earlier work failed.
         BusyError
@@ -556,12 +558,13 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            done = wait_in_slices(self._device_state.waiting(lambda slice_ns: queue.wait(target, slice_ns)),
-                                  timeout_s)
+            watched = WatchedWait(self._device_state.waiting(lambda slice_ns: queue.wait(target, slice_ns)),
+                                  QueueBlocker(self.device._queues, queue, target))
+            over = wait_in_slices(watched, timeout_s)
         self._check_stopped()
-        if not done:
+        if not over or watched.ended is not None:
             raise timeout_error(self._device_state, queue.name, timeout_s,
-                                queue_pending(self.device._queues, queue, target))
+                                queue_pending(self.device._queues, queue, target), watched.ended)
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:

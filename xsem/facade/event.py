@@ -10,6 +10,7 @@ from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.native import Lock
@@ -91,7 +92,8 @@ class Event(DeviceObject):
         Raises
         ------
         WaitTimeoutError
-            ``timeout``, with the pending operations of the same list up to this operation.
+            ``timeout``, with the pending operations of the same list up to this operation. ``peer_ended``, as for
+            `CommandList.synchronize`.
         EventNotAppendedError
             ``event_not_appended``.
         DriverError
@@ -104,11 +106,13 @@ class Event(DeviceObject):
         check_timeout(timeout_s)
         fence = self._running()
         with self._lifetime.held(), self._device_state.calling():
-            done = wait_in_slices(self._device_state.waiting(fence.wait), timeout_s)
+            watched = WatchedWait(self._device_state.waiting(fence.wait),
+                                  QueueBlocker(self.device._queues, fence.queue, fence.seq))
+            done = wait_in_slices(watched, timeout_s) and watched.ended is None
         self._reached(done, fence)
         if not done:
             pending = [] if fence.queue is None else queue_pending(self.device._queues, fence.queue, fence.seq)
-            raise timeout_error(self._device_state, "the event's operation", timeout_s, pending)
+            raise timeout_error(self._device_state, "the event's operation", timeout_s, pending, watched.ended)
 
     def reset(self) -> None:
         """Unbind the event.

@@ -15,6 +15,7 @@ from xsem.facade.resource import Resource
 from xsem.runtime.claims import new_claim
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import TOKEN, import_with_duplicate
@@ -212,7 +213,8 @@ class Semaphore(Resource):
         BadArgumentError
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``. The error has one `PendingOp` with the possible signallers.
+            ``timeout``. ``peer_ended``: the process that sent the semaphore has ended (`SemaphoreDesc.peer`), and no
+            pending signal meets the wait. The error has one `PendingOp` with the possible signallers.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -222,11 +224,12 @@ class Semaphore(Resource):
         value = self._check_value(value)
         began = time.monotonic()
         with device_state.calling(held=self._lifetime):
-            met = wait_in_slices(
-                device_state.waiting(lambda slice_ns: driver.host_wait(state.token, value, slice_ns)), timeout_s
-            )
-        if not met:
-            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began)
+            wait = device_state.waiting(lambda slice_ns: driver.host_wait(state.token, value, slice_ns))
+            watched = WatchedWait(wait, SemaphoreBlocker(self.device._queues, state, value))
+            over = wait_in_slices(watched, timeout_s)
+        if not over or watched.ended is not None:
+            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began,
+                                    watched.ended)
 
     async def reached(self, value: int) -> None:
         """Wait in asyncio until the value of the timeline is at least `value`.
@@ -332,6 +335,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
         made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
                      initial_value=None)
         made._state.origin = origin_of(desc.handle)
+        made._state.peer = desc.peer
         return made
 
 

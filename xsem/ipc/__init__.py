@@ -9,8 +9,11 @@ from __future__ import annotations
 import socket
 from typing import Literal
 
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
+from xsem.ipc.asynchronous import areceive, asend
+from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
@@ -19,19 +22,22 @@ from xsem.ipc.tickets import Ticket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Message", "Ticket", "claim", "offer", "pack", "receive", "receive_fds", "send", "unpack"]
+__all__ = [
+    "Message", "Ticket", "areceive", "asend", "claim", "offer", "pack", "receive", "receive_fds", "send", "unpack",
+]
 
 
 def send(
-    sock: socket.socket, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
+    sock: Channel, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
     timeout_s: float | Literal["socket"] | None = "socket",
 ) -> None:
     """Send descriptors and a payload as one message.
 
     Parameters
     ----------
-    sock : socket.socket
-        A connected socket. Its timeout and its flags do not change.
+    sock : socket.socket, Connection, Transport or StreamWriter
+        A connected Unix socket, or a channel with one: `multiprocessing.Pipe`, `asyncio.open_unix_connection`. Its
+        timeout and its flags do not change. A transport must have written all its bytes.
     *descs : SemaphoreDesc or MemoryDesc
         At most 64 descriptors, of types whose handle is a file descriptor. The kernel duplicates the fds for the
         receiver. The fds of the caller stay open, on success and on failure.
@@ -55,7 +61,7 @@ def send(
         ``peer_closed``: the peer closed its socket. ``truncated_message``: the peer closed its socket after a part of
         the message was sent.
     BusyError
-        ``fd_limit``: more fds are in transit than this process can have open.
+        ``transport_busy``. ``fd_limit``: more fds are in transit than this process can have open.
     WaitTimeoutError
         ``timeout``: the peer does not read.
 
@@ -65,19 +71,21 @@ def send(
     the message was sent. In the third, a part of the message was sent on a stream, and the sending side is shut down.
     The next `send` then raises ``peer_closed``.
     """
-    check_socket(sock)
-    data, fds = encode(descs, payload)
-    with Sender(sock, data, fds, _limit(sock, timeout_s)) as sender, sender:
-        sender.send()
+    of = SocketOf(sock, "send")
+    with of as inner, of:
+        check_socket(inner)
+        data, fds = encode(descs, payload)
+        with Sender(inner, data, fds, _limit(inner, timeout_s)) as sender, sender:
+            sender.send()
 
 
-def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None = "socket") -> Message:
+def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "socket") -> Message:
     """Receive one message, and no bytes of the next message. Ctrl-C interrupts the call.
 
     Parameters
     ----------
-    sock : socket.socket
-        A connected socket. Its timeout and its flags do not change.
+    sock : socket.socket, Connection, Transport or StreamWriter
+        As in `send`. A transport must have stopped reading (`pause_reading`).
     timeout_s : float, None or "socket"
         Seconds for the whole message, as in `send`.
 
@@ -104,27 +112,29 @@ def receive(sock: socket.socket, *, timeout_s: float | Literal["socket"] | None 
     SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
     the socket does not change.
     """
-    check_socket(sock)
-    with Receiver(sock, wire.MAX_DESCRIPTORS, _limit(sock, timeout_s)) as receiver, receiver:
-        if sock.type == socket.SOCK_SEQPACKET:
-            header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
-        else:
-            header = wire.decode_header(receiver.receive_exactly(wire.HEADER_BYTES))
-            body = receiver.receive_exactly(header.body_bytes)
-        message = decode(header, body, receiver.handles)
-        receiver.take()
+    of = SocketOf(sock, "receive")
+    with of as inner, of:
+        check_socket(inner)
+        with Receiver(inner, wire.MAX_DESCRIPTORS, _limit(inner, timeout_s)) as receiver, receiver:
+            if inner.type == socket.SOCK_SEQPACKET:
+                header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
+            else:
+                header = wire.decode_header(receiver.receive_exactly(wire.HEADER_BYTES))
+                body = receiver.receive_exactly(header.body_bytes)
+            message = decode(header, body, receiver.handles, receiver.peer or Peer.of_socket(inner))
+            receiver.take()
     return message
 
 
 def receive_fds(
-    sock: socket.socket, max_bytes: int, max_fds: int, *, timeout_s: float | Literal["socket"] | None = "socket"
+    sock: Channel, max_bytes: int, max_fds: int, *, timeout_s: float | Literal["socket"] | None = "socket"
 ) -> tuple[bytes, list[OwnedHandle]]:
     """Receive bytes and file descriptors in the sender's own format, with one recvmsg call.
 
     Parameters
     ----------
-    sock : socket.socket
-        A connected socket. Its timeout and its flags do not change.
+    sock : socket.socket, Connection, Transport or StreamWriter
+        As in `send`. A transport must have stopped reading (`pause_reading`).
     max_bytes, max_fds : int
         Maximum numbers of bytes and file descriptors; `max_fds` is at most 253.
     timeout_s : float, None or "socket"
@@ -147,13 +157,16 @@ def receive_fds(
     WaitTimeoutError
         ``timeout``: the peer sends nothing.
     """
-    check_socket(sock)
-    for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high or value == max_bytes == 0:
-            raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
-    with Receiver(sock, max_fds, _limit(sock, timeout_s)) as receiver, receiver:
-        data = receiver.receive_once(max_bytes)
-        return data, receiver.take()
+    of = SocketOf(sock, "receive")
+    with of as inner, of:
+        check_socket(inner)
+        for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
+            if (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high
+                    or value == max_bytes == 0):
+                raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
+        with Receiver(inner, max_fds, _limit(inner, timeout_s)) as receiver, receiver:
+            data = receiver.receive_once(max_bytes)
+            return data, receiver.take()
 
 
 def _limit(sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> float | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from xsem.data.handles import check_open
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
 from xsem.ipc import wire
 from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
@@ -26,6 +27,8 @@ class Message:
         Descriptors of memory, in the order of the sender.
     payload : bytes
         Bytes of the application, for example extent, format and pitch. xsem does not parse them.
+    peer : Peer or None
+        The process that sent the message; also in the descriptors of `semaphores`. None: not known.
 
     Notes
     -----
@@ -48,6 +51,7 @@ class Message:
     semaphores: tuple[SemaphoreDesc, ...]
     memories: tuple[MemoryDesc, ...]
     payload: bytes
+    peer: Peer | None = field(default=None, compare=False)
 
     def close(self) -> None:
         """Close all handles. An earlier import keeps its own duplicate of the handle."""
@@ -97,7 +101,9 @@ def split(data: bytes) -> tuple[wire.Header, bytes]:
     return header, body
 
 
-def decode(header: wire.Header, body: bytes, handles: Sequence[OwnedHandle]) -> Message:
+def decode(
+    header: wire.Header, body: bytes, handles: Sequence[OwnedHandle], peer: Peer | None = None
+) -> Message:
     """Return the message. Its descriptors hold `handles`.
 
     Raises
@@ -111,7 +117,8 @@ def decode(header: wire.Header, body: bytes, handles: Sequence[OwnedHandle]) -> 
         raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.fds}",
                              reason="fd_count")
     semaphores, memories, payload = wire.decode_body(header, body, handles)
-    return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=payload)
+    return Message(semaphores=tuple([replace(each, peer=peer) for each in semaphores]), memories=tuple(memories),
+                   payload=payload, peer=peer)
 
 
 def content(payload: bytes | bytearray | memoryview) -> bytes:

@@ -140,6 +140,8 @@ class Server:
             ticket = here(self._address, number, deadline_ns).ticket(self._key)
             self._offers[number] = offer
             self._wait_until_served(offer)
+            if now_ns() > deadline_ns:   # perhaps before the thread began
+                self._offers.pop(number, None)
             return ticket
         except BaseException as error:
             # The offer has no other reference than the thread's, which may be sending the file descriptors.

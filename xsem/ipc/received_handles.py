@@ -16,6 +16,8 @@ from xsem.types import OwnedHandle
 __all__ = ["ReceivedHandles"]
 
 _SCM_RIGHTS: Final = getattr(socket, "SCM_RIGHTS", 1)
+_SCM_CREDENTIALS: Final = 2
+_CREDENTIALS_BYTES: Final = 12   # pid, uid, gid
 _SCM_PIDFD: Final = 4  # Linux >= 6.5, for SO_PASSPIDFD: a file descriptor of the sender's process
 # Room for other ancillary data: the application may have set SO_PASSCRED, SO_PASSSEC or SO_PASSPIDFD.
 _OTHER_ANCILLARY: Final = 512
@@ -49,6 +51,15 @@ class ReceivedHandles:
             if data:
                 return True
         return False
+
+    @property
+    def credentials(self) -> bytes | None:
+        """The ``struct ucred`` of the sender. None if the application has not set SO_PASSCRED on the socket."""
+        for _, ancillary, *_ in self._answers:
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS and len(content) == _CREDENTIALS_BYTES:
+                    return content
+        return None
 
     def receive(self, sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, bool, int]:
         """Call recvmsg once, with space for `size` bytes and `max_fds` file descriptors.

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Self
 
+from xsem.data.peers import Peer
 from xsem.errors import (
     BadArgumentError,
     BadHandleError,
@@ -26,7 +27,7 @@ from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["MAX_FDS", "Receiver", "Sender", "check_socket"]
+__all__ = ["MAX_FDS", "NotReady", "Receiver", "Sender", "check_socket"]
 
 MAX_FDS: Final = 253
 """SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one message."""
@@ -49,7 +50,7 @@ def check_socket(sock: socket.socket) -> None:
     if sys.platform == "win32" or not hasattr(socket, "SCM_RIGHTS"):
         raise UnsupportedError("file descriptors pass through Unix sockets only; on Windows use DuplicateHandle",
                                capability="ipc")
-    if (not isinstance(sock, socket.socket) or sock.family != socket.AF_UNIX
+    if (not isinstance(sock, socket.SocketType) or sock.family != socket.AF_UNIX
             or sock.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)):
         raise BadArgumentError(f"a connected AF_UNIX socket, SOCK_STREAM or SOCK_SEQPACKET, is needed, not {sock!r}",
                                reason="not_a_unix_socket")
@@ -61,20 +62,29 @@ def check_socket(sock: socket.socket) -> None:
         raise _not_connected(sock)
 
 
+class NotReady(Exception):  # noqa: N818 - never reaches the application
+    """The socket is not ready, and the transfer does not wait. The same call goes on when the socket is ready."""
+
+    def __init__(self, events: int, why: str) -> None:
+        super().__init__(why)
+        self.events = events
+        self.why = why
+
+
 class _Transfer:
     """Transfer of one message. The caller enters it twice: ``with transfer, transfer:``.
 
     The end of ``with`` calls `close`. If only a part of a message was transferred, the stream is shut down, because the
     receiver would parse the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit
-    completes it.
+    completes it. With ``waits=False``, the calls raise `NotReady` where they would wait.
     """
 
     _direction: int
 
-    def __init__(self, sock: socket.socket, timeout_s: float | None) -> None:
+    def __init__(self, sock: socket.socket, timeout_s: float | None, *, waits: bool = True) -> None:
         check_timeout(timeout_s)
         self._sock = sock
-        self._clock = _Clock(timeout_s)
+        self._clock = _Clock(timeout_s) if waits else _NoWait()
 
     @property
     def begun(self) -> bool:
@@ -102,11 +112,12 @@ class Sender(_Transfer):
 
     _direction = socket.SHUT_WR
 
-    def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None) -> None:
+    def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None, *,
+                 waits: bool = True) -> None:
         self._data = data
         self._fds = fds
         self._sent: list[int] = []  # number of bytes of each call
-        super().__init__(sock, timeout_s)
+        super().__init__(sock, timeout_s, waits=waits)
 
     @property
     def begun(self) -> bool:
@@ -148,10 +159,10 @@ class Receiver(_Transfer):
 
     _direction = socket.SHUT_RD
 
-    def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None) -> None:
+    def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None, *, waits: bool = True) -> None:
         self._max_fds = max_fds
         self._arrivals = ReceivedHandles()
-        super().__init__(sock, timeout_s)
+        super().__init__(sock, timeout_s, waits=waits)
 
     @property
     def begun(self) -> bool:
@@ -162,6 +173,12 @@ class Receiver(_Transfer):
     def handles(self) -> Sequence[OwnedHandle]:
         """The received file descriptors."""
         return self._arrivals.handles
+
+    @property
+    def peer(self) -> Peer | None:
+        """The sender, if the socket passes credentials (SO_PASSCRED). They are exact also for a `socket.socketpair`."""
+        credentials = self._arrivals.credentials
+        return None if credentials is None else Peer.of_credentials(credentials)
 
     def take(self) -> list[OwnedHandle]:
         """Return the handles of a complete message. The caller owns them."""
@@ -315,3 +332,17 @@ class _Clock:
                 return ready[0][1]
             if left_ms <= 0:
                 raise WaitTimeoutError(f"{why} for {self._timeout_s:g} s")
+
+
+class _NoWait(_Clock):
+    """Never waits."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+
+    def wait(self, sock: socket.socket, events: int, why: str) -> int:
+        """Return the events of poll, or raise `NotReady`."""
+        try:
+            return super().wait(sock, events, why)
+        except WaitTimeoutError:
+            raise NotReady(events, why) from None

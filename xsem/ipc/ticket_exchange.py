@@ -9,6 +9,7 @@ import time
 from typing import Final, Self
 
 from xsem.data.handles import store
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
@@ -167,7 +168,7 @@ class _Line:
                 raise self._absent() from error
             if answer[:1] != bytes([GRANTED]):
                 raise _refusal(answer[0] if answer else SPENT)
-            message = decode(*split(answer[1:]), receiver.handles)
+            message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))
             receiver.take()
         return message
 

@@ -14,7 +14,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, Self
 
-from xsem.data.hosts import host_id, read_small
+from xsem.data.hosts import host_id
+from xsem.data.peers import start_of
 from xsem.errors import BadArgumentError, UnsupportedError
 
 __all__ = ["MAX_TICKET_BYTES", "Fields", "Ticket", "check_system", "here", "is_running", "now_ns"]
@@ -23,8 +24,6 @@ _PREFIX: Final = "xsem-ticket-1-"
 _FIELDS: Final = struct.Struct("<16sQIQ8sQQ")
 _MAC_BYTES: Final = 21   # the text then needs no padding
 _LENGTH: Final = len(_PREFIX) + -(-(_FIELDS.size + _MAC_BYTES) // 3) * 4
-_PF_EXITING: Final = 4
-
 MAX_TICKET_BYTES: Final = 256
 
 
@@ -107,7 +106,7 @@ class Fields:
 def here(address: bytes, number: int, deadline_ns: int) -> Fields:
     """Return the fields of a ticket of this process."""
     pid = os.getpid()
-    return Fields(_boot(), _network(), pid, _started(pid) or 0, address, number, deadline_ns)
+    return Fields(_boot(), _network(), pid, start_of(pid) or 0, address, number, deadline_ns)
 
 
 def check_system(fields: Fields) -> None:
@@ -130,7 +129,7 @@ def check_system(fields: Fields) -> None:
 
 def is_running(fields: Fields) -> bool:
     """Return whether the offering process exists. A later process with the same number is another process."""
-    return _started(fields.pid) == fields.started
+    return start_of(fields.pid) == fields.started
 
 
 def now_ns() -> int:
@@ -152,17 +151,6 @@ def _network() -> int:
         return os.stat("/proc/self/ns/net").st_ino
     except OSError:
         return 0
-
-
-def _started(pid: int) -> int | None:
-    """Return the start time of a process, or None without such a process."""
-    try:
-        # The name of the program, in parentheses, can contain any character.
-        after_name = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    except OSError:
-        return None
-    # The kernel sets PF_EXITING before it closes the files of the process, and the state Z after that.
-    return None if after_name[0] in b"ZX" or int(after_name[6]) & _PF_EXITING else int(after_name[19])
 
 
 def _decoded(text: str) -> bytes:

@@ -7,6 +7,7 @@ import threading
 import weakref
 
 from xsem.data.handles import OwnedHandle
+from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
@@ -32,6 +33,8 @@ class SemaphoreState:
         A value not above its predecessor was signalled here.
     origin : Origin or None
         The exported semaphore, for an import whose exporter is in this process.
+    peer : Peer or None
+        The process that sent the descriptor of an import.
     last : int or None
         The value last signalled here, or the initial value; None if neither is known. Protected by `lock`.
     """
@@ -50,6 +53,7 @@ class SemaphoreState:
         "lifetime",
         "lock",
         "origin",
+        "peer",
         "rewound",
         "token",
         "type",
@@ -67,6 +71,7 @@ class SemaphoreState:
         self.imported = imported
         self.exported = False
         self.origin: Origin | None = None
+        self.peer: Peer | None = None
         self.lock = lock
         self.last = initial_value
         self._unreset = False

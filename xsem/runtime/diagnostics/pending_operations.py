@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from xsem.data.peers import Peer
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
 from xsem.runtime.native import now
@@ -21,6 +22,8 @@ from xsem.types import Feature, PendingOp, SemaphoreKind
 __all__ = [
     "Stuck",
     "device_pending",
+    "ended_peer_of_queue",
+    "ended_peer_of_semaphore",
     "host_wait_timeout",
     "overdue_lists",
     "queue_pending",
@@ -96,9 +99,10 @@ def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[Pe
 
 
 def host_wait_timeout(
-    queues: QueueTable, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float
+    queues: QueueTable, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float,
+    ended: Peer | None,
 ) -> WaitTimeoutError:
-    """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds."""
+    """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds, or whose peer has ended."""
     for queue in queues.live():
         queue.poll()
     look = _Look(queues)
@@ -112,7 +116,27 @@ def host_wait_timeout(
         age_s=age_s,
         possible_signallers=look.signallers(state, value, None, None),
     )
-    return timeout_error(queues.device_state, f"the host's wait for {state.described}", timeout_s, (op,))
+    return timeout_error(queues.device_state, f"the host's wait for {state.described}", timeout_s, (op,), ended)
+
+
+def ended_peer_of_semaphore(queues: QueueTable, state: SemaphoreState, value: int | None) -> Peer | None:
+    """Return the ended process that holds a host wait for `state`. Otherwise None."""
+    return _Look(queues).ended_peer(state, value)
+
+
+def ended_peer_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> Peer | None:
+    """Return the ended process that holds the operations up to `up_to`. Otherwise None.
+
+    Only a wait for a timeline whose value can be read is known to be unmet.
+    """
+    if not any(state.peer is not None for op in queue.pending() if op.seq <= up_to for state, _ in op.targets):
+        return None
+    queue.poll()
+    look = _Look(queues)
+    left = _not_done([op for op in queue.pending() if op.seq <= up_to], look)
+    if not left or not _is_unmet_wait(left[0], look):
+        return None
+    return next(filter(None, (look.ended_peer(state, value) for state, value in left[0].targets)), None)
 
 
 class _Look:
@@ -152,6 +176,16 @@ class _Look:
                     return read_value(self._device_state, state)
         return None
 
+    # ---- peers
+    def ended_peer(self, state: SemaphoreState, value: int | None) -> Peer | None:
+        """Return the process that sent the descriptor, if it has ended and no pending signal meets the wait."""
+        peer = state.peer
+        if peer is None or state.origin is not None or peer.alive:
+            return None
+        current = self.value(state)
+        met = current is not None and value is not None and current >= value
+        return None if met or self._signals_here(state, value) else peer
+
     # ---- reports
     def describe(
         self, queue: FencedQueue, operations: Sequence[Operation]
@@ -178,10 +212,8 @@ class _Look:
         wait: Operation | None,
     ) -> tuple[str, ...]:
         """Return the possible signallers of a wait, as far as this process knows them."""
-        if self._signals is None:
-            self._signals = self._find_signals()
         found: list[str] = []
-        for signals in self._signals.get(state, ()):
+        for signals in self._signals_of(state):
             # Only the first signal of a list matters. A frame loop has hundreds behind it.
             first = signals.first(value)
             if first is not None:
@@ -190,10 +222,20 @@ class _Look:
                 what = "signal" if signalled is None else f"signal of {signalled}"
                 found.append(f"{signals.queue.name} ({what} {BEHIND if behind else 'pending'})")
         if state.imported:
-            found.append("the exporter, or another importer of its handle")
+            sender = state.peer
+            ended = "" if sender is None or sender.alive else f" (process {sender.pid}, which sent it, has ended)"
+            found.append(f"the exporter{ended}, or another importer of its handle")
         elif state.exported:
             found.append("an importer of the exported handle")
         return tuple(dict.fromkeys(found))
+
+    def _signals_here(self, state: SemaphoreState, value: int | None) -> bool:
+        return any(signals.first(value) is not None for signals in self._signals_of(state))
+
+    def _signals_of(self, state: SemaphoreState) -> list[_Signals]:
+        if self._signals is None:
+            self._signals = self._find_signals()
+        return self._signals.get(state, [])
 
     def _find_signals(self) -> dict[SemaphoreState, list[_Signals]]:
         found: dict[SemaphoreState, list[_Signals]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from xsem.data.peers import Peer
 from xsem.errors import WaitTimeoutError
 from xsem.runtime.device_state import DeviceState
 from xsem.types import PendingOp
@@ -21,7 +22,8 @@ def is_wait(operation: str) -> bool:
 
 
 def timeout_error(
-    device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp]
+    device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp],
+    ended: Peer | None = None,
 ) -> WaitTimeoutError:
     """Return the error for a host wait that timed out.
 
@@ -34,9 +36,14 @@ def timeout_error(
         The timeout that ended.
     pending : sequence of PendingOp
         Pending operations; the first holds the others, if that is known.
+    ended : Peer, optional
+        The process whose end ended the wait before its timeout.
     """
-    message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     causes: list[str] = []
+    if ended is not None:
+        message = f"{what} cannot be done: process {ended.pid}, which sent the semaphore, has ended"
+    else:
+        message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     if pending:
         head, doubtful = pending[0], _doubtful(pending)
         if doubtful:
@@ -50,7 +57,8 @@ def timeout_error(
             causes += _causes(head)
         if doubtful or (is_wait(head.operation) and head.semaphore is not None):
             causes += device_state.driver.timeout_causes
-    return WaitTimeoutError(message, pending=tuple(pending), backend=device_state.info.backend,
+    return WaitTimeoutError(message, reason="timeout" if ended is None else "peer_ended",
+                            pending=tuple(pending), backend=device_state.info.backend,
                             likely_causes=tuple(causes))
 
 

@@ -1,0 +1,215 @@
+/* Receiver of the messages of xsem.ipc, for C (C99) and C++ on Linux. docs/ipc.md specifies the format.
+ *
+ *     static unsigned char payload[XSEM_MAX_PAYLOAD];
+ *     xsem_received message;
+ *     if (xsem_receive(socket_fd, &message, payload, sizeof payload) != 0) perror("xsem_receive");
+ *     for (index = 0; index < message.count; index++)
+ *         import(message.objects[index].kind, message.objects[index].type, message.objects[index].fd);
+ *     xsem_received_close(&message);
+ *
+ * On success the caller owns the file descriptors, which are close-on-exec: an import takes one over (set it to -1), and
+ * xsem_received_close closes the rest. On failure every received file descriptor is closed. Functions return 0, or -1
+ * with errno set:
+ *
+ *     EPROTO     the bytes are not a message; the next byte of a stream does not begin a message: close the socket
+ *     ENODATA    the peer closed the socket between messages
+ *     EMSGSIZE   the payload is longer than the buffer, or file descriptors were lost (raise `ulimit -n`)
+ */
+#ifndef XSEM_RECEIVE_H
+#define XSEM_RECEIVE_H
+
+#include "xsem_send.h"
+
+#include <unistd.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct xsem_object {
+    int kind; /* XSEM_SORT_SEMAPHORE or XSEM_SORT_MEMORY */
+    int type; /* XSEM_SEMAPHORE_OPAQUE_FD, ...; XSEM_MEMORY_OPAQUE_FD, ... */
+    int fd;   /* -1: a sync file that is already signalled */
+    int dedicated;
+    uint64_t allocation_size; /* memory: size of the exporter's allocation; semaphores: 0 */
+    int has_device_uuid, has_driver_uuid;
+    unsigned char device_uuid[16], driver_uuid[16];
+} xsem_object;
+
+typedef struct xsem_received {
+    xsem_object objects[XSEM_MAX_DESCRIPTORS];
+    int count;
+    size_t payload_bytes;
+} xsem_received;
+
+static inline uint64_t xsem_get(const unsigned char *at, int bytes) {
+    uint64_t value = 0;
+    while (bytes--) value = value << 8 | at[bytes];
+    return value;
+}
+
+static inline int xsem_all_zero(const unsigned char *at, int bytes) {
+    while (bytes--)
+        if (at[bytes]) return 0;
+    return 1;
+}
+
+static inline void xsem_close_all(int *fds, int count) {
+    int saved = errno;
+    while (count--) close(fds[count]);
+    errno = saved;
+}
+
+/* Close the file descriptors that no import took over. */
+static inline void xsem_received_close(xsem_received *message) {
+    int index;
+    for (index = 0; index < message->count; index++) {
+        if (message->objects[index].fd >= 0) close(message->objects[index].fd);
+        message->objects[index].fd = -1;
+    }
+}
+
+/* One recvmsg call: at most `room` bytes, and the file descriptors that come with them behind fds[*fd_count]. */
+static inline ssize_t xsem_receive_part(int socket_fd, void *into, size_t room, int *fds, int *fd_count) {
+    union {
+        struct cmsghdr aligned;
+        unsigned char bytes[CMSG_SPACE(sizeof(int) * (XSEM_MAX_DESCRIPTORS + 1)) + 512];
+    } control;
+    struct msghdr header;
+    struct iovec part;
+    struct cmsghdr *each;
+    ssize_t count;
+    int lost = 0;
+    memset(&header, 0, sizeof header);
+    part.iov_base = into;
+    part.iov_len = room;
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes;
+    header.msg_controllen = sizeof control.bytes;
+    for (;;) {
+        struct pollfd data;
+        count = recvmsg(socket_fd, &header, MSG_CMSG_CLOEXEC);
+        if (count >= 0) break;
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
+        data.fd = socket_fd;
+        data.events = POLLIN;
+        data.revents = 0;
+        if (poll(&data, 1, -1) < 0 && errno != EINTR) return -1;
+    }
+    for (each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, each)) {
+        size_t index, number;
+        if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+        number = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (index = 0; index < number; index++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(each) + index * sizeof(int), sizeof fd);
+            if (*fd_count < XSEM_MAX_DESCRIPTORS) {
+                fds[(*fd_count)++] = fd;
+            } else {
+                close(fd);
+                lost = 1;
+            }
+        }
+    }
+    if (lost || header.msg_flags & MSG_CTRUNC) {
+        errno = EMSGSIZE;
+        return -1;
+    }
+    return count;
+}
+
+static inline int xsem_refused(int *fds, int fd_count, int error) {
+    errno = error;
+    xsem_close_all(fds, fd_count);
+    return -1;
+}
+
+static inline int xsem_parse(const unsigned char *record, xsem_object *object, int *fds, int fd_count, int *used) {
+    uint64_t flags = xsem_get(record + 2, 2);
+    int carries = (flags & XSEM_CARRIES_FD) != 0, known;
+    object->kind = record[0];
+    object->type = record[1];
+    object->dedicated = (flags & XSEM_DEDICATED) != 0;
+    object->allocation_size = xsem_get(record + 8, 8);
+    object->has_device_uuid = (flags & XSEM_HAS_DEVICE_UUID) != 0;
+    object->has_driver_uuid = (flags & XSEM_HAS_DRIVER_UUID) != 0;
+    memcpy(object->device_uuid, record + 16, 16);
+    memcpy(object->driver_uuid, record + 32, 16);
+    if (flags > 15 || !xsem_all_zero(record + 4, 4) || !xsem_all_zero(record + 48, 16)) return -1;
+    if (!object->has_device_uuid && !xsem_all_zero(record + 16, 16)) return -1;
+    if (!object->has_driver_uuid && !xsem_all_zero(record + 32, 16)) return -1;
+    if (object->kind == XSEM_SORT_SEMAPHORE) {
+        known = object->type == XSEM_SEMAPHORE_OPAQUE_FD || object->type == XSEM_TIMELINE_SEMAPHORE_FD ||
+                object->type == XSEM_SYNC_FD;
+        if (!known || object->allocation_size || object->dedicated) return -1;
+        if (!carries && object->type != XSEM_SYNC_FD) return -1;
+    } else if (object->kind == XSEM_SORT_MEMORY) {
+        known = object->type == XSEM_MEMORY_OPAQUE_FD || object->type == XSEM_DMABUF_FD;
+        if (!known || !object->allocation_size || !carries) return -1;
+        if (object->dedicated && object->type == XSEM_DMABUF_FD) return -1;
+    } else {
+        return -1;
+    }
+    object->fd = -1;
+    if (carries) {
+        if (*used >= fd_count) return -1;
+        object->fd = fds[(*used)++];
+    }
+    return 0;
+}
+
+/* Receive one message, and no byte of the next. The call waits for the message, also on a non-blocking socket. */
+static inline int xsem_receive(int socket_fd, xsem_received *message, void *payload, size_t payload_room) {
+    unsigned char bytes[XSEM_HEADER_BYTES + XSEM_MAX_DESCRIPTORS * XSEM_RECORD_BYTES + XSEM_MAX_PAYLOAD];
+    int fds[XSEM_MAX_DESCRIPTORS], fd_count = 0, used = 0, index, type = 0;
+    size_t have = 0, total = XSEM_HEADER_BYTES, head = XSEM_HEADER_BYTES, payload_bytes = 0;
+    uint64_t descriptors = 0, announced = 0;
+    socklen_t size = sizeof type;
+    memset(message, 0, sizeof *message);
+    if (getsockopt(socket_fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return -1;
+    while (have < total) {
+        size_t room = type == SOCK_SEQPACKET ? sizeof bytes - have : total - have;
+        ssize_t count = xsem_receive_part(socket_fd, bytes + have, room, fds, &fd_count);
+        if (count < 0) return xsem_refused(fds, fd_count, errno);
+        if (count == 0) return xsem_refused(fds, fd_count, have ? EPROTO : ENODATA);
+        have += (size_t)count;
+        if (total == XSEM_HEADER_BYTES && have >= XSEM_HEADER_BYTES) {
+            descriptors = xsem_get(bytes + 12, 2);
+            announced = xsem_get(bytes + 14, 2);
+            payload_bytes = (size_t)xsem_get(bytes + 16, 4);
+            if (memcmp(bytes, "XSEM", 4) || xsem_get(bytes + 4, 2) != XSEM_VERSION ||
+                xsem_get(bytes + 6, 2) != XSEM_HEADER_BYTES || descriptors > XSEM_MAX_DESCRIPTORS ||
+                announced > descriptors || payload_bytes > XSEM_MAX_PAYLOAD || !xsem_all_zero(bytes + 20, 12))
+                return xsem_refused(fds, fd_count, EPROTO);
+            head = XSEM_HEADER_BYTES + (size_t)descriptors * XSEM_RECORD_BYTES;
+            total = head + payload_bytes;
+            if (xsem_get(bytes + 8, 4) != total) return xsem_refused(fds, fd_count, EPROTO);
+        }
+        if (type == SOCK_SEQPACKET && have != total) return xsem_refused(fds, fd_count, EPROTO);
+    }
+    if (announced != (uint64_t)fd_count) return xsem_refused(fds, fd_count, EPROTO);
+    if (payload_bytes > payload_room) return xsem_refused(fds, fd_count, EMSGSIZE);
+    for (index = 0; index < (int)descriptors; index++) {
+        const unsigned char *record = bytes + XSEM_HEADER_BYTES + index * XSEM_RECORD_BYTES;
+        if (xsem_parse(record, &message->objects[index], fds, fd_count, &used) != 0) {
+            memset(message, 0, sizeof *message);
+            return xsem_refused(fds, fd_count, EPROTO);
+        }
+    }
+    if (used != fd_count) {
+        memset(message, 0, sizeof *message);
+        return xsem_refused(fds, fd_count, EPROTO);
+    }
+    message->count = (int)descriptors;
+    message->payload_bytes = payload_bytes;
+    if (payload_bytes) memcpy(payload, bytes + head, payload_bytes);
+    return 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

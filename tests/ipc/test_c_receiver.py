@@ -1,0 +1,153 @@
+"""The C receiver: it gets the messages that Python sends, refuses what Python refuses, and leaves no file open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from tests.ipc.test_ipc import BAD, raw
+from xsem import ipc
+from xsem.types import MemoryDesc, SemaphoreDesc
+
+EXAMPLES = ROOT / "examples" / "c"
+DEVICE, DRIVER = uuid.UUID(bytes=bytes(range(16))), uuid.UUID(bytes=bytes(range(16, 32)))
+
+PROGRAM = r"""
+#include "xsem_receive.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+static int open_files(void) {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder)) count++;
+    closedir(folder);
+    return count;
+}
+
+int main(int argc, char **argv) {
+    static unsigned char payload[XSEM_MAX_PAYLOAD];
+    xsem_received message;
+    int sock = atoi(argv[1]), index, before = open_files();
+    size_t room = argc > 2 ? (size_t)atoi(argv[2]) : sizeof payload;
+    while (xsem_receive(sock, &message, payload, room) == 0) {
+        printf("%d %d %d\n", message.count, (int)message.payload_bytes, message.payload_bytes ? payload[0] : -1);
+        for (index = 0; index < message.count; index++) {
+            xsem_object *each = &message.objects[index];
+            struct stat file;
+            long long inode = -1;
+            if (each->fd >= 0) {
+                if (fstat(each->fd, &file) || !(fcntl(each->fd, F_GETFD) & FD_CLOEXEC)) return 10;
+                inode = (long long)file.st_ino;
+            }
+            printf("%d %d %lld %d %llu %d %d %d\n", each->kind, each->type, inode, each->dedicated,
+                   (unsigned long long)each->allocation_size, each->has_device_uuid ? each->device_uuid[1] : -1,
+                   each->has_driver_uuid ? each->driver_uuid[1] : -1, each->fd >= 0);
+        }
+        xsem_received_close(&message);
+    }
+    printf("%s %d\n", errno == EPROTO ? "EPROTO" : errno == ENODATA ? "ENODATA" : errno == EMSGSIZE ? "EMSGSIZE" : "?",
+           open_files() - before);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module", params=["c", "c++"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler, name, options = (("gcc", "receiver.c", ["-std=c99", "-D_POSIX_C_SOURCE=200809L"])
+                               if request.param == "c" else ("g++", "receiver.cpp", ["-std=c++17"]))
+    found = shutil.which(compiler)
+    if found is None:
+        pytest.skip(f"needs a compiler ({compiler})")
+    folder = tmp_path_factory.mktemp("receiver")
+    (folder / name).write_text(PROGRAM)
+    subprocess.run([found, *options, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined",
+                    "-fno-sanitize-recover", "-I", str(EXAMPLES), "-o", str(folder / "receiver"), str(folder / name)],
+                   check=True)
+    return folder / "receiver"
+
+
+@pytest.fixture
+def fds() -> Iterator[list[int]]:
+    made = [os.memfd_create("sent") for _ in range(4)]
+    yield made
+    for fd in made:
+        os.close(fd)
+
+
+class Receiving:
+    """A C process that receives from `sock`."""
+
+    def __init__(self, program: Path, type: int, *arguments: str) -> None:
+        self.sock, theirs = socket.socketpair(socket.AF_UNIX, type)
+        with theirs:
+            self._process = subprocess.Popen([program, str(theirs.fileno()), *arguments], stdout=subprocess.PIPE,
+                                             text=True, pass_fds=[theirs.fileno()])
+
+    def lines(self) -> list[str]:
+        """Close the socket, and return the lines of the process."""
+        self.sock.close()
+        with self._process as process:
+            out, _ = process.communicate(timeout=50)
+        assert process.returncode == 0
+        return out.splitlines()
+
+
+TYPES = pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
+
+
+@TYPES
+def test_c_receives_what_python_sends(program: Path, fds: list[int], type: int) -> None:
+    receiving = Receiving(program, type)
+    ipc.send(receiving.sock, SemaphoreDesc.timeline_fd(fds[0], device_uuid=DEVICE, driver_uuid=DRIVER),
+             SemaphoreDesc.sync_fd(-1), SemaphoreDesc.opaque_fd(fds[1], device_uuid=None),
+             MemoryDesc.opaque_fd(fds[2], allocation_size=2**40 + 5, device_uuid=DEVICE, dedicated=True),
+             MemoryDesc.dmabuf_fd(fds[3], allocation_size=4096), payload=b"\x07" * 65536)
+    ipc.send(receiving.sock)
+    ipc.send(receiving.sock, *[SemaphoreDesc.opaque_fd(fds[0], device_uuid=None)] * 64, payload=b"\x08")
+    inodes = [os.fstat(fd).st_ino for fd in fds]
+    assert receiving.lines() == [
+        "5 65536 7", f"1 9 {inodes[0]} 0 0 1 17 1", "1 11 -1 0 0 -1 -1 0", f"1 1 {inodes[1]} 0 0 -1 -1 1",
+        f"2 1 {inodes[2]} 1 {2**40 + 5} 1 -1 1", f"2 9 {inodes[3]} 0 4096 -1 -1 1",
+        "0 0 -1",
+        "64 1 8", *[f"1 1 {inodes[0]} 0 0 -1 -1 1"] * 64,
+        "ENODATA 0"]
+
+
+@TYPES
+@pytest.mark.parametrize("case", BAD)
+def test_c_refuses_what_python_refuses(program: Path, fds: list[int], type: int, case: str) -> None:
+    data, count, _ = BAD[case]
+    receiving = Receiving(program, type)
+    raw(receiving.sock, data, fds[:count])
+    assert receiving.lines() == ["EPROTO 0"]
+
+
+def test_message_in_parts_is_understood_and_a_cut_one_refused(program: Path, fds: list[int]) -> None:
+    message = ipc.Message(semaphores=(SemaphoreDesc.opaque_fd(fds[0], device_uuid=None),), memories=(), payload=b"abc")
+    data, packed = ipc.pack(message)
+    receiving = Receiving(program, socket.SOCK_STREAM)
+    raw(receiving.sock, data[:1], packed)
+    for index in range(1, len(data)):
+        receiving.sock.send(data[index : index + 1])
+    raw(receiving.sock, data[:-1], packed)
+    assert receiving.lines()[-1] == "EPROTO 0"
+
+
+@TYPES
+def test_payload_beyond_the_buffer_is_refused(program: Path, fds: list[int], type: int) -> None:
+    receiving = Receiving(program, type, "4")
+    ipc.send(receiving.sock, SemaphoreDesc.opaque_fd(fds[0], device_uuid=None), payload=b"12345")
+    assert receiving.lines() == ["EMSGSIZE 0"]

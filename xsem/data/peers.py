@@ -1,0 +1,101 @@
+"""Processes that sent descriptors, and whether they still run."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Final, Self
+
+from xsem.data.handles import own
+from xsem.data.hosts import read_small
+
+__all__ = ["Peer", "start_of"]
+
+_PF_EXITING: Final = 4
+_CREDENTIALS: Final = struct.Struct("iII")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process that sent a descriptor, or keeps it for its receivers.
+
+    `xsem.ipc.receive`, `xsem.ipc.claim` and the channels of multiprocessing note it in `SemaphoreDesc.peer`. A host
+    wait for a semaphore of an ended peer raises `WaitTimeoutError` (``peer_ended``) before its timeout, unless a
+    pending signal meets the wait. A peer holds no file descriptor.
+
+    Attributes
+    ----------
+    pid : int
+        Number of the process.
+    started : int or None
+        Start time of the process, in clock ticks since the start of the machine. It distinguishes a later process with
+        the same number. None if the process had ended, or the time cannot be read.
+
+    Examples
+    --------
+    >>> import os
+    >>> import xsem
+    >>> xsem.Peer.of(os.getpid()).alive
+    True
+    """
+
+    pid: int
+    started: int | None
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Return the peer that has this number now."""
+        return cls(pid, start_of(pid))
+
+    @classmethod
+    def of_socket(cls, sock: socket.socket) -> Self | None:
+        """Return the process at the other end of a connected Unix socket (SO_PEERCRED).
+
+        None for this process itself, which also the ends of a `socket.socketpair` of this process show; and on a system
+        that does not tell.
+        """
+        if sys.platform != "linux":
+            return None
+        try:
+            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return None
+        return cls.of_credentials(data)
+
+    @classmethod
+    def of_credentials(cls, data: bytes) -> Self | None:
+        """Return the process of a ``struct ucred``. None for this process, and for one of a hidden PID namespace."""
+        pid: int = _CREDENTIALS.unpack(data)[0]
+        return None if pid <= 0 or pid == os.getpid() else cls.of(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs. False from the moment in which it begins to end. Never blocks."""
+        if sys.platform != "linux":
+            return True
+        try:
+            with own(os.pidfd_open, self.pid) as pidfd:
+                poller = select.poll()
+                poller.register(pidfd.fileno(), select.POLLIN)
+                if poller.poll(0):
+                    return False
+        except ProcessLookupError:
+            return False
+        except OSError:   # no pidfd in this kernel or sandbox, or no free number: `start_of` tells
+            pass
+        return self.started is None or start_of(self.pid) == self.started
+
+
+def start_of(pid: int) -> int | None:
+    """Return the start time of a process. None without such a process, if it is ending, or if it cannot be read."""
+    try:
+        # The name of the program, in parentheses, can contain any character.
+        after_name = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # The kernel sets PF_EXITING before it closes the files of the process, and the state Z after that.
+    return None if after_name[0] in b"ZX" or int(after_name[6]) & _PF_EXITING else int(after_name[19])

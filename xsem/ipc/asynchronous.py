@@ -1,0 +1,165 @@
+"""`asend` and `areceive`: transfers that wait in an asyncio event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import sys
+from typing import Final, Literal
+
+from xsem.data.handles import OwnedHandle, own
+from xsem.data.peers import Peer
+from xsem.errors import WaitTimeoutError
+from xsem.ipc import wire
+from xsem.ipc.channels import Channel, SocketOf
+from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.sockets import NotReady, Receiver, Sender, check_socket
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
+from xsem.types import MemoryDesc, SemaphoreDesc
+
+__all__ = ["areceive", "asend"]
+
+_LONGEST_S: Final = 1e9
+
+
+async def asend(
+    sock: Channel, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
+    timeout_s: float | Literal["socket"] | None = "socket",
+) -> None:
+    """Send descriptors and a payload as one message, as `send` does. The event loop runs meanwhile.
+
+    Parameters
+    ----------
+    sock : socket.socket, Connection, Transport or StreamWriter
+        As in `send`. The socket can be blocking or not. Its timeout and its flags do not change.
+    *descs, payload
+        As in `send`. Keep the descriptors open until the end of the call.
+    timeout_s : float, None or "socket"
+        As in `send`, but a non-blocking socket has no timeout of its own: "socket" then means 30 s.
+
+    Raises
+    ------
+    BadArgumentError, BadHandleError, BusyError, ReleasedError, UnsupportedError, WaitTimeoutError
+        As `send`.
+
+    Notes
+    -----
+    A cancelled call leaves one of the three states that `send` describes. Two calls for one direction of a socket must
+    not overlap.
+    """
+    of = SocketOf(sock, "send")
+    with of as inner, of:
+        check_socket(inner)
+        data, fds = encode(descs, payload)
+        turns = _Turns(inner, timeout_s)
+        with Sender(inner, data, fds, None, waits=False) as sender, sender, turns:
+            while True:
+                try:
+                    sender.send()
+                except NotReady as wanted:
+                    await turns.ready(wanted)
+                else:
+                    return
+
+
+async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "socket") -> Message:
+    """Receive one message, as `receive` does. The event loop runs meanwhile.
+
+    Parameters
+    ----------
+    sock : socket.socket, Connection, Transport or StreamWriter
+        As in `receive`. The socket can be blocking or not. Its timeout and its flags do not change.
+    timeout_s : float, None or "socket"
+        As in `asend`.
+
+    Returns
+    -------
+    Message
+        The message. It owns the received file descriptors, and the caller must close it.
+
+    Raises
+    ------
+    BadArgumentError, BadHandleError, BusyError, WaitTimeoutError
+        As `receive`.
+
+    Notes
+    -----
+    After an error or a cancellation every received file descriptor is closed, as `receive` describes.
+    """
+    of = SocketOf(sock, "receive")
+    with of as inner, of:
+        check_socket(inner)
+        turns = _Turns(inner, timeout_s)
+        with Receiver(inner, wire.MAX_DESCRIPTORS, None, waits=False) as receiver, receiver, turns:
+            if inner.type == socket.SOCK_SEQPACKET:
+                header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
+            else:
+                header = wire.decode_header(await turns.receive_exactly(receiver, wire.HEADER_BYTES))
+                body = await turns.receive_exactly(receiver, header.body_bytes)
+            message = decode(header, body, receiver.handles, receiver.peer or Peer.of_socket(inner))
+            receiver.take()
+    return message
+
+
+class _Turns:
+    """Waits of one transfer in the event loop, within its time limit."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> None:
+        if isinstance(timeout_s, str) and timeout_s == "socket":
+            timeout_s = sock.gettimeout() or DEFAULT_TIMEOUT_S
+        check_timeout(timeout_s)
+        self._sock = sock
+        self._timeout_s: float | None = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._end = None if self._timeout_s is None else self._loop.time() + min(self._timeout_s, _LONGEST_S)
+        self._watched: OwnedHandle | None = None
+
+    async def ready(self, wanted: NotReady) -> None:
+        """Return when the socket may be ready.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``.
+        """
+        if sys.platform == "win32":
+            raise NotImplementedError
+        if self._watched is None:
+            # A duplicate: the application or a transport may have registered the number of the socket itself.
+            self._watched = own(os.dup, self._sock.fileno())
+        number = self._watched.fileno()
+        woken = asyncio.Event()
+        add, remove = ((self._loop.add_reader, self._loop.remove_reader) if wanted.events & select.POLLIN
+                       else (self._loop.add_writer, self._loop.remove_writer))
+        add(number, woken.set)
+        try:
+            left = None if self._end is None else max(0.0, self._end - self._loop.time())
+            await asyncio.wait_for(woken.wait(), left)
+        except TimeoutError as error:
+            raise WaitTimeoutError(f"{wanted.why} for {self._timeout_s:g} s") from error
+        finally:
+            remove(number)
+
+    async def receive(self, receiver: Receiver, size: int) -> bytes:
+        """Return the data of one recvmsg call."""
+        while True:
+            try:
+                return receiver.receive_once(size)
+            except NotReady as wanted:
+                await self.ready(wanted)
+
+    async def receive_exactly(self, receiver: Receiver, size: int) -> bytes:
+        """Return `size` bytes of a stream."""
+        data = b""
+        while len(data) < size:
+            data += await self.receive(receiver, size - len(data))
+        return data
+
+    def __enter__(self) -> None:
+        """Begin the waits."""
+
+    def __exit__(self, *exc: object) -> None:
+        if self._watched is not None:
+            self._watched.close()
