@@ -23,11 +23,6 @@ def run(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
-def test_two_processes_share_an_image(tmp_path: Path) -> None:
-    run(tmp_path, "-c", "import two_processes_numpy as scenario; scenario.main()")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 def test_tests_of_an_application_pass_on_host(tmp_path: Path) -> None:
     printed = run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
                   str(SCENARIOS / "app_tests.py"))

@@ -140,7 +140,7 @@ def test_server_serves_all_its_frames(device: xsem.Device, scenario: Callable[[s
 
     async def main() -> None:
         async with asyncio.timeout(30):
-            await asyncio.gather(scenario("asyncio_server").serve(Streamless(device), sem, 0),
+            await asyncio.gather(scenario("asyncio_events").serve(Streamless(device), sem, 0),
                                  asyncio.to_thread(render))
 
     asyncio.run(main())
@@ -154,7 +154,7 @@ def test_server_whose_client_died_says_what_is_pending(
     client = other_side(device, sem)
     client.host_signal(1)
     with pytest.raises(TimeoutError):
-        asyncio.run(scenario("asyncio_server").serve(Streamless(device), sem, 0))
+        asyncio.run(scenario("asyncio_events").serve(Streamless(device), sem, 0))
     printed = capsys.readouterr().out
     assert "PendingOp(operation='wait', semaphore=\"timeline_semaphore_fd 'frames'\", value=3" in printed
     client.host_signal(3)
@@ -170,7 +170,7 @@ def test_other_loops_are_woken_by_the_callback(device: xsem.Device, scenario: Ca
         def set(self) -> None:
             self.woken.set()
 
-    asyncio.run(scenario("asyncio_server").other_loop(event, Wake()))
+    asyncio.run(scenario("asyncio_events").other_loop(event, Wake()))
     assert not Wake.woken.is_set()
     sem.host_signal(1)
     assert Wake.woken.wait(10)

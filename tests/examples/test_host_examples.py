@@ -1,0 +1,63 @@
+"""The examples that run on the CPU: they end with their tally, and name what is missing in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+EXAMPLES = ROOT / "examples"
+PAGE = (ROOT / "docs" / "examples.md").read_text()
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+
+
+def example(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", str(EXAMPLES / name), *arguments], check=False, timeout=100,
+                          env=os.environ | environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(("name", "arguments", "last"), [
+    ("numpy_two_processes.py", ["--frames", "5"], "numpy_two_processes: 5 frames, 0 wrong"),
+    ("asyncio_server.py", ["--frames", "4", "--clients", "2"], "asyncio_server: 8 frames, 0 failed clients"),
+    ("c_exporter/receiver.py", ["--frames", "5"], "c_exporter: 5 frames, exporter's status 0"),
+])
+def test_example_sees_every_frame(name: str, arguments: list[str], last: str) -> None:
+    if name.startswith("c_exporter") and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    done = example(name, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == last
+    assert done.stderr == ""
+
+
+def test_c_exporter_reports_a_missing_compiler(tmp_path: Path) -> None:
+    done = example("c_exporter/receiver.py", PATH=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["c_exporter: a C compiler is missing: install gcc or clang"]
+
+
+def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
+    """The server's filter is faulty here, so each client sees a wrong first frame."""
+    program = (EXAMPLES / "asyncio_server.py").read_text()
+    faulty = tmp_path / "asyncio_server.py"
+    faulty.write_text(program.replace("np.bitwise_not(pixels, out=pixels)", "pixels[:] = pixels + 1"))
+    assert faulty.read_text() != program
+    done = subprocess.run([sys.executable, str(faulty), "--frames", "1", "--clients", "2"], check=False, timeout=100,
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (1, "asyncio_server: 2 frames, 2 failed clients\n"), done.stderr
+
+
+# ---- the list of the examples
+def test_page_lists_every_example() -> None:
+    listed = set(re.findall(r"\]\(\.\./examples/([\w./-]+)\)", PAGE))
+    programs = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py")
+                if "backend-template" not in path.parts and path.name != "renderer.py"}
+    assert {name for name in listed if name.endswith(".py")} == programs
+    assert all((EXAMPLES / name).exists() for name in listed)
