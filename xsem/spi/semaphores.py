@@ -15,8 +15,8 @@ class Semaphores(ABC):
     """The common part of `SemaphoreImport` and `SemaphoreExport`."""
 
     release_semaphore_blocks: bool = True
-    """Whether `release_semaphore` may block behind an unmet wait. False: the facade releases each semaphore as soon as its
-    own work is done, also while other waits are pending. No effect with `Capabilities.release_never_blocks`."""
+    """Whether `release_semaphore` may block behind an unmet wait. False: the facade releases each semaphore as soon as
+    its own work is done, also while other waits are pending. No effect with `Capabilities.release_never_blocks`."""
 
     @abstractmethod
     def release_semaphore(self, semaphore: Token) -> None:

@@ -28,6 +28,9 @@ def attribute_faults(attribute: Attribute) -> Iterator[Planned]:
     elif attribute.annotation == "Sequence[str]":
         yield "empty", "It is empty", functools.partial(_fixed, ())
         yield "ints", "Its items are not strings", functools.partial(_fixed, (1, 2))
+    elif attribute.annotation == "bool":
+        for value in (False, True):
+            yield str(value).lower(), f"It is {value}", functools.partial(_fixed, value)
     elif attribute.annotation == "Hashable":
         yield "same", "All objects have one identity", functools.partial(_fixed, 0)
         yield "fresh", "Each read returns another identity", _fresh
