@@ -13,6 +13,8 @@ import pytest
 import xsem
 from xsem.types import SemaphoreDesc
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tests/windows has the tests with NT handles")
+
 PROGRAM = """
 import fcntl, multiprocessing, os, sys
 import xsem
