@@ -20,6 +20,8 @@ import xsem
 from xsem.data import pickling
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tests/windows has the tests with NT handles")
+
 PROGRAM = """
 import fcntl, multiprocessing, os, sys
 import xsem

@@ -68,11 +68,15 @@ def test_other_numpy_forms_of_a_dtype_are_accepted(form: Any, name: str) -> None
     assert parse_dtype(form).name == name
 
 
+# On Windows, a long double is a float64.
+_LONG_DOUBLES = ["longdouble", np.dtype("longdouble")] if np.dtype("longdouble").itemsize > 8 else []
+
+
 @pytest.mark.parametrize(
     "form",
     ["", "uint7", "torch.float32x", "f3", ">f4", ">i2", np.dtype(">f8"), "U4", "S4", "O", object, "M8[ns]", "f4,f4",
      "(2,)f4", "(2,", "f4,", "V8", {"names": ["a"]}, {"names": ["a"], "formats": ["f4"]}, [("a", "f4")], None, 5, 4.0,
-     [], (), "longdouble", np.dtype("longdouble"), TorchDType("qint8"), b"f4x"],
+     [], (), *_LONG_DOUBLES, TorchDType("qint8"), b"f4x"],
     ids=lambda form: repr(form)[:30],
 )
 def test_unsupported_dtype_is_refused(form: Any) -> None:

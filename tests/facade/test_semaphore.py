@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 import uuid
 from collections import deque
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from support.at_once import in_threads
 from support.fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
-from support.fixtures import Opened
+from support.fixtures import Opened, new_handle
 from support.open_files import numbers
 
 import xsem
@@ -41,7 +40,7 @@ S = SemaphoreHandleType
 
 
 def imported(device: xsem.Device) -> xsem.Semaphore:
-    with OwnedHandle(os.eventfd(0)) as handle:
+    with new_handle() as handle:
         return device.import_semaphore(SemaphoreDesc.timeline_fd(handle, device_uuid=None), label="theirs")
 
 
@@ -60,7 +59,7 @@ def test_semaphore_knows_its_type_kind_and_label(exporting: Opened, type: S) -> 
                          ids=lambda label: type(label).__name__)
 def test_bad_label_is_refused_before_the_driver_is_called(exporting: Opened, label: Any) -> None:
     device, driver = exporting
-    with OwnedHandle(os.eventfd(0)) as handle:
+    with new_handle() as handle:
         theirs = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
         before, files = driver.calls, numbers()
         with pytest.raises(BadArgumentError) as caught:
@@ -364,7 +363,7 @@ def test_export_has_the_device_identity_of_its_importer() -> None:
         fake(info=dataclasses.replace(INFO, uuid=theirs)) as (other, _),
     ):
         for each in (its_driver, driver):
-            each.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+            each.export_semaphore = lambda _: new_handle()  # type: ignore[assignment,method-assign]
         sem = timeline(device)
         with sem.export() as desc, sem.export(for_device=device) as same:
             assert (desc.device_uuid, desc.driver_uuid) == (same.device_uuid, same.driver_uuid) == (ours, theirs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ def opened() -> Iterator[Opened]:
 def exporting(opened: Opened) -> Opened:
     """The fake backend's device and its driver, which exports each semaphore as a new file."""
     _, driver = opened
-    driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+    driver.export_semaphore = lambda _: new_handle()  # type: ignore[assignment,method-assign]
     return opened
 
 
@@ -38,6 +39,15 @@ def device() -> Iterator[xsem.Device]:
         pytest.skip("the host device needs Linux")
     with xsem.open_device("host") as opened:
         yield opened
+
+
+def new_handle() -> OwnedHandle:
+    """Return a new eventfd, or a new event on Windows."""
+    if sys.platform == "win32":
+        from support.windows_objects import event
+
+        return OwnedHandle(event())
+    return OwnedHandle(os.eventfd(0))
 
 
 def refused(act: Callable[[], object], reason: str, error: type[XsemError] = BadArgumentError) -> XsemError:

@@ -103,7 +103,7 @@ def test_duplicate_of_a_reused_number_is_noticed() -> None:
             each.close()
 
 
-# ---- imports
+# ---- the facade's duplicates
 @contextmanager
 def descriptors(owned: bool) -> Iterator[tuple[SemaphoreDesc, int]]:
     number = nt.event()

@@ -77,12 +77,16 @@ def sleepers(timeline: windows_semaphores.Timeline) -> int:
     return sum(timeline._waiters)
 
 
+def _append_wait(met: list[bool], timeline: windows_semaphores.Timeline, value: int) -> None:
+    met.append(timeline.wait(value, LONG_NS))
+
+
 def test_signal_wakes_every_sleeper_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check once a second."""
     monkeypatch.setattr(windows_semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
     timeline = windows_semaphores.new_timeline(0)
     met: list[bool] = []
-    threads = [threading.Thread(target=lambda value=value: met.append(timeline.wait(value, LONG_NS)))  # type: ignore[misc]
+    threads = [threading.Thread(target=_append_wait, args=(met, timeline, value))
                for value in (1, 2**40, 2**40, 2**63)]
     for each in threads:
         each.start()
@@ -156,9 +160,9 @@ def test_wait_without_a_place_for_its_event_is_met() -> None:
 
 def test_wait_does_not_spin() -> None:
     timeline, binary = windows_semaphores.new_timeline(0), windows_semaphores.new_binary()
-    for wait in (lambda: timeline.wait(1, 300_000_000), lambda: binary.wait(None, 300_000_000)):
+    for semaphore, value in ((timeline, 1), (binary, None)):
         began = time.thread_time()
-        assert not wait()
+        assert not semaphore.wait(value, 300_000_000)
         assert time.thread_time() - began < 0.15
     timeline.close()
     binary.close()

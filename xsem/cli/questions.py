@@ -88,7 +88,7 @@ class _Asked:
         try:
             while self.answers.poll(max(0.0, self.deadline - time.monotonic())):
                 self.parts.append(self.answers.recv())
-                # A part can wait while `ask` reads another backend. The deadline can therefore be late, but never early.
+                # A part can wait while `ask` reads another backend. So the deadline can be late, but never early.
                 self.deadline = time.monotonic() + patience_s
         except (EOFError, BrokenPipeError):   # at the end of the pipe, poll() raises BrokenPipeError on Windows
             return Answer(self.parts[1:], self._ending())

@@ -69,6 +69,8 @@ def same_open_file(a: int, b: int) -> bool | None:
         return same_object(a, b)
     if sys.platform != "linux":
         return None
+    import fcntl
+
     try:
         return fcntl.fcntl(a, _F_DUPFD_QUERY, b) == 1
     except OSError as error:
@@ -147,7 +149,8 @@ if sys.platform == "win32":
         if not -(2**63) <= number < 2**64:   # ctypes would truncate the number
             raise OverflowError
         duplicate = OwnedHandle.__new__(OwnedHandle)
-        duplicate._slot = results = []
+        results: list[int | None] = []
+        duplicate._slot = results  # type: ignore[assignment]
         try:
             duplicate_nt(number, results)
             if results == [None]:

@@ -186,8 +186,8 @@ def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
 
 # Types of NT objects that cannot be shared by a GPU API. A vendor's objects have types of their own.
 _NO_GPU_OBJECTS: Final = frozenset({
-    "Desktop", "Device", "Directory", "File", "IoCompletion", "Job", "Key", "Mutant", "Process", "SymbolicLink", "Thread",
-    "Timer", "Token", "WindowStation",
+    "Desktop", "Device", "Directory", "File", "IoCompletion", "Job", "Key", "Mutant", "Process", "SymbolicLink",
+    "Thread", "Timer", "Token", "WindowStation",
 })
 _NO_MEMORY: Final = _NO_GPU_OBJECTS | {"Event", "Semaphore"}
 

@@ -95,10 +95,12 @@ def _call(name: str) -> Any:
 
 
 def _failure(call: str, handle_name: str | None = None) -> XsemError:
-    code = ctypes.get_last_error() if sys.platform == "win32" else 0
+    code = 0
+    if sys.platform == "win32":
+        code = ctypes.get_last_error()
     if code == _FILE_NOT_FOUND and handle_name is not None:
-        return BadHandleError(f"no object has the name {handle_name!r}: its owner has closed it, or another session has it",
-                              reason="name_not_found", call=call, code=code)
+        return BadHandleError(f"no object has the name {handle_name!r}: its owner has closed it, or another session of "
+                              "Windows has it", reason="name_not_found", call=call, code=code)
     if code == _ACCESS_DENIED:
         return _no_access()
     if code in _NO_MEMORY:
@@ -115,7 +117,8 @@ def _no_access() -> BadHandleError:
 def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
     """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
     handle = OwnedHandle.__new__(OwnedHandle)
-    handle._slot = slot = []
+    slot: list[int | None] = []
+    handle._slot = slot  # type: ignore[assignment]
     try:
         slot.extend(starmap(_call(call), (arguments,)))
         if slot == [None]:
