@@ -20,8 +20,8 @@ from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 __all__ = ["plot"]
 
 _WIDTH: Final = 1200
-_NAMES: Final = 490      # left edge of the bars
-_FIGURES: Final = 270    # width of the figures behind the longest bar
+_NAMES: Final = 520      # left edge of the bars
+_FIGURES: Final = 250    # width of the figures behind the longest bar
 _TEXT: Final = 21
 _TITLE: Final = 28
 _LINE: Final = 30
@@ -52,7 +52,7 @@ _INTRODUCTION: Final = (
     "xsem lets GPU work of one program wait for work of another.",
     "Each bar is the time of one operation, or the speed of one copy.",
     '"By hand": the same driver calls without xsem and its checks.',
-    "Vertical line: the baseline. × 1.5: one and a half times the baseline.",
+    "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
     "A line at a bar's end spans 80 % of the repetitions.",
 )
 
@@ -95,6 +95,8 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
             y += _LINE
             first, ways = y, each["ways"]
             baselines = {way: ways[_baseline(way, ways)]["median"] for way in ways if _baseline(way, ways) in ways}
+            mark: float = _NAMES if len(set(baselines.values())) != 1 else (
+                _NAMES + min(*baselines.values(), most) * (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most)
             for way, figure in each["ways"].items():
                 words, colour = _words(way)
                 scale = (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
@@ -106,15 +108,15 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
                 for x in (low, high):
                     pen.line((x, middle - 3, x, middle + 3), fill=_INK)
                 ratio = "" if baselines.get(way, 0) in (0, figure["median"]) else (
-                    f"  × {figure['median'] / baselines[way]:.2g}")
-                pen.text((max(high, end) + 8, y + 1), f"{figure['median']:,.2f} {unit}{ratio}", fill=_INK, font=small)
+                    f"  {figure['median'] / baselines[way]:.2g} x")
+                pen.text((max(high, end, mark) + 10, y + 1), f"{figure['median']:,.2f} {unit}{ratio}", fill=_INK,
+                         font=small)
                 y += _LINE
-            if len(set(baselines.values())) == 1:
-                x = _NAMES + min(*baselines.values(), most) * (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
-                pen.line((x, first - 4, x, y + 4), fill=_INK, width=2)
+            if mark > _NAMES:
+                pen.line((mark, first - 4, mark, y + 4), fill=_INK, width=2)
             y += _GAP
         y += _GAP
-    image.save(path)
+    image.crop((0, 0, _WIDTH, y + _MARGIN)).quantize(64).save(path, optimize=True)
 
 
 def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
