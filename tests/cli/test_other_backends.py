@@ -167,6 +167,7 @@ def test_doctor_fails_when_a_backend_is_broken(acme: Any) -> None:
     assert "host:0" in done.stdout
     assert done.stdout.splitlines()[0] == "host works; acme does not work"
     assert "BAD devices: RuntimeError" in done.stdout
+    assert "- to repair acme: report it to acme 1.0" in done.stdout
 
 
 def test_backend_without_a_device_is_not_broken(acme: Any) -> None:

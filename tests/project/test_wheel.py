@@ -203,8 +203,8 @@ def test_links_of_the_package_index_are_absolute_and_their_targets_exist(distrib
     assert [link for link in links if not re.match(r"https://|#", link)] == []
     ours = [link.removeprefix(urls["Source"]).split("/", 3) for link in links if link.startswith(urls["Source"])]
     assert len(ours) > 10
-    assert [path for _, kind, branch, path in ours
-            if (kind in ("blob", "raw"), branch) != (True, "main") or not (ROOT / path.partition("#")[0]).exists()] == []
+    assert {(kind, branch) for _, kind, branch, _ in ours} == {("blob", "main"), ("raw", "main")}
+    assert [path for *_, path in ours if not (ROOT / path.partition("#")[0]).exists()] == []
 
 
 @pytest.mark.parametrize(("text", "made"), [
@@ -217,10 +217,12 @@ def test_relative_links_become_absolute(text: str, made: str) -> None:
 
 # ---- without extras
 def test_installation_has_numpy_and_pluggy_only(installed: Path, tmp_path: Path) -> None:
-    listed = json.loads(run(installed / "python", "-m", "pip", "list", "--format", "json",
-                            "--disable-pip-version-check", cwd=tmp_path))
-    # setuptools is in a new environment of Python 3.11.
-    assert {each["name"].lower() for each in listed} - {"pip", "setuptools"} == {"xsem", "numpy", "pluggy"}
+    found = json.loads(run(installed / "python", "-c", """
+import json
+from importlib import metadata
+print(json.dumps([each.name.lower() for each in metadata.distributions()]))
+""", cwd=tmp_path))
+    assert set(found) == {"xsem", "numpy", "pluggy"}
 
 
 def test_devices_doctor_and_version_need_no_extra(installed: Path, tmp_path: Path) -> None:
@@ -245,21 +247,24 @@ def test_command_without_its_extra_says_in_one_line_what_to_install(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="resource is a module of POSIX, and the limit is for Linux")
-def test_list_of_devices_takes_a_quarter_of_a_second(installed: Path, tmp_path: Path) -> None:
-    # Processor time of the command and its processes, which does not depend on other processes.
+def test_list_of_devices_takes_at_most_2_5_times_the_import_of_numpy(installed: Path, tmp_path: Path) -> None:
+    # Processor time of the command and its processes, which does not depend on other processes. The limit is 0.25 s on
+    # a machine that imports numpy in 0.1 s.
     folder = run(installed / "python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=tmp_path)
     run(installed / "python", "-m", "compileall", "-q", folder.strip(), cwd=tmp_path)
     used = json.loads(run(installed / "python", "-c", f"""
-import json, resource, subprocess
-used = []
+import json, resource, subprocess, sys
+used = {{"devices": [], "numpy": []}}
 for _ in range(7):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([{str(installed / "xsem")!r}, "devices"], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    for name, command in (("devices", [{str(installed / "xsem")!r}, "devices"]),
+                          ("numpy", [sys.executable, "-c", "import numpy"])):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 print(json.dumps(used))
 """, cwd=tmp_path, XSEM_BACKENDS="host"))
-    assert min(used) <= 0.25, used
+    assert min(used["devices"]) <= 2.5 * min(used["numpy"]), used
 
 
 def test_installed_command_says_its_version(installed: Path, tmp_path: Path) -> None:

@@ -145,7 +145,8 @@ def _print(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
         ("device", "name", "uuid", "driver", "semaphores", "memory", "features"),
         [_cells(row, identities[row["id"]]) for row in rows], to, _WIDE if to.width is None else to.width)
     if lines is None:   # narrow: one block for each device
-        lines = [line for row in rows for line in _block(row, identities[row["id"]], to)]
+        blocks = ["\n".join(_block(row, identities[row["id"]], to)) for row in rows]
+        lines = ["\n\n".join(blocks)]
     for line in lines if rows else ["no devices"]:
         print(line)
     missing = [each for each in backends if each["unavailable"] is not None]
@@ -180,7 +181,7 @@ def _block(row: dict[str, Any], identity: str, to: Screen) -> list[str]:
     for title, texts in fields.items():
         for number, text in enumerate(each for each in texts if each):
             lines += wrap(text, to.width, first=f"  {'' if number else title:10}  ", later=" " * 14)
-    return [*lines, ""]
+    return lines
 
 
 def _identities(rows: list[dict[str, Any]]) -> dict[str, str]:

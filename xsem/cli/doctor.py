@@ -236,9 +236,10 @@ def _advice(general: list[HealthCheck], sections: list[_Section], absent: list[H
     found = {f"for {check.name}": [printable(check.remedy)] for check in general if check.remedy and not check.ok}
     for section in sections:
         remedies = [printable(check.remedy) for check in section.checks if check.remedy and not check.ok]
-        goal = printable(section.name) if section.works else _goal(section.name)
+        goal = (f"to use {_goal(section.name)}" if section.missing
+                else f"{'for' if section.works else 'to repair'} {printable(section.name)}")
         if remedies:
-            found[f"for {goal}" if section.works else f"to use {goal}"] = list(dict.fromkeys(remedies))
+            found[goal] = list(dict.fromkeys(remedies))
     return found | {f"to use {_goal(check.name)}": [check.remedy] for check in absent if check.remedy}
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import typer
 
 from xsem.cli.text import printable
-from xsem_conformance.cli.reading import Json, print_json, print_table, read_report
+from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
 from xsem_conformance.report import compare as reports
 
 __all__ = ["compare"]
 
 
-def compare(before: Path, after: Path, as_json: Json = False) -> None:
+def compare(before: Path, after: Path, as_json: Json = False, quiet: Quiet = False) -> None:
     """Compare two reports: worse and better cases of one device, or tables of differences of two devices.
 
     Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be compared.
@@ -30,21 +30,22 @@ def compare(before: Path, after: Path, as_json: Json = False) -> None:
     if as_json:
         print_json({"schema": 1, "same_device": same} | dataclasses.asdict(found))
     elif isinstance(found, reports.Comparison):
-        _print_lines(found)
+        _print_lines(found, quiet=quiet)
     else:
-        _print_tables(found)
+        _print_tables(found, quiet=quiet)
     raise typer.Exit(1 if isinstance(found, reports.Comparison) and found.worse else 0)
 
 
-def _print_lines(found: reports.Comparison) -> None:
+def _print_lines(found: reports.Comparison, *, quiet: bool) -> None:
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
-        for line in lines:
+        for line in () if quiet else lines:
             print(f"{title}: {printable(line)}")
     print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
 
 
-def _print_tables(found: reports.Differences) -> None:
-    print(f"two devices: {printable(found.one)} and {printable(found.other)}")
-    for title, rows in found.tables.items():
+def _print_tables(found: reports.Differences, *, quiet: bool) -> None:
+    if not quiet:
+        print(f"two devices: {printable(found.one)} and {printable(found.other)}")
+    for title, rows in () if quiet else found.tables.items():
         print_table(title, ("", found.one, found.other), [(row.what, row.one, row.other) for row in rows])
     print(f"{sum(map(len, found.tables.values()))} differences; two devices are neither worse nor better")

@@ -13,7 +13,7 @@ import typer
 from xsem.cli.files import CannotWriteError, check_writable, write_file
 from xsem.cli.text import printable
 from xsem_conformance import verdict
-from xsem_conformance.cli.reading import Json, print_json, print_table, read_report
+from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
 from xsem_conformance.report.matrix_page import matrix_data, matrix_html
 from xsem_conformance.report.pages import shown
@@ -26,6 +26,7 @@ def matrix(
     reports: Annotated[list[Path], typer.Argument(help="Reports of `xsem conformance run --report`.")],
     html: Annotated[Path | None, typer.Option(help="Write the matrix as an HTML page.")] = None,
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show several reports: devices, handle types, deviations, quirks to handle, and changes between reports.
 
@@ -44,7 +45,9 @@ def matrix(
     if as_json:
         print_json({"schema": 1} | data)
     elif html is None:
-        _print(found)
+        if not quiet:
+            _print_tables(found)
+        _print_verdicts(found)
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
@@ -68,7 +71,7 @@ def _check_place(path: Path) -> None:
         raise typer.Exit(verdict.NOT_TRIED)
 
 
-def _print(found: Fleet) -> None:
+def _print_tables(found: Fleet) -> None:
     types = [(entry.name, entry.exporter, type) for entry in found.entries for type in entry.handle_types]
     print_table("handle types", ("device", "exporter", "handle type", *COLUMNS, "deviates"), [
         (name, exporter, f"{type.kind} {type.name}", *(type.said(column) for column in COLUMNS),
@@ -77,6 +80,9 @@ def _print(found: Fleet) -> None:
     print_table("quirks to handle", ("device", "what to do", "reason"), [
         (entry.name, advice, "; ".join(each.text for each in why))
         for entry in found.entries for advice, why in entry.code_around.items()])
+
+
+def _print_verdicts(found: Fleet) -> None:
     for entry in found.entries:
         print(printable(f"{entry.file}: {entry.name} with {entry.exporter}: {entry.verdict}"))
     for change in found.changes:

@@ -14,6 +14,7 @@ import typer
 
 from xsem.cli.text import printable
 from xsem.plugins import ENTRY_POINT_GROUP
+from xsem_conformance.cli.reading import Json, Quiet, print_json
 
 __all__ = ["new_backend"]
 
@@ -24,6 +25,8 @@ _LONGEST: Final = 32
 def new_backend(
     name: Annotated[str, typer.Argument(help="Name of the backend, for example acme: its first device is acme:0.")],
     folder: Annotated[Path | None, typer.Option(help="Folder of the project. Default: xsem-NAME.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the project of a new backend. The project passes its tests and the core profile.
 
@@ -49,6 +52,12 @@ def new_backend(
         shutil.rmtree(place, ignore_errors=True)
         raise _cannot_write(place, error) from error
     shown = printable(str(place))
+    if as_json:
+        print_json({"schema": 1, "folder": str(place), "files": [str(each.relative_to(place)) for each in written]})
+        return
+    if quiet:
+        print(shown)
+        return
     print(f"{shown}: {len(written)} files. The next steps:\n  cd {shown}\n  python -m pip install -e '.[test]'\n"
           f"  python -m pytest\n  xsem conformance run --device {name}:0 --exporter host --profile core")
 

@@ -13,9 +13,10 @@ import typer
 from xsem.cli import layout
 from xsem.cli.text import printable
 
-__all__ = ["Json", "print_json", "print_table", "read_report"]
+__all__ = ["Json", "Quiet", "print_json", "print_table", "read_report"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 
 _WIDE = 160
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xsem_conformance.cli.reading import Json, print_json
+from xsem_conformance.cli.reading import Json, Quiet, print_json
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.verdict import LEVELS
 
@@ -19,6 +19,7 @@ def list_requirements(
     area: Annotated[str, typer.Option(help="Only this area.")] = "",
     profile: Annotated[str, typer.Option(help="Only the areas of this profile: core, timeline, memory or full.")] = "",
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """List all requirements, or those of an area or of a profile."""
     from xsem_conformance.requirements import AREAS, load
@@ -34,18 +35,21 @@ def list_requirements(
         print_json({"schema": 1, "requirements": [_requirement(each) for each in found]})
         return
     for each in found:
-        print(f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
+        print(each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
 
 
 def show(
     name: Annotated[str, typer.Argument(metavar="ID|PROFILE", help="A requirement's id, or a profile.")],
     as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show one requirement with its clauses and its check, or one profile with its capabilities and areas."""
     from xsem_conformance.requirements import load
 
     profile, requirement = profiles().get(name), load().requirements.get(name)
-    if profile is not None:
+    if quiet and not as_json and (profile or requirement) is not None:
+        print((profile or requirement).text)
+    elif profile is not None:
         _show_profile(profile, as_json=as_json)
     elif requirement is None:
         raise typer.BadParameter(f"unknown requirement {name!r}, and not one of the profiles {', '.join(profiles())}; "

@@ -12,6 +12,7 @@ import typer
 from xsem.cli.text import printable, printable_lines
 from xsem_conformance import verdict, waivers
 from xsem_conformance.cli.output_files import OutputFiles, command_line
+from xsem_conformance.cli.reading import Json, Quiet, print_json
 from xsem_conformance.cli.run_text import Progress, cause_lines, totals
 from xsem_conformance.profiles import profiles
 
@@ -55,6 +56,8 @@ def run(
         int, typer.Option(min=0, help="Number of cases in a row that hang in one call, after which no case makes the "
                                       "call; 0: no limit.")] = 3,
     quirks: Annotated[bool, typer.Option(help="Also measure the behaviour that the rules leave open.")] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
     known = profiles()
@@ -87,7 +90,8 @@ def run(
 
     def after(so_far: Run, result: Result) -> None:
         latest[:] = [so_far]
-        progress.show(so_far, result)
+        if not (as_json or quiet):
+            progress.show(so_far, result)
         files.update(so_far, commit)
 
     try:
@@ -107,12 +111,17 @@ def run(
         raise
     built = build(ended, command=command_line(), commit=commit)
     written = files.write(built)
-    for line in cause_lines(built):
-        print(printable_lines(line))
-    for problem in ended.problems:
-        print(printable(problem))
-    if ended.incomplete:
-        print(f"incomplete: {printable(ended.incomplete)}")
-    for line in totals(ended, device, exporter):
-        print(line)
+    if as_json:
+        print_json(built)
+    elif quiet:
+        print(totals(ended, device, exporter)[-1])
+    else:
+        for line in cause_lines(built):
+            print(printable_lines(line))
+        for problem in ended.problems:
+            print(printable(problem))
+        if ended.incomplete:
+            print(f"incomplete: {printable(ended.incomplete)}")
+        for line in totals(ended, device, exporter):
+            print(line)
     raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
