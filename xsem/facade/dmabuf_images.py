@@ -50,7 +50,8 @@ def check_drm_layout(device_state: DeviceState, desc: MipmapDesc, layout: DrmLay
     if desc.layers:
         _refuse("an image in a dma-buf has no layers", reason="bad_layers")
     if desc.offset:
-        _refuse("the offset of an image in a dma-buf is 0: the planes of its DrmLayout have offsets", reason="bad_offset")
+        _refuse("the offset of an image in a dma-buf is 0: the planes of its DrmLayout have offsets",
+                reason="bad_offset")
     _check_code(desc, layout)
     if layout.modifier == LINEAR:
         _check_rows(desc, layout, size)
@@ -73,7 +74,8 @@ def _check_rows(desc: MipmapDesc, layout: DrmLayout, size: int) -> None:
     for index, plane in enumerate(layout.planes):
         rows = level_layout(desc, plane=index)
         if plane.pitch < rows.row_size:
-            _refuse(f"plane {index} has rows of {rows.row_size} bytes, and the pitch is {plane.pitch}", reason="bad_pitch")
+            _refuse(f"plane {index} has rows of {rows.row_size} bytes, and the pitch is {plane.pitch}",
+                    reason="bad_pitch")
         end = plane.offset + plane.pitch * (rows.rows - 1) + rows.row_size
         if end > size:
             _refuse(f"plane {index} ends at {end}, beyond the dma-buf of {size} bytes", reason="out_of_range")
