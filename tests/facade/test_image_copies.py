@@ -261,6 +261,7 @@ def test_bad_regions_are_refused_before_the_driver(rig: Rig, fields: dict[str, A
 @pytest.mark.parametrize(("fields", "reason"), [
     ({"row_pitch": 64}, "bad_pitch"), ({"slice_pitch": 512}, "bad_pitch"), ({"layer": 3}, "bad_layers"),
     ({"layer": 0, "layers": 3}, "bad_layers"), ({"src_layer": 2}, "bad_layers"), ({}, "size_mismatch"),
+    ({"layer": 2, "layers": 2, "src_layer": 0}, "bad_layers"),
     ({"layers": 2, "offset": (1, 0, 0), "src_offset": (0, 0, 0)}, "size_mismatch"),
     ({"layers": 1, "src_offset": (1, 0)}, "bad_offset"), ({"layers": 1, "src_offset": (16, 0, 0)}, "out_of_range"),
     ({"layers": 1, "extent": (8, 8, 0), "src_offset": (9, 0, 0)}, "out_of_range"),
