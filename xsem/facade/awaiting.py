@@ -28,7 +28,7 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
     XsemError
         The error of ``watched.done()``. ReleasedError if the device is released during the wait.
     """
-    import asyncio   # already loaded: the caller runs in an event loop
+    import asyncio  # already loaded: the caller runs in an event loop
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

@@ -169,8 +169,9 @@ def _in_elements(level: MipmapLevel, start: Box, extent: Box) -> tuple[Box, Box]
     for name, at, count, length in zip(_LENGTHS[:2], start, extent, level.extent, strict=False):
         if at % block or (count % block and at + count != length):
             raise BadArgumentError(
-                f"the {name} of a region of {level._described()} is in blocks: the offset must be a multiple of {block}, "
-                f"and the extent, too, or reach the end of the level; not {at} and {count}", reason="bad_extent")
+                f"{level._described()} has blocks of {block} x {block} pixels: the offset of a region must be a multiple "
+                f"of {block}, and its {name}, too, unless it ends with the level; not {at} and {count}",
+                reason="bad_extent")
     (x, y, z), (width, height, depth) = start, extent
     return (x // block, y // block, z), (-(-width // block), -(-height // block), depth)
 
@@ -215,8 +216,8 @@ def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: Cop
         check_int("slice_pitch", slice_pitch, 0, UINT64_MAX, reason="bad_pitch")
     if not row <= row_pitch <= _LARGEST_PITCH or row_pitch % level._layout.element_size:
         raise BadArgumentError(
-            f"the row pitch must be a multiple of the {level._layout.element_size} bytes of an element, from the {row} bytes "
-            f"of a row to {_LARGEST_PITCH}, not {row_pitch}", reason="bad_pitch",
+            f"the row pitch must be a multiple of the {level._layout.element_size} bytes of an element, from the {row} "
+            f"bytes of a row to {_LARGEST_PITCH}, not {row_pitch}", reason="bad_pitch",
         )
     if slice_pitch < row_pitch * rows or slice_pitch % row_pitch:
         raise BadArgumentError(
@@ -249,8 +250,8 @@ def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -
     if level._layout.element_size % itemsize or wanted != [length for length, _ in found]:
         raise BadArgumentError(
             f"the buffer's shape is {buffer.shape} of {buffer.dtype}, and the region has {slices} slices or layers, "
-            f"{height} rows and {width} elements of {level._layout.element_size} bytes in a row; use Buffer.view(), or pass "
-            "row_pitch", reason="shape_mismatch",
+            f"{height} rows and {width} elements of {level._layout.element_size} bytes in a row; use Buffer.view(), or "
+            "pass row_pitch", reason="shape_mismatch",
         )
     steps = iter(found)
     strides = [next(steps)[1] if length != 1 else 0 for length, _ in expected]
