@@ -169,8 +169,8 @@ def _in_elements(level: MipmapLevel, start: Box, extent: Box) -> tuple[Box, Box]
     for name, at, count, length in zip(_LENGTHS[:2], start, extent, level.extent, strict=False):
         if at % block or (count % block and at + count != length):
             raise BadArgumentError(
-                f"{level._described()} has blocks of {block} x {block} pixels: the offset of a region must be a multiple "
-                f"of {block}, and its {name}, too, unless it ends with the level; not {at} and {count}",
+                f"{level._described()} has blocks of {block} x {block} pixels: the offset of a region must be a "
+                f"multiple of {block}, and its {name}, too, unless it ends with the level; not {at} and {count}",
                 reason="bad_extent")
     (x, y, z), (width, height, depth) = start, extent
     return (x // block, y // block, z), (-(-width // block), -(-height // block), depth)
