@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,7 +181,10 @@ def test_opencl_copies_regions_exactly(opencl: Rig, name: str) -> None:
     drawn, waits = opencl.semaphores(BINARY)
     opencl.vulkan.create_command_list().append_signal(drawn)
     commands.append_wait(waits, acquire=[memory, linear])
-    exercise(opencl.here, commands, memory, linear.map_buffer(0, 1 << 14), {name: SIMPLE[name]}, seed=len(name))
+    # NVIDIA's driver refuses one shape (580.159.04).
+    refused = pytest.raises(xsem.UnsupportedError, match="one dimension with layers")
+    with refused if name == "1D layers" else nullcontext():
+        exercise(opencl.here, commands, memory, linear.map_buffer(0, 1 << 14), {name: SIMPLE[name]}, seed=len(name))
 
 
 def test_opencl_exchanges_frames_with_a_vulkan_image(opencl: Rig) -> None:

@@ -63,7 +63,7 @@ def in_child(act: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.CudaStreamQueue):
+class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.ImageCopyQueue, spi.CudaStreamQueue):
     """A queue with all abilities. It notes the calls of recordings and of image levels."""
 
     def _note(self, name: str) -> None:
@@ -90,6 +90,12 @@ class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.CudaStreamQue
         self, level: int, buffer: int, offset: int, read: bool, wait_fences: object, want_fence: bool
     ) -> None:
         self._note("append_level_copy")
+
+    def append_region_copy(self, *copy: Any) -> None:
+        self._note("append_region_copy")
+
+    def append_image_copy(self, *copy: Any) -> None:
+        self._note("append_image_copy")
 
 
 class Watched(FakeDriver, spi.Images, spi.HostMemory):

@@ -141,13 +141,13 @@ def _region_of(
     layers: int | None,
 ) -> ImageRegion:
     room = level.extent
-    start = (0, 0, 0) if offset is None else _triple(offset, "offset is (x, y, z)", "bad_offset")
+    start = (0, 0, 0) if offset is None else _triple(offset, "offset is (x, y, z)", reason="bad_offset")
     for axis, at, length in zip(_AXES, start, room, strict=True):
         check_int(f"{axis} of offset", at, 0, max(1, length) - 1, reason="out_of_range")
     if extent is None:
         width, height, depth = (max(1, length) - at for length, at in zip(room, start, strict=True))
     else:
-        given = _triple(extent, "extent is (width, height, depth)", "bad_extent")
+        given = _triple(extent, "extent is (width, height, depth)", reason="bad_extent")
         for name, count, at, length in zip(_LENGTHS, given, start, room, strict=True):
             # A dimension that the level lacks is 0, as in `MipmapLevel.extent`, or 1.
             check_int(f"{name} of extent", count, 1 if length else 0, UINT64_MAX, reason="bad_extent")
@@ -189,7 +189,7 @@ def _layers(level: MipmapLevel, layer: int | None, layers: int | None) -> tuple[
     return first, layers
 
 
-def _triple(given: Sequence[int], form: str, reason: str) -> Box:
+def _triple(given: Sequence[int], form: str, *, reason: str) -> Box:
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise BadArgumentError(f"{form} in elements, not {given!r}", reason=reason)
     x, y, z = given

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl
@@ -16,6 +16,7 @@ from xsem_opencl.core import Core, array
 from xsem_opencl.fences import Fence, event_list
 from xsem_opencl.images import Box, Image
 from xsem_opencl.memory import HostBuffer, Mapping, Memory
+from xsem_opencl.results import INVALID_VALUE
 from xsem_opencl.semaphores import Semaphore, payloads
 
 __all__ = ["CommandQueue", "borrowed_queue", "number_of"]
@@ -136,12 +137,32 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         """Call clEnqueueReadImage and the like for host memory, and clEnqueueCopyImageToBuffer and the like for others.
 
         The latter take no pitches. Rows with padding therefore go through a temporary buffer on the device.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_supported``: the driver does not copy between a buffer and an image of one dimension with layers.
         """
         mem, at = _place(buffer, offset)
         box = level.box(region)
         if not mem:
             return self._enqueue([self._host_image(level, box, at, row_pitch, slice_pitch, read=read)], wait_fences,
                                  want_fence)
+        try:
+            return self._device_copy(level, region, mem, at, row_pitch, slice_pitch, wait_fences, want_fence, read=read)
+        except DriverError as error:
+            if error.code != INVALID_VALUE or not level.desc.layers or level.desc.extent[1]:
+                raise
+            # NVIDIA's driver takes such an image only with host memory (580.159.04).
+            raise UnsupportedError(
+                "the driver copies an image of one dimension with layers only to and from host memory: use a host "
+                "buffer", capability="image_copy.layers_of_rows", reason="not_supported") from error
+
+    def _device_copy(
+        self, level: Image, region: ImageRegion, mem: int, at: int, row_pitch: int, slice_pitch: int,
+        wait_fences: Sequence[Fence], want_fence: bool, *, read: bool,
+    ) -> Fence | None:
+        box = level.box(region)
         width, height, _ = region.extent
         row, count = width * level.element_size, region.slices
         size = row * height * count

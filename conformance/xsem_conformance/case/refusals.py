@@ -59,6 +59,9 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
                 yield f"{kind}:{member.value}"
     # MIPMAPPED_ARRAY includes IMAGE.
     implied = {Feature.IMAGE} if Feature.MIPMAPPED_ARRAY in capabilities.features else set()
+    # Without images, no call can ask for a copy of one.
+    if capabilities.features.isdisjoint({Feature.IMAGE, Feature.MIPMAPPED_ARRAY}):
+        implied = implied | {Feature.IMAGE_COPY}
     for feature in Feature:
         if feature not in capabilities.features | implied:
             yield f"feature:{feature.value}"
@@ -186,7 +189,7 @@ def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
 
 
 def _image_copies(context: CaseContext) -> Sequence[_Call]:
-    """Return copies of a level. A device without images has no levels, so it gets none of these calls."""
+    """Return copies of a level, both ways."""
     here = context.here
     memory: xsem.Memory = here.get(context.memory(1 << 20).here)
     level = memory.map_mipmapped_array(_IMAGE).level(0)

@@ -2,6 +2,14 @@
 #include "sim.h"
 
 /* ---- execution */
+/* Rows from one slice to the next. For layers of one row, the driver does not take a height of several rows: the copy uses
+ * other bytes and reports no error (measured on an H200 with an image of one dimension). */
+static size_t rows_of_slice(const sim_side *side, const sim_copy *copy) {
+    const sim_side *other = side == &copy->from ? &copy->to : &copy->from;
+    if (other->type == MEMORY_ARRAY && other->array->rows == 1 && other->array->slices > 1) return 1;
+    return side->height ? side->height : copy->height;
+}
+
 static char *row_of(const sim_side *side, const sim_copy *copy, size_t z, size_t y) {
     if (side->type == MEMORY_ARRAY) {
         const sim_array *array = side->array;
@@ -9,7 +17,7 @@ static char *row_of(const sim_side *side, const sim_copy *copy, size_t z, size_t
         size_t rows = array->rows;
         return array->mipmap->data + array->offset + ((side->z + z) * rows + side->y + y) * pitch + side->x;
     }
-    size_t rows = side->height ? side->height : copy->height, pitch = side->pitch ? side->pitch : copy->width;
+    size_t rows = rows_of_slice(side, copy), pitch = side->pitch ? side->pitch : copy->width;
     uintptr_t at = side->address + ((side->z + z) * rows + side->y + y) * pitch + side->x;
     if (side->type == MEMORY_HOST) return (char *)at;
     return sim_data(at, copy->width);
@@ -47,7 +55,7 @@ static bool is_inside(const sim_side *side, const sim_copy *copy) {
         return side->x + copy->width <= array->columns * array->element && side->y + copy->height <= rows &&
                side->z + copy->depth <= array->slices;
     }
-    size_t rows = side->height ? side->height : copy->height, pitch = side->pitch ? side->pitch : copy->width;
+    size_t rows = rows_of_slice(side, copy), pitch = side->pitch ? side->pitch : copy->width;
     uintptr_t first = side->address + (side->z * rows + side->y) * pitch + side->x;
     size_t span = ((copy->depth - 1) * rows + copy->height - 1) * pitch + copy->width;
     return sim_data(first, span) != NULL;
