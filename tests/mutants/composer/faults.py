@@ -17,7 +17,7 @@ OPERATORS: dict[str, tuple[Operator, tuple[str, ...]]] = {}
 """Each operator by name, with the occurrences on which it acts."""
 BASES = {
     "RecordingQueue": "capable", "ImageQueue": "cuda", "Images": "cuda", "BorrowedQueues": "cuda", "NvSciSync": "cuda",
-    "PreparedWait": "cuda", "PreparedSignal": "cuda",
+    "MemorySharing": "cuda", "PreparedWait": "cuda", "PreparedSignal": "cuda",
 }
 """The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
 METHOD_BASES = {
