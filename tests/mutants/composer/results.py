@@ -16,6 +16,7 @@ _EMPTY: dict[str, Any] = {
     "None": lambda: None, "bool": lambda: True, "int": lambda: 0, "Token": object,
     "Imported": lambda: spi.Imported(object(), handle="left"),
     "tuple[Token, int]": lambda: (object(), 1 << 20), "tuple[Token, int | None]": lambda: (object(), None),
+    "tuple[Token, int, int]": lambda: (object(), 1 << 20, 0),
     "OwnedHandle": lambda: OwnedHandle(os.open(os.devnull, os.O_RDWR)), "OwnedHandle | None": lambda: None,
     "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple,
     "Sequence[Path | str]": tuple, "Mapping[str, str]": dict,
