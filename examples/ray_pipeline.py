@@ -3,9 +3,9 @@
     python examples/ray_pipeline.py [--address auto] [--exporter host] [--device host] [--frames 20]
 
 Ray carries only bytes, so the renderer gives Ray a ticket of `xsem.ipc.offer` for each frame: a text of 122 letters.
-The filter claims the ticket, and imports the memory and the timeline of the renderer. The frame itself
-stays in its memory. Both actors must be on one node. On another node, the claim is refused with the reason `other_host`, because handles do
-not cross machines: copy the data there, for example with `ray.put`.
+The filter claims the ticket, and imports the memory and the timeline of the renderer. The frame itself stays in its
+memory. Both actors must be on one node. On another node, the claim is refused with the reason `other_host`, because
+handles do not cross machines: copy the data there, for example with `ray.put`.
 
 With a GPU: --exporter vulkan --device cuda. The exporter must be on the same GPU as the device.
 

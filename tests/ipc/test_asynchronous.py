@@ -125,7 +125,7 @@ def test_cancelled_receive_within_a_message_ends_the_stream(desc: SemaphoreDesc)
         data, fds = ipc.pack(message)
         socket.send_fds(near, [data[:50]], fds)
         receiving = asyncio.create_task(ipc.areceive(far))
-        while readable(far):   # until the first part is read
+        while readable(far):   # noqa: ASYNC110 - until the first part is read
             await asyncio.sleep(0)
         receiving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
