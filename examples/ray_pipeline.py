@@ -15,6 +15,7 @@ Exit status: 0 all frames are right, 1 a frame is wrong, 2 a ticket was refused.
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -87,17 +88,16 @@ def verdict(answers: Sequence[str]) -> int:
 
 def on_ray(address: str | None, exporter: str, device: str, frames: int) -> list[str]:
     """Run the two actors on the node of this program, and return the answers of the filter."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
+    ray: Any = importlib.import_module("ray")
+    strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
     ray.init(address=address, log_to_driver=False)
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    here = strategies.NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
     def actor(cls: type, *arguments: object) -> Any:
         return ray.remote(cls).options(scheduling_strategy=here, num_cpus=0).remote(*arguments)
 
     renderer, reader = actor(Renderer, exporter, device), actor(Filter, device)
-    answers = [ray.get(reader.read.remote(renderer.render.remote(frame))) for frame in range(1, frames + 1)]
+    answers: list[str] = [ray.get(reader.read.remote(renderer.render.remote(frame))) for frame in range(1, frames + 1)]
     ray.get([renderer.close.remote(), reader.close.remote()])
     ray.shutdown()
     return answers
