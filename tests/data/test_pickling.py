@@ -143,7 +143,7 @@ def pickled() -> Iterator[bytes]:
     yield bytes(ForkingPickler.dumps(SemaphoreDesc.opaque_fd(fd, device_uuid=None)))
     os.fstat(fd)
     os.close(fd)
-    resource_sharer.stop(timeout=40)   # type: ignore[attr-defined]
+    resource_sharer.stop(timeout=40)
     gc.collect()   # a refused connection is closed by its finalizer
     assert numbers() == before
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.wire_messages import BAD, raw
 
-from tests.ipc.test_ipc import BAD, raw
 from xsem import ipc
 from xsem.types import MemoryDesc, SemaphoreDesc
 

@@ -77,6 +77,8 @@ class _Session:
 
     def accept(self) -> None:
         """Accept a connection. Close it at once if it belongs to another user."""
+        if sys.platform == "win32":
+            raise NotImplementedError
         connection, _ = self.sockets[0].accept()
         self.sockets.append(connection)
         connection.setblocking(False)

@@ -1,0 +1,55 @@
+"""Messages of the wire format by hand, and messages that every receiver refuses."""
+
+from __future__ import annotations
+
+import array
+import socket
+import struct
+
+__all__ = ["BAD", "header", "one", "raw", "record"]
+
+
+def raw(sock: socket.socket, data: bytes, fds: list[int]) -> None:
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
+
+
+def header(**changes: object) -> bytes:
+    fields = {"magic": b"XSEM", "version": 1, "header": 32, "total": 32, "descs": 0, "fds": 0, "payload": 0,
+              "reserved": bytes(12)} | changes
+    return struct.pack("<4sHHIHHI12s", *fields.values())
+
+
+def record(sort: int = 1, number: int = 1, flags: int = 8, reserved: int = 0, size: int = 0, device: bytes = bytes(16),
+           driver: bytes = bytes(16), tail: bytes = bytes(16)) -> bytes:
+    return struct.pack("<BBHIQ16s16s16s", sort, number, flags, reserved, size, device, driver, tail)
+
+
+def one(body: bytes, fds: int = 1) -> bytes:
+    return header(total=32 + len(body), descs=1, fds=fds) + body
+
+
+BAD = {
+    "magic": (header(magic=b"xsem"), 0, "bad_magic"),
+    "version": (header(version=2), 0, "bad_version"),
+    "header size": (header(header=36), 0, "bad_message"),
+    "total too small": (header(total=31), 0, "bad_message"),
+    "length bomb": (header(total=2**32 - 1, payload=2**32 - 33), 0, "bad_message"),
+    "descriptor bomb": (header(total=32 + 64 * 65535, descs=65535), 0, "bad_message"),
+    "reserved": (header(reserved=b"\1" + bytes(11)), 0, "bad_message"),
+    "more fds than descriptors": (header(fds=1), 1, "bad_message"),
+    "sort": (one(record(sort=3)), 1, "bad_message"),
+    "type": (one(record(number=2)), 1, "bad_message"),
+    "flags": (one(record(flags=8 | 16)), 1, "bad_message"),
+    "record reserved": (one(record(reserved=1)), 1, "bad_message"),
+    "record tail": (one(record(tail=b"\1" * 16)), 1, "bad_message"),
+    "semaphore with a size": (one(record(size=1)), 1, "bad_message"),
+    "dedicated semaphore": (one(record(flags=8 | 4)), 1, "bad_message"),
+    "memory without a size": (one(record(sort=2)), 1, "bad_message"),
+    "dedicated dma-buf": (one(record(sort=2, number=9, size=1, flags=8 | 4)), 1, "bad_message"),
+    "uuid without its flag": (one(record(device=b"u" * 16)), 1, "bad_message"),
+    "no fd where one is needed": (one(record(flags=0), fds=0), 0, "bad_message"),
+    "announced fd missing": (one(record()), 0, "fd_count"),
+    "fd too many": (one(record(), fds=1), 2, "fd_count"),
+    "fd unannounced": (header(), 1, "fd_count"),
+    "fd that no record has": (one(record(number=11, flags=0), fds=1), 1, "bad_message"),
+}
