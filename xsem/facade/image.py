@@ -103,6 +103,9 @@ class MipmapLevel:
     def native_handle(self) -> int:
         """The vendor's handle of the level, as an int. The image keeps ownership.
 
+        On CUDA, the handle is a cudaArray_t: the `cuda_array` of Warp's ``Texture2D``, and the source of a texture
+        object of CuPy (``examples/cupy_texture.py``).
+
         Raises
         ------
         UnsupportedError
