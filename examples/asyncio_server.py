@@ -100,7 +100,7 @@ async def run(asked: argparse.Namespace, path: str) -> tuple[int, int]:
             for process in processes:
                 process.start()
             async with asyncio.TaskGroup() as group:
-                tasks = []
+                tasks: list[asyncio.Task[int]] = []
                 for _ in processes:
                     async with asyncio.timeout(TIMEOUT_S):
                         connection, _ = await loop.sock_accept(listener)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.vulkan_sim import environment as vulkan_environment
 
 EXAMPLES = ROOT / "examples"
 PAGE = (ROOT / "docs" / "examples.md").read_text()
@@ -52,6 +53,29 @@ def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(faulty), "--frames", "1", "--clients", "2"], check=False, timeout=100,
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (1, "asyncio_server: 2 frames, 2 failed clients\n"), done.stderr
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
+    program = EXAMPLES / "image_frames.py"
+    if wrong:
+        text = program.read_text()
+        program = tmp_path / "image_frames.py"
+        program.write_text(text.replace("theirs.level(0).write(picture(frame))", "theirs.level(0).write(picture(99))"))
+        assert program.read_text() != text
+    done = subprocess.run([sys.executable, str(program), "--device", "vulkan:0", "--array", "numpy", "--frames", "3"],
+                          check=False, timeout=100, env=vulkan_environment(), capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (int(wrong), f"image_frames: 3 frames, {3 * wrong} wrong\n"), done.stderr
+
+
+@pytest.mark.parametrize(("name", "package"), [("image_frames.py", "PyTorch"), ("cupy_texture.py", "CuPy")])
+def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str, package: str) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nfor name in ('torch', 'cupy'): sys.modules[name] = None\n")
+    done = example(name, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{name.removesuffix('.py')}: {package} is missing: pip install ")
 
 
 # ---- the list of the examples

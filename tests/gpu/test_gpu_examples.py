@@ -42,6 +42,22 @@ def test_example_sees_every_frame(name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("command", "last"), [
+    (("asyncio_server.py", "--device", "cuda:0", "--exporter", "vulkan", "--frames", "20"),
+     "asyncio_server: 60 frames, 0 failed clients"),
+    (("cupy_texture.py",), "cupy_texture: 30 frames, 0 wrong"),
+    (("image_frames.py",), "image_frames: 30 frames, 0 wrong"),
+    (("numpy_two_processes.py",), "numpy_two_processes: 100 frames, 0 wrong"),
+], ids=lambda value: value[0] if isinstance(value, tuple) else "")
+def test_program_sees_every_frame(command: tuple[str, ...], last: str) -> None:
+    done = run(str(EXAMPLES / command[0]), *command[1:])
+    if done.returncode == 2 and " is missing" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == last
+    assert "Traceback" not in done.stderr
+
+
 # At the end either only the array is alive, or also all objects that it came from.
 AT_EXIT = """
 import gc, importlib, sys
