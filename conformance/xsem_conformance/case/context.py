@@ -317,14 +317,16 @@ def value_of(type: str, value: int = 1) -> int | None:
 
 
 def gets_through(
-    producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None
+    producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None, *,
+    one_queue: bool = False,
 ) -> None:
     """Check that a signal of the producer meets a wait of the consumer.
 
-    If the consumer may wait before the signal, the wait is appended first and observed pending.
+    If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`, both
+    have the same native queue, and a wait before its signal would stall the signal.
     """
     waits, signals = consumer.new_list(), producer.new_list()
-    early = consumer.waits_early(type)
+    early = consumer.waits_early(type) and not one_queue
     if early:
         consumer.wait(waits, shared, value)
         consumer.stays_pending(waits, "a wait")

@@ -35,7 +35,8 @@ def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) 
                 if memory:
                     _bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
                 else:
-                    gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn))
+                    gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn),
+                                 one_queue=context.device.capabilities.independent_lists < 2)
         finally:
             participant.forget()
 

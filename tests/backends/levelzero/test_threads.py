@@ -15,7 +15,7 @@ import xsem
 from xsem_levelzero import Native
 
 SLOW = {"SIMZE_APPEND_US": "500"}
-INTEL_BUILD = str(1 << 24 | 14 << 16 | 37020)
+INTEL_BUILD = str(1 << 24 | 14 << 16 | 38646)   # the first release with frame loops
 
 
 class Application:

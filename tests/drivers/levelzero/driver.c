@@ -30,6 +30,7 @@ void sim_settings(void) {
     sim.sticky = is_set("SIMZE_STICKY", sim.intel);
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
+    sim.engines = is_set("SIMZE_ENGINES", false);
     sim.guard = is_set("SIMZE_GUARD", false);
     sim.windows = platform && strcmp(platform, "windows") == 0;
     sim.fd_fate = sim.intel ? FD_CLOSED : FD_ON_SUCCESS;

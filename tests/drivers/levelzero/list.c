@@ -19,7 +19,15 @@ void sim_start_thread(void *(*function)(void *), void *argument) {
     pthread_attr_destroy(&attributes);
 }
 
+/* The operation that waits for a semaphore on each engine: nothing else begins there (SIMZE_ENGINES). */
+static const sim_op *stalling[MAX_DEVICES][MAX_GROUPS][MAX_DEVICES];
+
+static const sim_op **engine_of(const sim_op *op) {
+    return &stalling[op->lane->device->number][op->lane->ordinal][op->lane->index];
+}
+
 static bool may_begin(const sim_op *op) {
+    if (sim.engines && *engine_of(op)) return false;
     for (const sim_op *each = op->lane->head; each != op; each = each->next)
         if (!each->done && (op->comes_after_all || each->holds_back)) return false;
     for (uint32_t i = 0; i < op->wait_count; i++)
@@ -39,9 +47,12 @@ static void take_out(sim_op *op) {
 /* Called with the lock, releases it meanwhile. */
 static void perform(sim_op *op) {
     while (!may_begin(op)) pthread_cond_wait(&sim.changed, &sim.lock);
+    bool stalls = sim.engines && op->what == DO_WAIT;
+    if (stalls) *engine_of(op) = op;
     pthread_mutex_unlock(&sim.lock);
     sim_op_run(op);
     pthread_mutex_lock(&sim.lock);
+    if (stalls) *engine_of(op) = NULL;
     if (op->what == DO_SIGNAL && op->lane->tail == op) sim_be_late();
     if (op->signal) op->signal->signalled = true;
     if (op->what == DO_FENCE) op->fence->signalled = true;
