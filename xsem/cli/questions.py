@@ -142,7 +142,7 @@ def _start(question: str, backend: str, patience_s: float) -> _Asked:
         raise
     finally:
         theirs.close()
-    return _Asked(process, ours, trace, time.monotonic() + (patience_s if forks else _START_S))
+    return _Asked(process, ours, trace, time.monotonic() + (patience_s if forks else max(_START_S, patience_s)))
 
 
 def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
