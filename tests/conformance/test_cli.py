@@ -484,7 +484,7 @@ def test_compare_of_one_device_gives_json(tmp_path: Path) -> None:
 def test_matrix_shows_devices_handle_types_and_advice() -> None:
     status, output = in_words("matrix", *REPORTS)
     assert status == 0
-    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in output.splitlines() if "│" in line]
+    rows = [re.split(" {2,}", line) for line in output.splitlines()]
     assert ["vulkan: NVIDIA H200", "vulkan", "memory opaque_fd", "yes", "yes", "yes", "no"] in rows
     assert "Name memory in acquire= and release=" in output
     assert "nvidia-h200-cuda-vulkan.json: cuda: NVIDIA H200 with vulkan: conforms to full; 1 requirement" in output

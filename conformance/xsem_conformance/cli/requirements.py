@@ -47,8 +47,9 @@ def show(
     from xsem_conformance.requirements import load
 
     profile, requirement = profiles().get(name), load().requirements.get(name)
-    if quiet and not as_json and (profile or requirement) is not None:
-        print((profile or requirement).text)
+    found = profile or requirement
+    if quiet and not as_json and found is not None:
+        print(found.text)
     elif profile is not None:
         _show_profile(profile, as_json=as_json)
     elif requirement is None:
