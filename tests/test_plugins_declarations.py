@@ -84,6 +84,8 @@ def test_bad_callers_of_a_device_are_refused(callers: Any) -> None:
         ({"features": frozenset({Feature.NATIVE_EVENTS})}, {"BorrowedEvents"}),
         ({"features": frozenset({Feature.MIPMAPPED_ARRAY})}, {"Images", "HostMemory"}),
         ({"features": frozenset({Feature.IMAGE})}, {"Images", "HostMemory"}),
+        ({"features": frozenset({Feature.IMAGE}), "image_formats": frozenset({"nv12"})},
+         {"Images", "HostMemory", "PlanarImages"}),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )

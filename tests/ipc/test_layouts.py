@@ -13,7 +13,7 @@ from support.open_files import numbers
 
 from xsem import ipc
 from xsem.ipc import wire
-from xsem.types import DrmLayout, DrmPlane, MemoryDesc, SemaphoreDesc
+from xsem.types import DrmLayout, DrmPlane, MemoryDesc, OwnedHandle, SemaphoreDesc
 
 SIZE = 1 << 20
 LAYOUT = DrmLayout(modifier=3 << 56 | 0x14, fourcc="NV12", planes=(
@@ -69,7 +69,8 @@ def malformed(fd: int, at: int, new: bytes) -> None:
     data = bytearray(sent(memory(fd)))
     data[at:at + len(new)] = new
     header = wire.decode_header(bytes(data[:32]))
-    wire.decode_body(header, bytes(data[32:]), [])
+    with OwnedHandle(os.dup(fd)) as handle:
+        wire.decode_body(header, bytes(data[32:]), [handle])
 
 
 @pytest.mark.parametrize(("at", "new"), [
@@ -86,13 +87,19 @@ def test_malformed_layout_is_refused(fd: int, at: int, new: bytes) -> None:
     refused(lambda: malformed(fd, at, new), "bad_message")
 
 
+def test_unchanged_layout_is_accepted(fd: int) -> None:
+    malformed(fd, 96, b"\3")
+
+
 def test_layout_without_its_memory_is_refused(fd: int) -> None:
     data = sent(memory(fd))
     layout = data[96:160]
     for records in ([layout], [data[32:96], layout, layout],
                     [sent(SemaphoreDesc.opaque_fd(fd, device_uuid=None))[32:96], layout]):
         header = wire.Header(64 * len(records), len(records), 1, 0)
-        refused(lambda: wire.decode_body(header, b"".join(records), []), "bad_message")  # noqa: B023
+        with OwnedHandle(os.dup(fd)) as handle:
+            given = [handle] * (len(records) > 1)
+            refused(lambda: wire.decode_body(header, b"".join(records), given), "bad_message")  # noqa: B023
 
 
 def test_layouts_count_as_descriptors(fd: int) -> None:
