@@ -138,10 +138,9 @@ class MipmapLevel:
         """The vendor's handle of the level, as an int. The image keeps ownership.
 
         On CUDA the handle is a CUarray, for Warp's ``Texture2D(cuda_array=...)`` and for texture objects of
-        cuTexObjectCreate, which kernels of CuPy take
-        (``examples/cupy_texture.py``). The image must stay until the work with the handle is done: xsem
-        does not know this work. On OpenCL the handle is a cl_mem, on Level Zero a ze_image_handle_t, and on Vulkan the
-        VkImage of all levels.
+        cuTexObjectCreate, which kernels of CuPy take (``examples/cupy_texture.py``). The image must stay until the work
+        with the handle is done: xsem does not know this work. On OpenCL the handle is a cl_mem, on Level Zero a
+        ze_image_handle_t, and on Vulkan the VkImage of all levels.
 
         Raises
         ------
