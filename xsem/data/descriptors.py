@@ -86,7 +86,7 @@ class SemaphoreDesc:
     if TYPE_CHECKING:   # the constructor takes more than the attributes hold
         def __init__(
             self, *, type: SemaphoreHandleType | str, handle: Handle | None = None, name: str | None = None,
-            device_uuid: UUIDLike | None = None, driver_uuid: UUIDLike | None = None,
+            device_uuid: UUIDLike | None = None, driver_uuid: UUIDLike | None = None, peer: Peer | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -231,7 +231,7 @@ class MemoryDesc:
         def __init__(
             self, *, type: MemoryHandleType | str, allocation_size: int, handle: Handle | None = None,
             name: str | None = None, dedicated: bool = False, device_uuid: UUIDLike | None = None,
-            driver_uuid: UUIDLike | None = None,
+            driver_uuid: UUIDLike | None = None, drm_layout: DrmLayout | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:

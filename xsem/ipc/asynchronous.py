@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import select
 import socket
@@ -112,6 +111,8 @@ class _Turns:
         check_timeout(timeout_s)
         self._sock = sock
         self._timeout_s: float | None = timeout_s
+        import asyncio  # already loaded: the caller runs in an event loop
+
         self._loop = asyncio.get_running_loop()
         self._end = None if self._timeout_s is None else self._loop.time() + min(self._timeout_s, _LONGEST_S)
         self._watched: OwnedHandle | None = None
@@ -129,6 +130,8 @@ class _Turns:
         if self._watched is None:
             # A duplicate: the application or a transport may have registered the number of the socket itself.
             self._watched = own(os.dup, self._sock.fileno())
+        import asyncio  # as above
+
         number = self._watched.fileno()
         woken = asyncio.Event()
         add, remove = ((self._loop.add_reader, self._loop.remove_reader) if wanted.events & select.POLLIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -158,7 +159,9 @@ class _Line:
         left = None if self._end is None else max(0.0, self._end - time.monotonic())
         with Receiver(sock, wire.MAX_DESCRIPTORS, left) as receiver, receiver:
             try:
-                sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
+                # A process that refuses this user answers and closes the connection before it reads the ticket.
+                with contextlib.suppress(BrokenPipeError):
+                    sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
                 answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
             except (BrokenPipeError, ConnectionError) as error:
                 raise self._absent() from error

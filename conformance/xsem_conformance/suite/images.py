@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 import xsem
+from xsem.data.image_formats import FORMATS
 from xsem.errors import UnsupportedError
+from xsem.spi import level_layout
 from xsem.types import MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
@@ -124,13 +126,38 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
 
 @check("XSEM-MIP-001", deadline_s=60)
 def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels."""
+    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels.
+
+    The same holds for each other declared format and each of its planes. An undeclared format is refused.
+    """
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
     for seed, (name, channels) in enumerate((name, channels) for name in _FORMATS for channels in (1, 2, 4)):
         desc = MipmapDesc(extent=(33, 17, 0), format=name, channels=channels)
         _round_trip(memory, desc, f"of {channels} x {name}", seed)
+    for name in sorted(set(FORMATS) - set(_FORMATS)):
+        desc = MipmapDesc(extent=(36, 20, 0), format=name, channels=FORMATS[name].channels[-1])
+        if name in context.device.capabilities.image_formats:
+            _planes_round_trip(memory, desc)
+        else:
+            try:
+                memory.map_mipmapped_array(desc).release()
+            except xsem.UnsupportedError:
+                continue
+            raise AssertionError(f"an image of {name}, which is not declared, is mapped")
+
+
+def _planes_round_trip(memory: xsem.Memory, desc: MipmapDesc) -> None:
+    """Write all planes before the first read: no plane overlaps another."""
+    with _image(memory, desc, f"of {desc.format}") as image:
+        planes = [image.level(0, plane) for plane in range(len(FORMATS[desc.format].planes))]
+        written = [_noise(layout.shape, layout.dtype, seed) for seed, layout in enumerate(
+            level_layout(desc, 0, plane) for plane in range(len(planes)))]
+        for level, data in zip(planes, written, strict=True):
+            level.write(data)
+        for index, (level, data) in enumerate(zip(planes, written, strict=True)):
+            expect(_same(level.read(), data), f"plane {index} of an image of {desc.format} does not hold its written pixels")
 
 
 @check("XSEM-MIP-002")

@@ -16,6 +16,10 @@ from xsem.types import Capabilities
 __all__ = ["attribute_faults"]
 
 _numbers = itertools.count(1 << 20)
+_NAMES: dict[str, tuple[str | int, ...]] = {
+    "image_formats": ("nv12", "unorm8"), "image_flags": ("cubemap", "sparse"), "drm_modifiers": (0,),
+}
+"""Items to change in the sets that do not hold members of an enumeration. CUDA lacks nv12 and sparse."""
 
 
 def attribute_faults(attribute: Attribute) -> Iterator[Planned]:
@@ -63,7 +67,11 @@ def _capability_faults() -> Iterator[Planned]:
     hints = get_type_hints(Capabilities)
     for field in dataclasses.fields(Capabilities):
         kind = hints[field.name]
-        if get_args(kind) and getattr(kind, "__origin__", None) is frozenset:
+        if field.name in _NAMES:
+            for name in _NAMES[field.name]:
+                yield f"{field.name}-{name}", f"`{field.name}` has {name} more, or less", _field(
+                    field.name, functools.partial(_toggled, name))
+        elif get_args(kind) and getattr(kind, "__origin__", None) is frozenset:
             for member in get_args(kind)[0]:
                 yield f"{field.name}-{member.value}", f"`{field.name}` has {member.value} more, or less", _field(
                     field.name, functools.partial(_toggled, member))

@@ -30,8 +30,11 @@ METHOD_BASES = {
 FAULT_BASES = {
     f"MemoryImport.import_memory/wrong_value:{each}": "cuda" for each in (
         "desc.type=other", "desc.allocation_size=minus-1", "desc.device_uuid=none", "result.handle=left")
+} | {
+    f"DeviceDriver.capabilities/wrong_value:{each}": "cuda" for each in (
+        "image_formats-nv12", "image_formats-unorm8", "image_flags-cubemap", "image_flags-sparse")
 }
-"""The same for single faults: `host` knows one type and no UUID, rounds sizes to pages, and takes no handle."""
+"""The same for single faults: `host` knows one type and no UUID, rounds sizes to pages, takes no handle, and has no images."""
 
 
 @dataclass(frozen=True)
