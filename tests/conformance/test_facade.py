@@ -105,7 +105,8 @@ TESTED = {
                     "objects_of_another_device_are_refused",
     "XSEM-PROC-004": "ipc/ipc: descriptors_arrive_in_order_as_owned_cloexec_handles",
     "XSEM-PROC-005": "ipc/ipc: bad_message_is_refused_and_its_fds_closed no_bytes_crash_the_receiver_or_leak",
-    "XSEM-PROC-006": "data/pickling: descriptors_reach_a_spawned_process any_other_pickler_is_refused_with_the_alternatives",
+    "XSEM-PROC-006": "data/pickling: descriptors_reach_a_spawned_process "
+                     "any_other_pickler_is_refused_with_the_alternatives",
     "XSEM-BUF-007": "facade/bad_input: a_range_beyond_the_allocation_is_refused; facade/buffer: "
                     "adjacent_ranges_are_mapped_and_overlapping_ones_refused",
     "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape range_or_shape_that_does_not_fit_is_refused",

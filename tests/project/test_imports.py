@@ -42,7 +42,7 @@ def test_import_loads_no_module_that_is_used_later(done: str) -> None:
 
 
 def test_import_loads_no_expensive_module_of_the_standard_library() -> None:
-    # Not multiprocessing: its pickler takes descriptors, and xsem registers them at the import (3 ms beside 118 of NumPy).
+    # Not multiprocessing: its pickler takes descriptors, and xsem registers them at the import (3 ms; NumPy takes 118).
     late = {"asyncio", "importlib.metadata", "ssl", "email"}
     assert late.isdisjoint(run("import xsem, sys; print(*sys.modules)").split())
 

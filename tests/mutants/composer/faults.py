@@ -34,7 +34,8 @@ FAULT_BASES = {
     f"DeviceDriver.capabilities/wrong_value:{each}": "cuda" for each in (
         "image_formats-nv12", "image_formats-unorm8", "image_flags-cubemap", "image_flags-sparse")
 }
-"""The same for single faults: `host` knows one type and no UUID, rounds sizes to pages, takes no handle, and has no images."""
+"""The same for single faults: `host` knows one type and no UUID, rounds sizes to pages, takes no handle,
+and has no images."""
 
 
 @dataclass(frozen=True)
