@@ -157,7 +157,8 @@ def _planes_round_trip(memory: xsem.Memory, desc: MipmapDesc) -> None:
         for level, data in zip(planes, written, strict=True):
             level.write(data)
         for index, (level, data) in enumerate(zip(planes, written, strict=True)):
-            expect(_same(level.read(), data), f"plane {index} of an image of {desc.format} does not hold its written pixels")
+            expect(_same(level.read(), data),
+                   f"plane {index} of an image of {desc.format} does not hold its written pixels")
 
 
 @check("XSEM-MIP-002")

@@ -245,7 +245,8 @@ def test_missing_loader_is_one_clear_line_of_doctor() -> None:
     [section] = [each for each in json.loads(ran.stdout)["backends"] if each["name"] == "levelzero"]
     assert not section["works"]
     [loader] = [each for each in section["checks"] if each["name"] == "loader"]
-    assert loader["detail"].startswith("the Level Zero loader, libze_loader.so.1, was not found: install the Level Zero loader")
+    assert loader["detail"].startswith("the Level Zero loader, libze_loader.so.1, was not found: install the Level "
+                                       "Zero loader")
     assert "libze1" in loader["remedy"]
     assert "\n" not in loader["detail"]
     assert ran.returncode in (0, 3), ran.stderr   # a missing loader is not a broken one
