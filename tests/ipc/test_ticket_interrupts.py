@@ -69,7 +69,6 @@ def test_interrupted_offer_leaves_nothing(desc: MemoryDesc) -> None:
     assert count > 60
 
 
-@pytest.mark.slow
 def test_offer_interrupted_before_any_bytecode_leaves_nothing(desc: MemoryDesc) -> None:
     before = numbers()
     at, whole = 0, []
@@ -117,7 +116,6 @@ def test_interrupted_claim_leaves_nothing(desc: MemoryDesc) -> None:
     assert count > 100
 
 
-@pytest.mark.slow
 def test_claim_interrupted_before_any_bytecode_leaves_nothing(desc: MemoryDesc) -> None:
     ticket = ipc.offer(desc, claims=1_000_000)
     assert until(lambda: len(offers.server()._session.sockets) == 1)
