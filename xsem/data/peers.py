@@ -13,7 +13,7 @@ from typing import Final, Self
 from xsem.data.handles import own
 from xsem.data.hosts import read_small
 
-__all__ = ["Peer", "start_of"]
+__all__ = ["Peer", "peer_user", "start_of"]
 
 _PF_EXITING: Final = 4
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -61,7 +61,7 @@ class Peer:
         if sys.platform != "linux":
             return None
         try:
-            data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            data = _peer_credentials(sock)
         except OSError:
             return None
         return cls.of_credentials(data)
@@ -88,6 +88,19 @@ class Peer:
         except OSError:   # no pidfd in this kernel or sandbox, or no free number: `start_of` tells
             pass
         return self.started is None or start_of(self.pid) == self.started
+
+
+def peer_user(sock: socket.socket) -> int:
+    """Return the user of the process at the other end of a connected Unix socket (SO_PEERCRED)."""
+    user: int = _CREDENTIALS.unpack(_peer_credentials(sock))[1]
+    return user
+
+
+def _peer_credentials(sock: socket.socket) -> bytes:
+    """Return the ``struct ucred`` of the other end: pid, user and group."""
+    if sys.platform != "linux":
+        raise NotImplementedError
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
 
 
 def start_of(pid: int) -> int | None:

@@ -16,19 +16,19 @@ import logging
 import os
 import select
 import socket
-import struct
 import sys
 import time
 from collections.abc import Iterable
 from typing import Final
 
 from xsem.data.handles import own, store
+from xsem.data.peers import peer_user
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, XsemError
 from xsem.ipc.tickets import MAX_TICKET_BYTES, Fields, Ticket, here, now_ns
 from xsem.runtime.threads import Background, exiting
 from xsem.types import OwnedHandle
 
-__all__ = ["FORGED", "GRANTED", "OTHER_USER", "OVER", "SPENT", "Server", "peer_user", "server"]
+__all__ = ["FORGED", "GRANTED", "OTHER_USER", "OVER", "SPENT", "Server", "server"]
 
 # The first byte of an answer. A message follows GRANTED, and nothing follows the others.
 GRANTED, OTHER_USER, FORGED, OVER, SPENT = range(5)
@@ -39,7 +39,6 @@ _SLICE_S: Final = 1.0
 _START_S: Final = 30.0
 _MAX_CONNECTIONS: Final = 64
 _SEND_BUFFER: Final = 1 << 18
-_CREDENTIALS: Final = struct.Struct("iII")
 
 
 class _Offer:
@@ -265,15 +264,6 @@ def _system_error(error: OSError) -> XsemError:
         return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
     return DriverError(f"the kernel refused the socket of an offer: {error.strerror}", reason="system_call_failed",
                        call="bind", code=error.errno, code_name=errno.errorcode.get(error.errno or 0))
-
-
-def peer_user(sock: socket.socket) -> int:
-    """Return the user of the process at the other end (SO_PEERCRED)."""
-    if sys.platform != "linux":
-        raise NotImplementedError
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    user: int = _CREDENTIALS.unpack(data)[1]
-    return user
 
 
 class _Process:

@@ -10,11 +10,11 @@ import time
 from typing import Final, Self
 
 from xsem.data.handles import store
-from xsem.data.peers import Peer
+from xsem.data.peers import Peer, peer_user
 from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
-from xsem.ipc.offers import FORGED, GRANTED, OTHER_USER, OVER, SPENT, peer_user, server
+from xsem.ipc.offers import FORGED, GRANTED, OTHER_USER, OVER, SPENT, server
 from xsem.ipc.sockets import Receiver
 from xsem.ipc.tickets import Fields, Ticket, check_system, is_running, now_ns
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
