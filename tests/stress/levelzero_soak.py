@@ -35,7 +35,8 @@ BOUND_S: Final = 20.0
 FAULTS: Final = (
     "zeEventCreate", "zeEventPoolCreate", "zeEventQueryStatus", "zeEventHostSynchronize", "zeCommandListAppendBarrier",
     "zeCommandListAppendWaitExternalSemaphoreExt", "zeCommandListAppendSignalExternalSemaphoreExt",
-    "zeDeviceImportExternalSemaphoreExt", "zeContextCreate", "zeCommandListCreateImmediate",
+    "zeDeviceImportExternalSemaphoreExt", "zeContextCreate", "zeCommandListCreateImmediate", "zeMemAllocDevice",
+    "zeMemGetAllocProperties",
 )
 
 
@@ -55,7 +56,7 @@ class Round:
         self.app = Rig(self.host)
         self.device = xsem.open_device("levelzero:0", native=self._native())
         self.violations: list[str] = []
-        self.counts = dict.fromkeys(("frames", "refused", "errors", "releases", "binaries", "devices"), 0)
+        self.counts = dict.fromkeys(("frames", "refused", "errors", "releases", "binaries", "devices", "exports"), 0)
 
     def _native(self) -> object:
         from xsem_levelzero import Native
@@ -108,7 +109,7 @@ class Round:
         stream = self.app.stream(flags=2 if in_order else 0)
         own, borrowed = self._lists(stream, in_order)
         while time.monotonic() < self.until:
-            act = chance.choice((self._frame, self._frame, self._signals, self._binary, self._device))
+            act = chance.choice((self._frame, self._frame, self._signals, self._binary, self._exports, self._device))
             try:
                 act(chance, own if chance.random() < 0.5 else borrowed, stream)
             except self.xsem.BusyError as error:
@@ -211,6 +212,24 @@ class Round:
         finally:
             here.release()
             self.counts["binaries"] += 1
+
+    def _exports(self, chance: random.Random, commands: Any, stream: int) -> None:
+        """Create memory, export and import it, and read through the import the bytes of a fill of the device."""
+        made = self.device.create_memory("OPAQUE_FD", chance.randint(1, 1 << 16))
+        imported = None
+        try:
+            with made.export() as desc:
+                imported = self.device.import_memory(desc)
+            byte = bytes([chance.randrange(256)])
+            commands.append_fill(made.map_buffer(), byte)
+            commands.synchronize(timeout_s=BOUND_S)
+            if bytes(imported.map_buffer().copy_to_host()) != byte * imported.allocation_size:
+                self.violations.append("the import of exported memory has other bytes")
+            self.counts["exports"] += 1
+        finally:
+            if imported is not None:
+                imported.release()
+            made.release()
 
     def _device(self, chance: random.Random, commands: Any, stream: int) -> None:
         """Open another device, use it, and release it."""

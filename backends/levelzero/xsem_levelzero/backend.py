@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import sys
 import uuid as _uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes import addressof, byref, c_uint32
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
-from xsem.types import Capabilities, DeviceInfo, HealthCheck, SemaphoreHandleType
+from xsem.types import Capabilities, DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES, capabilities_of, memory_types
 from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
+from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.functions import LOADER_ROUTE, Extension, find_extensions, is_loaded
 from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
@@ -34,8 +35,8 @@ _NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind
 
 _LAYER: Final = "libze_validation_layer.so.1"
 _LAYERS: Final = {"win32": "ze_validation_layer.dll"}
-_REINSTALL: Final = ("install Intel's GPU driver, the loader and its layers from one release, and allow this user to "
-                     "open /dev/dri/renderD*")
+_REINSTALL: Final = "install Intel's GPU driver, the loader and its layers from one release" + (
+    "" if sys.platform == "win32" else ", and allow this user to open /dev/dri/renderD*")
 
 
 class _Gpu(NamedTuple):
@@ -82,6 +83,7 @@ class LevelZeroBackend(Backend):
     def __init__(self, platform: str = sys.platform) -> None:
         self._platform = platform
         self._known: dict[tuple[int, int, int], _Known] = {}
+        self._exports: dict[tuple[int, int, int], Exports] = {}
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the GPUs of all drivers, in the loader's order.
@@ -120,9 +122,7 @@ class LevelZeroBackend(Backend):
             loader.do("zeContextDestroy", context)
 
         try:
-            core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-            return LevelZeroDevice(core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out,
-                                   close_context=close, unmet=_unmet(gpu), causes=_causes(known))
+            return self._device(loader, gpu, index, known, context, close)
         except BaseException:
             close()
             raise
@@ -171,10 +171,7 @@ class LevelZeroBackend(Backend):
         if not native.context:
             raise BadArgumentError("native= has a null context", reason="bad_native")
         known = self._look(loader, gpu)
-        core = Core(loader, known.extension, gpu.driver, gpu.device, native.context)
-        return self._info(loader, gpu, index), LevelZeroDevice(
-            core, index, self._capabilities(loader, gpu, known), wears_out=known.wears_out, close_context=_nothing,
-            unmet=_unmet(gpu), causes=_causes(known))
+        return self._info(loader, gpu, index), self._device(loader, gpu, index, known, native.context, _nothing)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -198,6 +195,8 @@ class LevelZeroBackend(Backend):
             "seen_with": known.behaviour.found_by,
             "fresh_import_per_wait": str(known.wears_out).lower(),
             "refused": _refused(known),
+            "exports_closed_by": _closer(self._exports_of(loader, gpu)),
+            "refused_exports": _refused_exports(self._exports_of(loader, gpu)),
             "signal_behind_wait": "refused" if signal_blocks(gpu.build) else "appended",
         }
 
@@ -244,6 +243,29 @@ class LevelZeroBackend(Backend):
             remedy=remedy,
         )
 
+    def _device(
+        self, loader: Loader, gpu: _Gpu, index: int, known: _Known, context: int, close: Callable[[], None]
+    ) -> LevelZeroDevice:
+        """Open a device in a context. `close` ends the context."""
+        exports = self._exports_of(loader, gpu)
+        return LevelZeroDevice(
+            Core(loader, known.extension, gpu.driver, gpu.device, context), index,
+            self._capabilities(loader, gpu, known, exports), wears_out=known.wears_out,
+            driver_closes_exports=exports.driver_closes, close_context=close, unmet=_unmet(gpu), causes=_causes(known))
+
+    def _exports_of(self, loader: Loader, gpu: _Gpu) -> Exports:
+        """Return the result of the probe of exports. A probe without an answer is not remembered."""
+        key = (os.getpid(), gpu.driver, gpu.device)
+        known = self._exports.get(key)
+        if known is None:
+            external = filled(ze.DeviceExternalMemory, loader, "zeDeviceGetExternalMemoryProperties", gpu.device)
+            # Exports on Windows have not run anywhere.
+            types = memory_types("linux", external.memoryAllocationExportTypes) if self._platform == "linux" else ()
+            known = _probed_exports(loader, gpu, self._look(loader, gpu).extension, types)
+            if known.answered:
+                self._exports[key] = known
+        return known
+
     def _look(self, loader: Loader, gpu: _Gpu) -> _Known:
         key = (os.getpid(), gpu.driver, gpu.device)
         known = self._known.get(key)
@@ -279,11 +301,12 @@ class LevelZeroBackend(Backend):
         wears_out = (self._platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
         return _Known(extension, listed, behaviour, reasons, semaphores, wears_out and bool(semaphores))
 
-    def _capabilities(self, loader: Loader, gpu: _Gpu, known: _Known) -> Capabilities:
+    def _capabilities(self, loader: Loader, gpu: _Gpu, known: _Known, exports: Exports) -> Capabilities:
         external = filled(ze.DeviceExternalMemory, loader, "zeDeviceGetExternalMemoryProperties", gpu.device)
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
-            known.semaphores, memories, known.behaviour, lists=queues_of(loader, gpu.device).number,
+            known.semaphores, memories, known.behaviour, exported=exports.types,
+            lists=queues_of(loader, gpu.device).number,
             # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
             # fails.
             images=bool(memory_types(self._platform, external.imageImportTypes)), trusted=gpu.build is None,
@@ -331,6 +354,29 @@ def _probed(loader: Loader, gpu: _Gpu, extension: Extension) -> Behaviour:
     return behaviour
 
 
+def _probed_exports(
+    loader: Loader, gpu: _Gpu, extension: Extension, types: Collection[MemoryHandleType]
+) -> Exports:
+    """Probe the exports of memory in a context of their own."""
+    if not types:
+        return Exports()
+    context = create_context(loader, gpu.driver)
+    try:
+        return probe_exports(Core(loader, extension, gpu.driver, gpu.device, context), types)
+    finally:
+        loader.do("zeContextDestroy", context)
+
+
+def _refused_exports(exports: Exports) -> str:
+    """Return the types whose export was refused, each with its reason."""
+    return "; ".join(f"{type.value}: {why}" for type, why in exports.refusals.items())
+
+
+def _closer(exports: Exports) -> str:
+    """Return who closes the fd of an export: the driver, or the caller."""
+    return "" if not exports.types else "driver" if exports.driver_closes else "caller"
+
+
 def _without_functions(behaviour: Behaviour) -> bool:
     """Whether the answers are those of a loader whose driver did not give it the functions."""
     return not behaviour.types and bool(behaviour.codes) and behaviour.codes <= {UNSUPPORTED_FEATURE, UNINITIALIZED}
@@ -353,7 +399,7 @@ def _remedy(loader: Loader, gpu: _Gpu, known: _Known) -> str:
         return "update Intel's GPU driver to 25.27 or newer, for frame loops to 26.22 or newer"
     if known.extension.route == LOADER_ROUTE and UNINITIALIZED in known.behaviour.codes:
         return "update the loader and Intel's GPU driver: the loader has no functions of this driver"
-    if not known.behaviour.codes:
+    if not known.behaviour.codes and sys.platform != "win32":
         return "allow this user to open /dev/dri/renderD*: without a DRM syncobj no import can be tried"
     return "update Intel's GPU driver to 25.27 or newer"
 

@@ -31,7 +31,7 @@ def memory_types(platform: str, flags: int) -> frozenset[MemoryHandleType]:
 
 def capabilities_of(
     semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType], behaviour: Behaviour, *,
-    lists: int, images: bool, trusted: bool,
+    exported: frozenset[MemoryHandleType], lists: int, images: bool, trusted: bool,
 ) -> Capabilities:
     """Return the capabilities.
 
@@ -41,6 +41,8 @@ def capabilities_of(
         The handle types that can be imported.
     behaviour : Behaviour
         The result of the probe.
+    exported : frozenset of MemoryHandleType
+        The handle types that can be exported.
     lists : int
         Number of queues of the group.
     images : bool
@@ -52,9 +54,12 @@ def capabilities_of(
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
+    if exported:
+        features.add(Feature.MEMORY_SHARING)
     declared = Capabilities(
         semaphore_import=semaphores,
         memory_import=memories,
+        memory_export=exported,
         features=frozenset(features),
         wait_before_signal=semaphores if behaviour.early else frozenset(),
         resets_on_wait=behaviour.resets,

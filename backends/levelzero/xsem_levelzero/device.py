@@ -20,13 +20,24 @@ from xsem.spi import (
     Imported,
     ImportFailure,
     MemoryImport,
+    MemorySharing,
     SemaphoreImport,
     Token,
     queue_handle,
 )
-from xsem.types import Capabilities, Feature, MemoryDesc, MipmapDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
+from xsem.types import (
+    Capabilities,
+    Feature,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OsHandleKind,
+    OwnedHandle,
+    SemaphoreDesc,
+)
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence, foreign_event
+from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
 from xsem_levelzero.images import Image, make_image
 from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
 from xsem_levelzero.passes import Passes
@@ -45,7 +56,7 @@ _NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this device, by a dri
 
 
 class LevelZeroDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
+    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, Images, HostMemory, BorrowedQueues, BorrowedEvents
 ):
     """A device in one context.
 
@@ -56,6 +67,8 @@ class LevelZeroDevice(
     capabilities : Capabilities
     wears_out : bool
         Each imported semaphore handle supports one wait.
+    driver_closes_exports : bool
+        zeMemFree closes the fds of exported memory.
     close_context : callable
         Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
     unmet : UnmetWaits, optional
@@ -66,13 +79,14 @@ class LevelZeroDevice(
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
-        close_context: Callable[[], None], unmet: UnmetWaits | None = None,
+        driver_closes_exports: bool, close_context: Callable[[], None], unmet: UnmetWaits | None = None,
         causes: Sequence[str] = (),
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
         self._wears_out = wears_out
+        self._driver_closes_exports = driver_closes_exports
         self._close_context = close_context
         self._unmet = unmet
         # A release is a plain delete. Before 26.22, the wait of `Passes` may block behind a signal of another list.
@@ -93,7 +107,7 @@ class LevelZeroDevice(
             return self._core.context
         if isinstance(token, Semaphore | Image | Fence):
             return token.handle
-        if isinstance(token, Memory):
+        if isinstance(token, Memory | Allocation):
             return token.address
         return super().native_handle(token)
 
@@ -146,20 +160,69 @@ class LevelZeroDevice(
             raise ImportFailure(_blame(error, "memory"), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
+        """Call zeMemAllocDevice with ze_external_memory_export_desc_t. The size is a multiple of 4096 bytes.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+        size : int
+        dedicated : bool
+            Ignored: Level Zero has no resource for an allocation.
+
+        Raises
+        ------
+        OutOfMemoryError
+            ``out_of_memory``.
+        UnsupportedError
+            ``several_allocations``: one fd does not cover the memory.
+        """
+        memory = create_allocation(self._core, type, size, driver_closes=self._driver_closes_exports)
+        return memory, memory.size
+
+    def share_memory(
+        self, type: MemoryHandleType, address: int, size: int, owner: object
+    ) -> tuple[Allocation, int, int]:
+        """Call zeMemGetAllocProperties, to check that the driver exports the allocation of the range.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+        address, size : int
+        owner : object
+            Kept until `release_memory`.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_shareable``, ``several_allocations``.
+        BadArgumentError
+            ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
+        WrongDeviceError
+            ``wrong_device``.
+        """
+        memory, offset = share_allocation(
+            self._core, type, address, size, owner, driver_closes=self._driver_closes_exports)
+        return memory, memory.size, offset
+
+    def export_memory(self, memory: Allocation) -> OwnedHandle:
+        """Call zeMemGetAllocProperties with ze_external_memory_export_fd_t. The fd is the caller's."""
+        return memory.export(self._core)
+
     def dlpack_device(self) -> tuple[int, int]:
         """Return DLPack's kDLOneAPI and the index of the device."""
         return (_DLPACK_ONEAPI, self._index)
 
-    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[int, int]:
-        """Return a USM pointer as the token and as the address. An import maps the whole allocation."""
+    def map_buffer(self, memory: Memory | Allocation, offset: int, size: int) -> tuple[int, int]:
+        """Return a USM pointer as the token and as the address. The whole allocation is mapped already."""
         return memory.address + offset, memory.address + offset
 
     def unmap_buffer(self, buffer: int) -> None:
         """Do nothing: the pointer belongs to the memory."""
 
-    def release_memory(self, memory: Memory) -> None:
-        """Call zeMemFree."""
-        memory.free(self._core)
+    def release_memory(self, memory: Memory | Allocation) -> None:
+        """Call zeMemFree, except for shared memory."""
+        memory.release(self._core)
 
     def host_buffer(self, size: int) -> tuple[int, int]:
         """Call zeMemAllocHost, and return the USM pointer as the token and as the address."""
@@ -171,8 +234,18 @@ class LevelZeroDevice(
         free(self._core, buffer)
 
     # ---- images
-    def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
-        """Call zeImageCreate."""
+    def map_mipmapped_array(self, memory: Memory | Allocation, desc: MipmapDesc) -> Image:
+        """Call zeImageCreate.
+
+        Raises
+        ------
+        UnsupportedError
+            ``created_memory``: images are made of imported memory only. ``not_supported``: see `image_desc`.
+        """
+        if isinstance(memory, Allocation):
+            raise UnsupportedError(
+                "Level Zero makes images of imported memory only: create the memory where the image is made, for "
+                "example on the device's companion_exporter()", capability="mipmapped_array", reason="created_memory")
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:

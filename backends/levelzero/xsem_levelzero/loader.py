@@ -20,6 +20,10 @@ INSTALL: Final = (
     "install Intel's GPU driver, which has the loader" if sys.platform == "win32" else
     "install the Level Zero loader (Debian, Ubuntu: apt-get install libze1) and Intel's GPU driver")
 """What to do if the loader is missing."""
+_DRIVER: Final = (
+    "install Intel's GPU driver" if sys.platform == "win32" else
+    "install Intel's (Debian, Ubuntu: libze-intel-gpu1 or intel-level-zero-gpu), and allow this user to open "
+    "/dev/dri/renderD*")
 _Struct = TypeVar("_Struct", bound=ctypes.Structure)
 _Function = Callable[..., int]
 
@@ -180,9 +184,8 @@ def _text(component: ze.ComponentVersion) -> str:
 
 def _no_driver(error: XsemError | None) -> BackendUnavailableError:
     return BackendUnavailableError(
-        "the Level Zero loader finds no driver: install Intel's (Debian, Ubuntu: libze-intel-gpu1 or "
-        "intel-level-zero-gpu), and allow this user to open /dev/dri/renderD*",
-        reason="no_driver", call=None if error is None else error.call, code=None if error is None else error.code,
+        f"the Level Zero loader finds no driver: {_DRIVER}", reason="no_driver",
+        call=None if error is None else error.call, code=None if error is None else error.code,
         code_name=None if error is None else error.code_name,
     )
 

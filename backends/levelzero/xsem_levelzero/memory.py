@@ -34,7 +34,7 @@ class Memory:
         self.desc = desc
         self.kept = kept
 
-    def free(self, core: Core) -> None:
+    def release(self, core: Core) -> None:
         """Call zeMemFree and close the duplicate."""
         free(core, self.address)
         if self.kept is not None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from ctypes import byref
+from typing import Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
@@ -27,6 +28,7 @@ __all__ = ["ImmediateList", "check_immediate"]
 _log = logging.getLogger("xsem")
 
 _Append = Callable[[Fence | None, Sequence[Fence]], None]
+_BARRIER: Final = "zeCommandListAppendBarrier"
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
@@ -313,7 +315,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         )
 
     def _barrier(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
-        self._core.loader.do("zeCommandListAppendBarrier", self._handle, *_events(signal, waits))
+        self._core.loader.do(_BARRIER, self._handle, *_events(signal, waits))
 
     def _hold_later_work(self) -> None:
         """Order the application's later work after the last append, on a list that is not in order.
@@ -328,8 +330,11 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                          "append is done, until the next append", exc_info=True)
 
     def _explain(self, error: XsemError) -> None:
-        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list."""
-        if self._known_immediate or error.call not in (SIGNAL, WAIT):
+        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list.
+
+        A closed regular list refuses the barrier before a wait or a signal, if the list may reorder.
+        """
+        if self._known_immediate or error.call not in (SIGNAL, WAIT, _BARRIER):
             return
         error.likely_causes = (*error.likely_causes, _RULE_8)
         if error.code in (INVALID_ARGUMENT, UNSUPPORTED_FEATURE, INVALID_COMMAND_LIST_TYPE):

@@ -112,6 +112,24 @@ class QueueGroup(Base):
     _fields_: ClassVar = [("flags", c_uint32), ("maxMemoryFillPatternSize", c_size_t), ("numQueues", c_uint32)]
 
 
+class ExportDesc(Base):
+    STYPE = 0x18
+    NAME = "ze_external_memory_export_desc_t"
+    _fields_: ClassVar = [("flags", c_uint32)]
+
+
+class ExportFd(Base):
+    STYPE = 0x1A
+    NAME = "ze_external_memory_export_fd_t"
+    _fields_: ClassVar = [("flags", c_uint32), ("fd", c_int32)]
+
+
+class MemoryAllocationProperties(Base):
+    STYPE = 0x17
+    NAME = "ze_memory_allocation_properties_t"
+    _fields_: ClassVar = [("type", c_uint32), ("id", c_uint64), ("pageSize", c_uint64)]
+
+
 class ImportFd(Base):
     STYPE = 0x19
     NAME = "ze_external_memory_import_fd_t"
@@ -211,7 +229,8 @@ class ComponentVersion(ctypes.Structure):
 
 STRUCTS: Final[tuple[type[ctypes.Structure], ...]] = (
     ExternalSemaphoreDesc, ExternalSemaphoreWin32Desc, ExternalSemaphoreFdDesc, SignalParams, WaitParams,
-    DriverProperties, DeviceProperties, DeviceLuid, DeviceExternalMemory, QueueGroup, ImportFd, ImportWin32,
+    DriverProperties, DeviceProperties, DeviceLuid, DeviceExternalMemory, QueueGroup, ExportDesc, ExportFd,
+    MemoryAllocationProperties, ImportFd, ImportWin32,
     ContextDesc, QueueDesc, EventPoolDesc, EventDesc, DeviceMemAllocDesc, HostMemAllocDesc, ImageFormat, ImageDesc,
     ImageRegion, InitDriverTypeDesc, DriverExtension, LoaderVersion, ComponentVersion,
 )
@@ -224,6 +243,9 @@ QUEUE_IN_ORDER: Final = 2
 QUEUE_MODE_ASYNCHRONOUS: Final = 2
 EVENT_POOL_HOST_VISIBLE: Final = 1
 SCOPE_HOST: Final = 4
+MEMORY_TYPE_HOST: Final = 1
+MEMORY_TYPE_DEVICE: Final = 2
+MEMORY_TYPE_SHARED: Final = 3
 TRANSLATE_DEVICE: Final = 1
 TRANSLATE_DRIVER: Final = 0
 TRANSLATE_COMMAND_LIST: Final = 4
@@ -281,6 +303,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeMemAllocHost": (_Handle, POINTER(HostMemAllocDesc), c_size_t, c_size_t, POINTER(c_void_p)),
     "zeMemFree": (_Handle, _Pointer),
     "zeMemGetAddressRange": (_Handle, _Pointer, POINTER(c_void_p), POINTER(c_size_t)),
+    "zeMemGetAllocProperties": (_Handle, _Pointer, POINTER(MemoryAllocationProperties), POINTER(c_void_p)),
     "zeImageCreate": (_Handle, _Handle, POINTER(ImageDesc), POINTER(c_void_p)),
     "zeImageDestroy": (_Handle,),
     "zelLoaderTranslateHandle": (c_int, _Handle, POINTER(c_void_p)),

@@ -92,7 +92,8 @@ def test_capabilities_are_those_that_the_driver_was_seen_to_take() -> None:
     with opened() as at:
         assert at.here.capabilities == Capabilities(
             semaphore_import=frozenset(KINDS), memory_import=frozenset({MemoryHandleType.OPAQUE_FD}),
-            features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}),
+            memory_export=frozenset({MemoryHandleType.OPAQUE_FD}),
+            features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MEMORY_SHARING}),
             wait_before_signal=frozenset(KINDS), resets_on_wait=True, append_never_blocks=True,
             release_never_blocks=True, independent_lists=4, max_value_difference=2**64 - 1)
 

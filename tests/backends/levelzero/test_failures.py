@@ -179,8 +179,8 @@ def test_two_devices_of_a_process_start_on_different_queues() -> None:
     with opened() as at, xsem.open_device("levelzero:0") as other:
         found, loader = [], ctypes.CDLL("libze_loader.so.1")
         for device in (at.here, other):
-            native = device.create_command_list().native_handle
-            index = ctypes.c_uint32()
-            assert loader.zeCommandListImmediateGetIndex(ctypes.c_void_p(native), ctypes.byref(index)) == 0
+            commands, index = device.create_command_list(), ctypes.c_uint32()
+            assert loader.zeCommandListImmediateGetIndex(
+                ctypes.c_void_p(commands.native_handle), ctypes.byref(index)) == 0
             found.append(index.value)
         assert found[0] != found[1]

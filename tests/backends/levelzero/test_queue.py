@@ -267,6 +267,40 @@ def test_operations_are_refused_until_list_is_known_as_immediate() -> None:
                 assert there.value() == 1
 
 
+def regular_list_ends_with_rule_8(closed: bool) -> None:
+    """A list that may reorder gets a barrier before each wait and signal. A closed list refuses the barrier."""
+    with rig() as app, opened("levelzero", native=native_of(app)) as at:
+        there, here = at.semaphore()
+        for name in ("append_wait", "append_signal"):
+            stream = regular(app)
+            app.barrier(stream)   # the application's own
+            if closed:
+                app.call("zeCommandListClose", c_void_p(stream))
+            commands = at.here.command_list(stream, in_order=False)
+            with pytest.raises(xsem.XsemError, match="rule 8"):
+                getattr(commands, name)(here, 1)
+            for append, arguments in ((commands.append_barrier, ()), (commands.append_work, (pytest.fail,))):
+                with pytest.raises(xsem.DriverError, match="rule 8") as caught:
+                    append(*arguments)
+                assert caught.value.reason == "not_immediate"
+            assert commands.query()
+            commands.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 0
+        here.release()
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@on_level_zero(SIMZE_MISSING="zeCommandListIsImmediate")
+def test_regular_list_that_gets_a_barrier_first_ends_with_rule_8(closed: bool) -> None:
+    regular_list_ends_with_rule_8(closed)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+@on_level_zero(SIMZE_MODE="intel", SIMZE_MISSING="zeCommandListIsImmediate")
+def test_regular_list_that_gets_a_barrier_first_ends_with_rule_8_on_intel(closed: bool) -> None:
+    regular_list_ends_with_rule_8(closed)
+
+
 @on_level_zero(LOADER="trixie", SIMZE_DEVICES="2", ZE_ENABLE_LOADER_INTERCEPT="1")
 def test_list_of_another_device_or_context_is_refused() -> None:
     with rig() as app, rig(device=1) as other, opened("levelzero", native=native_of(app)) as at:

@@ -36,6 +36,9 @@ TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
     "ze_device_external_memory_properties_t": (32, 0xC, {
         "memoryAllocationImportTypes": 16, "memoryAllocationExportTypes": 20, "imageImportTypes": 24,
         "imageExportTypes": 28}),
+    "ze_external_memory_export_desc_t": (24, 0x18, {"flags": 16}),
+    "ze_external_memory_export_fd_t": (24, 0x1A, {"flags": 16, "fd": 20}),
+    "ze_memory_allocation_properties_t": (40, 0x17, {"type": 16, "id": 24, "pageSize": 32}),
     "ze_external_memory_import_fd_t": (24, 0x19, {"flags": 16, "fd": 20}),
     "ze_external_memory_import_win32_handle_t": (40, 0x22, {"flags": 16, "handle": 24, "name": 32}),
     "ze_context_desc_t": (24, 0xD, {"flags": 16}),

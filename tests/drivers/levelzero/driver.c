@@ -19,6 +19,7 @@ void sim_settings(void) {
     const char *mode = getenv("SIMZE_MODE"), *fate = getenv("SIMZE_FD"), *count = getenv("SIMZE_DEVICES");
     const char *version = getenv("SIMZE_DRIVER_VERSION"), *api = getenv("SIMZE_API"), *platform = getenv("SIMZE_PLATFORM");
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES");
+    const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
     const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
@@ -43,6 +44,12 @@ void sim_settings(void) {
     /* Only memory of host can be imported, and it is not a dma-buf. NEO reports both types. */
     sim.memory_types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_FD | (sim.intel ? ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF : 0);
     if (memory && *memory) sim.memory_types = (uint32_t)strtoul(memory, NULL, 0);
+    sim.export_types = exports && *exports ? (uint32_t)strtoul(exports, NULL, 0) : sim.memory_types & 3u;
+    sim.pool = is_set("SIMZE_POOL", sim.intel);
+    sim.tiles = is_set("SIMZE_TILES", false);
+    sim.keeps_exports = owner && *owner ? strcmp(owner, "driver") == 0 : sim.intel;
+    if (owner && *owner && !sim.keeps_exports && strcmp(owner, "caller") != 0)
+        sim_wrong_setting("EXPORT_FD", "is neither driver nor caller");
     sim.append_us = append && *append ? (uint32_t)strtoul(append, NULL, 0) : 0;
     sim.lag_us = lag && *lag ? (uint32_t)strtoul(lag, NULL, 0) : 0;
     sim.controller = controller && strcmp(controller, "fifo") == 0   ? CONTROLLER_FIFO
@@ -252,7 +259,7 @@ ze_result_t zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle, ze_de
     if (sim.windows)
         types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x8 | 0x10 | 0x20 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE;
     out->memoryAllocationImportTypes = types;
-    out->memoryAllocationExportTypes = 0;
+    out->memoryAllocationExportTypes = sim.windows ? 0 : sim.export_types;
     /* NEO reports no type, although zeImageCreate takes an fd. */
     out->imageImportTypes = sim.images ? types : 0;
     out->imageExportTypes = 0;

@@ -47,7 +47,7 @@ ze_result_t zeImageCreate(ze_context_handle_t context_handle, ze_device_handle_t
     NEEDS(desc && out);
     TRY(shape(&made, desc));
     size_t there = made.size;
-    TRY(sim_import(desc->pNext, &map, &there));
+    TRY(sim_import(desc->pNext, &map, &there, NULL));
     if (map && there < made.size) sim_abort("this image is larger than the memory that is imported for it");
     if (!map) map = mmap(NULL, there, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     REFUSE_IF(map == MAP_FAILED, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);

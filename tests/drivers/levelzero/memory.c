@@ -4,8 +4,12 @@
 
 #define PAGE 4096u
 
+#define POOL_BYTES ((size_t)2 << 20)
+#define LARGEST_POOLED ((size_t)64 << 10)
+
 static sim_allocation **table;
 static size_t count, room;
+static sim_allocation *pool;       /* contains small allocations; it is not in the table */
 static uint64_t next_id = 1;
 
 static size_t pages(size_t size) { return (size + PAGE - 1) / PAGE * PAGE; }
@@ -27,12 +31,13 @@ char *sim_data(const void *address, size_t size, sim_allocation **out) {
     return found->data + offset;
 }
 
-static void *add(sim_context *context, sim_device *device, int type, void *map, size_t size) {
+static sim_allocation *make(sim_context *context, sim_device *device, int type, void *map, size_t size) {
     sim_allocation *made = calloc(1, sizeof *made);
     made->type = type;
     made->context = context;
     made->device = device;
     made->id = next_id++;
+    made->file = made->exported = -1;
     made->map = map;
     made->size = size;
     made->map_size = pages(size);
@@ -43,10 +48,57 @@ static void *add(sim_context *context, sim_device *device, int type, void *map, 
         made->guard = mmap(NULL, made->guard_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         made->address = (uintptr_t)made->guard;
     }
+    return made;
+}
+
+static void *add(sim_allocation *made) {
     if (count == room) table = realloc(table, (room = room ? 2 * room : 64) * sizeof *table);
     table[count++] = made;
-    context->users++;
+    made->context->users++;
     return (void *)made->address;
+}
+
+static void unmake(sim_allocation *found) {
+    if (found->map) munmap(found->map, found->map_size);
+    if (found->guard) munmap(found->guard, found->guard_size);
+    if (found->file >= 0) close(found->file);
+    if (found->exported >= 0) close(found->exported);
+    free(found);
+}
+
+/* Memory that can be exported is a file of host (docs/host-objects.md). */
+static void *map_file(size_t size, int *file) {
+    *file = xsem_host_memory_create(pages(size));
+    return *file < 0 ? MAP_FAILED : mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+}
+
+/* ---- the pool: small device allocations that are not exportable, as in NEO. It ends with its last allocation. */
+static sim_allocation *pooled(sim_context *context, sim_device *device, size_t size) {
+    if (pool && (pool->context != context || pool->device != device || POOL_BYTES - pool->used < pages(size))) return NULL;
+    if (!pool) {
+        int file;
+        void *map = map_file(POOL_BYTES, &file);
+        if (map == MAP_FAILED) return NULL;
+        pool = make(context, device, ZE_MEMORY_TYPE_DEVICE, map, POOL_BYTES);
+        pool->file = file;
+    }
+    sim_allocation *made = calloc(1, sizeof *made);
+    *made = *pool;
+    made->pool = pool;
+    made->map = made->guard = NULL;
+    made->file = made->exported = -1;
+    made->address += pool->used;
+    made->data += pool->used;
+    made->size = size;
+    pool->used += pages(size);
+    pool->chunks++;
+    return made;
+}
+
+static void leave_pool(void) {
+    if (--pool->chunks) return;
+    unmake(pool);
+    pool = NULL;
 }
 
 /* ---- imports */
@@ -63,7 +115,7 @@ static ze_result_t map_fd(int fd, void **map, size_t *size) {
     return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t sim_import(const void *chain, void **map, size_t *size) {
+ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *exports) {
     *map = NULL;
     for (const ze_base_desc_t *each = chain; each; each = each->pNext) {
         ze_result_t code = ZE_RESULT_SUCCESS;
@@ -78,6 +130,13 @@ ze_result_t sim_import(const void *chain, void **map, size_t *size) {
             /* Memory that is not shared, of the requested size. */
             *map = mmap(NULL, pages(*size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
             if (*map == MAP_FAILED) *map = NULL, code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC && exports) {
+            const ze_external_memory_export_desc_t *export = (const void *)each;
+            sim_note("# exportable flags=%u", export->flags);
+            *exports = export->flags;
+            /* NEO: one known flag suffices. */
+            bool known = sim.intel ? (export->flags & sim.export_types) != 0 : (export->flags & ~sim.export_types) == 0;
+            code = known ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
         } else if (each->stype != ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC &&
                    each->stype != ZE_STRUCTURE_TYPE_BINDLESS_IMAGE_EXP_DESC) {
             code = ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
@@ -95,12 +154,26 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     if (alignment & (alignment - 1)) return ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT;
     if (size > (size_t)1 << 30) return ZE_RESULT_ERROR_UNSUPPORTED_SIZE;
     void *map;
+    uint32_t exports = 0;
+    int file = -1;
     /* An import ignores the given size and uses the size of the object. */
-    ze_result_t code = sim_import(chain, &map, &size);
+    ze_result_t code = sim_import(chain, &map, &size, &exports);
     if (code) return code;
-    if (!map) map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED) return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-    *out = add(context, device, type, map, size);
+    bool plain = !map && !exports && type == ZE_MEMORY_TYPE_DEVICE;
+    sim_allocation *made = plain && sim.pool && size <= LARGEST_POOLED ? pooled(context, device, size) : NULL;
+    if (!made) {
+        /* NEO exports device memory that was not made exportable, too. */
+        if (exports || (plain && sim.intel)) map = map_file(size, &file);
+        if (!map) map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (map == MAP_FAILED) {
+            if (file >= 0) close(file);
+            return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+        }
+        made = make(context, device, type, map, size);
+        made->file = file;
+        made->exports = exports;
+    }
+    *out = add(made);
     sim_note("# allocated %p size=%zu", *out, size);
     return ZE_RESULT_SUCCESS;
 }
@@ -149,9 +222,8 @@ ze_result_t zeMemFree(ze_context_handle_t context_handle, void *address) {
     if (found->queued) sim_abort("this memory is freed while work that is queued uses it");
     for (size_t i = 0; i < count; i++)
         if (table[i] == found) table[i] = table[--count];
-    munmap(found->map, found->map_size);
-    if (found->guard) munmap(found->guard, found->guard_size);
-    free(found);
+    if (found->pool) leave_pool();
+    unmake(found);
     context->users--;
     RETURN(ZE_RESULT_SUCCESS);
 }
@@ -169,6 +241,24 @@ ze_result_t zeMemGetAddressRange(ze_context_handle_t context_handle, const void 
     RETURN(ZE_RESULT_SUCCESS);
 }
 
+/* An fd of the memory. SIMZE_EXPORT_FD tells its owner. */
+static ze_result_t export_fd(sim_allocation *found, ze_external_memory_export_fd_t *out) {
+    sim_allocation *whole = found->pool ? found->pool : found;
+    sim_note("# export flags=%u", out->flags);
+    if (found->type != ZE_MEMORY_TYPE_DEVICE || !sim.export_types) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+    /* NEO does not read the flags. */
+    if (!sim.intel && (!out->flags || (out->flags & ~found->exports))) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (whole->file < 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    int fd = whole->exported;
+    /* With tiles, large memory is split over them, and an fd has the part of one tile. */
+    if (fd < 0) fd = sim.tiles && found->size > LARGEST_POOLED ? xsem_host_memory_create(found->size / 2)
+                                                               : fcntl(whole->file, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    if (sim.keeps_exports) whole->exported = fd;
+    out->fd = fd;
+    return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t zeMemGetAllocProperties(ze_context_handle_t context_handle, const void *address,
                                     ze_memory_allocation_properties_t *out, ze_device_handle_t *device) {
     CALL("context=%p ptr=%p", (void *)context_handle, address);
@@ -176,9 +266,15 @@ ze_result_t zeMemGetAllocProperties(ze_context_handle_t context_handle, const vo
     TRY(sim_get(context_handle, SIM_CONTEXT, &context));
     NEEDS(address && out);
     sim_allocation *found = sim_allocation_of(address);
+    /* All allocations of the pool have the identifier of the pool, and so have addresses between them. */
+    if (!found && pool && (uintptr_t)address - pool->address < pool->size) found = pool;
+    if (found && found->context != context) found = NULL;
     out->type = found ? (uint32_t)found->type : ZE_MEMORY_TYPE_UNKNOWN;
     out->id = found ? found->id : 0;
     out->pageSize = found ? PAGE : 0;
     if (device) *device = found ? found->device : NULL;
-    RETURN(ZE_RESULT_SUCCESS);
+    if (!found || !out->pNext) RETURN(ZE_RESULT_SUCCESS);
+    const ze_base_desc_t *next = out->pNext;
+    REFUSE_IF(next->stype != ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_FD || sim.windows, ZE_RESULT_ERROR_INVALID_ENUMERATION);
+    RETURN(export_fd(found, out->pNext));
 }

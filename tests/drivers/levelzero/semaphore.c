@@ -191,9 +191,16 @@ static bool wait_inert(sim_payload *payload, uint64_t value) {
     return true;
 }
 
+/* A binary semaphore that no wait resets stays signalled, and every later wait passes. */
+static bool stays_signalled(const sim_semaphore *semaphore) {
+    struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
+    return sim.no_reset && !semaphore->timeline && !semaphore->inert && poll(&poller, 1, 0) == 1;
+}
+
 bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value) {
+    bool signalled = stays_signalled(semaphore); /* first: another process can signal it between the two */
     bool met = is_met(semaphore, value);
-    if (!met && !(sim.sticky && semaphore->satisfied)) return false;
+    if (!met && !(sim.sticky && semaphore->satisfied) && !signalled) return false;
     if (!met) {
         atomic_fetch_add(&sim.counters->let_through, 1);
         sim_note("# let through: semaphore=%p value=%llu", (void *)semaphore, (unsigned long long)value);

@@ -65,10 +65,10 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
-    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky;
+    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, pool, keeps_exports, tiles;
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
-    uint32_t api, driver_version, memory_types, queues, append_us, lag_us;
+    uint32_t api, driver_version, memory_types, export_types, queues, append_us, lag_us;
     bool images;
     int device_count;
     sim_counters *counters;
@@ -125,13 +125,19 @@ typedef struct sim_allocation {
     void *map, *guard;
     size_t map_size, guard_size;
     int queued;                      /* operations that use it */
+    uint32_t exports;                /* flags of its ze_external_memory_export_desc_t */
+    int file, exported;              /* its file and the fd that the driver keeps for exports; -1: none */
+    struct sim_allocation *pool;     /* contains this allocation */
+    size_t used;                     /* of a pool: bytes given out */
+    int chunks;                      /* of a pool: its allocations */
 } sim_allocation;
 
 sim_allocation *sim_allocation_of(const void *address);
 /* The address for reads and writes of work. Ends the process if the range leaves its allocation. */
 char *sim_data(const void *address, size_t size, sim_allocation **out);
-/* Maps the memory of an import structure and handles its fd. `*map` stays NULL if the chain has no such structure. */
-ze_result_t sim_import(const void *chain, void **map, size_t *size);
+/* Maps the memory of an import structure and handles its fd. `*map` stays NULL if the chain has no such structure. `*exports`
+ * receives the flags of an export structure; NULL refuses this structure. */
+ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *exports);
 
 /* ---- images: linear, row after row */
 typedef struct sim_image {

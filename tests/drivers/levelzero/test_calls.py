@@ -250,8 +250,7 @@ def test_events_are_set_and_reset_by_the_host_and_by_a_list() -> None:
 INTEL = {"SIMZE_MODE": "intel"}
 
 
-@on_level_zero(**INTEL)
-def test_intel_binary_stays_signalled_after_a_wait() -> None:
+def stays_signalled() -> None:
     with rig() as at:
         there, here = at.semaphore(BINARY)
         commands = at.stream()
@@ -272,6 +271,16 @@ def test_intel_binary_stays_signalled_after_a_wait() -> None:
         there.host_signal()
         assert at.reached(third)
         assert at.counter(b"let_through") == before + 1
+
+
+@on_level_zero(**INTEL)
+def test_intel_binary_stays_signalled_after_a_wait() -> None:
+    stays_signalled()
+
+
+@on_level_zero(**INTEL, SIMZE_CONTROLLER="fifo")
+def test_intel_binary_stays_signalled_after_a_wait_of_the_controller() -> None:
+    stays_signalled()
 
 
 @on_level_zero(**INTEL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from ctypes import byref, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import byref, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 import pytest
 from support import levelzero_raw as ze
@@ -109,6 +109,67 @@ def test_fd_is_closed_only_on_success_as_in_one_release() -> None:
         fd = pipe(at)
         assert at.import_code(fd, ze.OPAQUE_FD)[0] == ze.UNSUPPORTED_FEATURE
         os.close(fd)   # raises if the fd is closed
+
+
+# ---- export of memory
+def exported(at: Rig, address: int, flags: int, stype: int = 0x1A) -> tuple[int, int]:
+    """Code and fd of an export."""
+    out = ze.structure(stype, (c_uint32, flags), (c_int32, -1))
+    properties = ze.structure(0x17, (c_uint32, 0), (c_uint64, 0), (c_uint64, 0), chain=out)
+    code = at.code("zeMemGetAllocProperties", c_void_p(at.context), c_void_p(address), byref(properties), None)
+    return code, c_int32.from_address(ctypes.addressof(out) + 20).value
+
+
+@on_level_zero
+def test_export_needs_the_flag_of_the_allocation_and_gives_a_new_fd() -> None:
+    with rig() as at:
+        plain, exportable = at.allocate(PAGE), at.allocate(PAGE, fd=0, flags=ze.MEMORY_OPAQUE_FD, stype=0x18)
+        assert exported(at, plain, ze.MEMORY_OPAQUE_FD) == (ze.INVALID_ARGUMENT, -1)
+        for flags in (0, ze.MEMORY_DMA_BUF, ze.MEMORY_OPAQUE_FD | ze.MEMORY_DMA_BUF):
+            assert exported(at, exportable, flags) == (ze.INVALID_ARGUMENT, -1)
+        assert exported(at, exportable, ze.MEMORY_OPAQUE_FD, stype=0x18) == (ze.INVALID_ENUMERATION, -1)
+        fds = [exported(at, exportable, ze.MEMORY_OPAQUE_FD)[1] for _ in range(2)]
+        assert fds[0] != fds[1]
+        at.free(exportable)
+        for fd in fds:
+            os.close(fd)   # raises if the fd is closed
+        assert at.allocate_code(PAGE, fd=0, flags=ze.MEMORY_DMA_BUF, stype=0x18)[0] == ze.UNSUPPORTED_ENUMERATION
+        at.free(plain)
+
+
+@on_level_zero(**INTEL)
+def test_intel_exports_one_fd_of_any_memory_and_closes_it() -> None:
+    with rig() as at:
+        plain, exportable = at.allocate(128 << 10), at.allocate(PAGE, fd=0, flags=ze.MEMORY_DMA_BUF, stype=0x18)
+        for address in (plain, exportable):
+            code, fd = exported(at, address, 0)
+            assert (code, exported(at, address, ze.MEMORY_OPAQUE_FD)) == (0, (0, fd))
+            assert is_open(fd)
+            at.free(address)
+            assert not is_open(fd)
+
+
+@on_level_zero(**INTEL)
+def test_intel_exports_the_pool_for_small_memory() -> None:
+    with rig() as at:
+        one, other = at.allocate(PAGE), at.allocate(PAGE)
+        assert (at.range_of(one), at.range_of(other)) == ((one, PAGE), (other, PAGE))
+        fd = exported(at, one, 0)[1]
+        assert exported(at, other, 0) == (0, fd)
+        assert os.lseek(fd, 0, os.SEEK_END) == 2 << 20
+        at.free(one)
+        assert is_open(fd)
+        at.free(other)
+        assert not is_open(fd)
+
+
+@on_level_zero(SIMZE_EXPORT_TYPES="0")
+def test_driver_without_exports_refuses_the_structures() -> None:
+    with rig() as at:
+        assert at.allocate_code(PAGE, fd=0, stype=0x18)[0] == ze.UNSUPPORTED_ENUMERATION
+        plain = at.allocate(PAGE)
+        assert exported(at, plain, ze.MEMORY_OPAQUE_FD) == (ze.UNSUPPORTED_FEATURE, -1)
+        at.free(plain)
 
 
 # ---- other refusals

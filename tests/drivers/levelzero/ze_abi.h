@@ -159,6 +159,8 @@ typedef struct { ZE_HEAD uint32_t index, signal, wait; } ze_event_desc_t;
 typedef struct { ZE_HEAD uint32_t flags, ordinal; } ze_device_mem_alloc_desc_t;
 typedef struct { ZE_HEAD uint32_t flags; } ze_host_mem_alloc_desc_t;
 typedef struct { ZE_HEAD uint32_t type; uint64_t id, pageSize; } ze_memory_allocation_properties_t;
+typedef struct { ZE_HEAD uint32_t flags; } ze_external_memory_export_desc_t;
+typedef struct { ZE_HEAD uint32_t flags; int fd; } ze_external_memory_export_fd_t;
 typedef struct { ZE_HEAD uint32_t flags; int fd; } ze_external_memory_import_fd_t;
 typedef struct { ZE_HEAD uint32_t flags; void *handle; const void *name; } ze_external_memory_import_win32_handle_t;
 typedef struct { uint32_t originX, originY, originZ, width, height, depth; } ze_copy_region_t;
