@@ -9,7 +9,7 @@ import ctypes
 import struct
 from typing import Final
 
-from xsem.errors import BadArgumentError, BadHandleError
+from xsem.errors import BadHandleError
 from xsem.types import OwnedHandle
 from xsem_host.files import check_sealed_memfd, file_name
 from xsem_host.linux import (
@@ -24,24 +24,23 @@ from xsem_host.linux import (
     read_at_start,
     readable,
 )
-from xsem_host.sharing import HostSemaphore, Looks
+from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
+from xsem_host.sharing import Looks
 
-__all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
+__all__ = [
+    "TIMELINE_BYTES", "TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary",
+    "open_timeline",
+]
 
-MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
-VERSION: Final = 1
-KIND_TIMELINE: Final = 2
-TIMELINE_BYTES: Final = 4096
 TIMELINE_NAME: Final = "xsem-timeline"
-_HEADER: Final = struct.Struct("=QIIQI")
-_VALUE_AT: Final = 16
+_FIELDS: Final = struct.Struct("=QI")  # value, sequence
 _SEQUENCE_AT: Final = 24
 
 # A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
 _LONGEST_SLEEP_NS: Final = 1_000_000_000
 
 
-class Binary(HostSemaphore):
+class Binary(BinarySemaphore):
     """A binary semaphore: an eventfd. Counter 0 is unsignalled, any other value is signalled.
 
     Parameters
@@ -50,22 +49,11 @@ class Binary(HostSemaphore):
         From `open_binary` or `new_binary`. On success this object owns the file.
     """
 
-    def signal(self, value: int | None = None) -> None:
-        """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
-        with self._use():
-            eventfd_add(self.fd)
+    def _set(self) -> None:
+        eventfd_add(self.fd)
 
-    def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Take the signal, which resets the semaphore; return False if the timeout expires first."""
-        with self._use():
-            looks = Looks(timeout_ns)
-            sleep_ns = timeout_ns
-            while True:
-                if readable(self.fd, sleep_ns) and eventfd_take(self.fd):
-                    return True
-                sleep_ns = looks.sleep_ns()
-                if sleep_ns == 0:
-                    return False
+    def _take(self, sleep_ns: int) -> bool:
+        return readable(self.fd, sleep_ns) and eventfd_take(self.fd)
 
 
 def new_binary() -> Binary:
@@ -92,7 +80,7 @@ def open_binary(handle: OwnedHandle) -> Binary:
     return Binary(handle)
 
 
-class Timeline(HostSemaphore):
+class Timeline(TimelineSemaphore):
     """A timeline semaphore: a counter in a sealed page that all its processes map.
 
     Parameters
@@ -103,67 +91,31 @@ class Timeline(HostSemaphore):
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._pages = map_shared(handle.fileno(), TIMELINE_BYTES)
-        # Each access is one aligned load or store, so no process sees half a value.
-        self._value = ctypes.c_uint64.from_address(self._pages.address + _VALUE_AT)
-        self._sequence = ctypes.c_uint32.from_address(self._pages.address + _SEQUENCE_AT)
-        super().__init__(handle)
+        pages = map_shared(handle.fileno(), TIMELINE_BYTES)
+        self._sequence = ctypes.c_uint32.from_address(pages.address + _SEQUENCE_AT)
+        super().__init__(handle, pages)
 
-    @property
-    def value(self) -> int:
-        """The current value."""
-        with self._use():
-            value = self._value.value
-            self._fence()
-            return value
+    def _wake(self) -> None:
+        # The kernel adds to the sequence: two processes with `+= 1` each could lose a step, and with it a wake-up.
+        # The futex is not the value itself, because a futex compares 32 bits and would miss a jump by 2**32.
+        futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
-    def signal(self, value: int | None) -> None:
-        """Set the value and wake all waiters. Never blocks.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
-        wanted = _needed(value)
-        with self._use():
-            self._fence()
-            self._value.value = wanted
-            # The kernel adds to the sequence: two processes with `+= 1` each could lose a step, and with it a wake-up.
-            # The futex is not the value itself, because a futex compares 32 bits and would miss a jump by 2**32.
-            futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
-
-    def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Block until the timeline is at least `value` or the timeout expires; return whether it is.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
-        wanted = _needed(value)
-        with self._use():
-            looks = Looks(timeout_ns)
-            while True:
-                # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
-                sequence = self._sequence.value
-                self._fence()
-                if self._value.value >= wanted:
-                    self._fence()
-                    return True
-                sleep_ns = looks.sleep_ns()
-                if sleep_ns == 0:
-                    return False
-                futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
-
-    def _free(self) -> None:
-        super()._free()
-        self._pages.close()
+    def _sleep(self, wanted: int, timeout_ns: int) -> bool:
+        looks = Looks(timeout_ns)
+        while True:
+            # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
+            sequence = self._sequence.value
+            if self._reached(wanted):
+                return True
+            sleep_ns = looks.sleep_ns()
+            if sleep_ns == 0:
+                return False
+            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
 
 
 def new_timeline(initial_value: int) -> Timeline:
     """Create a timeline with value `initial_value`."""
-    head = _HEADER.pack(MAGIC, VERSION, KIND_TIMELINE, initial_value, 0)
+    head = HEAD + _FIELDS.pack(initial_value, 0)
     with new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head) as handle:
         return Timeline(handle)
 
@@ -179,18 +131,5 @@ def open_timeline(handle: OwnedHandle) -> Timeline:
     """
     fd = handle.fileno()
     check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
-    magic, version, kind, _, _ = _HEADER.unpack(read_at_start(fd, _HEADER.size))
-    if magic != MAGIC:
-        raise BadHandleError("the file is not a timeline of host: its magic number differs", reason="wrong_magic")
-    if version != VERSION:
-        raise BadHandleError(f"the timeline has format version {version}; this xsem supports {VERSION}",
-                             reason="wrong_version")
-    if kind != KIND_TIMELINE:
-        raise BadHandleError(f"the page holds an object of kind {kind}, not a timeline", reason="wrong_kind")
+    check_head(read_at_start(fd, len(HEAD)), "file")
     return Timeline(handle)
-
-
-def _needed(value: int | None) -> int:
-    if value is None:
-        raise BadArgumentError("a timeline needs a value", reason="value_required")
-    return value

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from xsem.errors import BadArgumentError, BadHandleError
 from xsem.types import OwnedHandle
-from xsem_host.sharing import HostSemaphore, Looks
+from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
+from xsem_host.sharing import Looks
 from xsem_host.windows import (
     check_section,
     check_synchronization_event,
@@ -27,18 +27,14 @@ from xsem_host.windows import (
     wait_event,
 )
 
-__all__ = ["HEAD", "HEAD_BYTES", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
+__all__ = [
+    "HEAD", "TIMELINE_BYTES", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline",
+    "read_at_start",
+]
 
-MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
-VERSION: Final = 1
-KIND_TIMELINE: Final = 2
-TIMELINE_BYTES: Final = 4096
-_HEADER: Final = struct.Struct("<QIIQ16s")
-HEAD: Final = struct.pack("<QII", MAGIC, VERSION, KIND_TIMELINE)
-HEAD_BYTES: Final = _HEADER.size
-_VALUE_AT: Final = 16
 _ID_AT: Final = 24
 _ID_BYTES: Final = 16
+_FIELDS: Final = struct.Struct(f"=Q{_ID_BYTES}s")  # value, identifier
 _WAITERS_AT: Final = 64
 _WAITERS: Final = 256
 
@@ -48,7 +44,7 @@ _LONGEST_SLEEP_NS: Final = 1_000_000_000
 _POLL_NS: Final = 1_000_000
 
 
-class Binary(HostSemaphore):
+class Binary(BinarySemaphore):
     """A binary semaphore: a synchronization event.
 
     Parameters
@@ -57,21 +53,11 @@ class Binary(HostSemaphore):
         From `open_binary` or `new_binary`. On success this object owns the handle.
     """
 
-    def signal(self, value: int | None = None) -> None:
-        """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
-        with self._use():
-            event_set(self.fd)
+    def _set(self) -> None:
+        event_set(self.fd)
 
-    def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Take the signal, which resets the semaphore; return False if the timeout expires first."""
-        with self._use():
-            looks = Looks(timeout_ns)
-            sleep_ns = timeout_ns
-            while not wait_event(self.fd, sleep_ns):
-                sleep_ns = looks.sleep_ns()
-                if sleep_ns == 0:
-                    return False
-            return True
+    def _take(self, sleep_ns: int) -> bool:
+        return wait_event(self.fd, sleep_ns)
 
 
 def new_binary() -> Binary:
@@ -92,7 +78,7 @@ def open_binary(handle: OwnedHandle) -> Binary:
     return Binary(handle)
 
 
-class Timeline(HostSemaphore):
+class Timeline(TimelineSemaphore):
     """A timeline semaphore: a value in a section that all its processes map, and one named event for each waiter.
 
     Parameters
@@ -103,70 +89,34 @@ class Timeline(HostSemaphore):
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._pages = map_shared(handle.fileno(), TIMELINE_BYTES)
-        # Each access is one aligned load or store, so no process sees half a value.
-        self._value = ctypes.c_uint64.from_address(self._pages.address + _VALUE_AT)
-        self._waiters = (ctypes.c_uint8 * _WAITERS).from_address(self._pages.address + _WAITERS_AT)
+        pages = map_shared(handle.fileno(), TIMELINE_BYTES)
+        self._waiters = (ctypes.c_uint8 * _WAITERS).from_address(pages.address + _WAITERS_AT)
         # The copy of the identifier does not change if a peer overwrites the section.
-        self._names = f"Local\\xsem-{ctypes.string_at(self._pages.address + _ID_AT, _ID_BYTES).hex()}-"
-        super().__init__(handle)
+        self._names = f"Local\\xsem-{ctypes.string_at(pages.address + _ID_AT, _ID_BYTES).hex()}-"
+        super().__init__(handle, pages)
 
-    @property
-    def value(self) -> int:
-        """The current value."""
-        with self._use():
-            value = self._value.value
-            self._fence()
-            return value
-
-    def signal(self, value: int | None) -> None:
-        """Set the value and wake all waiters. Never blocks.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
-        wanted = _needed(value)
-        with self._use():
-            self._fence()
-            self._value.value = wanted
-            self._fence()
-            # A waiter sets its byte before it reads the value. So either it reads the new value, or its byte is set.
-            waiting = bytes(self._waiters)
-            place = -1
-            while (place := waiting.find(1, place + 1)) >= 0:
-                signal_named_event(f"{self._names}{place}")
-
-    def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Block until the timeline is at least `value` or the timeout expires; return whether it is.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
-        wanted = _needed(value)
-        with self._use():
-            if self._reached(wanted):
-                return True
-            looks = Looks(timeout_ns)
-            with self._waiter() as event:
-                while not self._reached(wanted):
-                    sleep_ns = looks.sleep_ns()
-                    if sleep_ns == 0:
-                        return False
-                    if event is None:
-                        self._pause(min(sleep_ns, _POLL_NS))
-                    else:
-                        wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
-                return True
-
-    def _reached(self, wanted: int) -> bool:
+    def _wake(self) -> None:
         self._fence()
-        reached = self._value.value >= wanted
-        self._fence()
-        return reached
+        # A waiter sets its byte before it reads the value. So either it reads the new value, or its byte is set.
+        waiting = bytes(self._waiters)
+        place = -1
+        while (place := waiting.find(1, place + 1)) >= 0:
+            signal_named_event(f"{self._names}{place}")
+
+    def _sleep(self, wanted: int, timeout_ns: int) -> bool:
+        if self._reached(wanted):
+            return True
+        looks = Looks(timeout_ns)
+        with self._waiter() as event:
+            while not self._reached(wanted):
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+                if event is None:
+                    self._pause(min(sleep_ns, _POLL_NS))
+                else:
+                    wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
+            return True
 
     @staticmethod
     def _pause(nanoseconds: int) -> None:
@@ -199,14 +149,10 @@ class Timeline(HostSemaphore):
                     return place, event
         return -1, None
 
-    def _free(self) -> None:
-        super()._free()
-        self._pages.close()
-
 
 def new_timeline(initial_value: int) -> Timeline:
     """Create a timeline with value `initial_value`."""
-    head = _HEADER.pack(MAGIC, VERSION, KIND_TIMELINE, initial_value, os.urandom(_ID_BYTES))
+    head = HEAD + _FIELDS.pack(initial_value, os.urandom(_ID_BYTES))
     with new_section(TIMELINE_BYTES) as handle:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES)
         try:
@@ -227,14 +173,7 @@ def open_timeline(handle: OwnedHandle) -> Timeline:
     """
     number = handle.fileno()
     check_section(number, "timeline", TIMELINE_BYTES)
-    magic, version, kind, _, _ = _HEADER.unpack(read_at_start(number, HEAD_BYTES))
-    if magic != MAGIC:
-        raise BadHandleError("the section is not a timeline of host: its magic number differs", reason="wrong_magic")
-    if version != VERSION:
-        raise BadHandleError(f"the timeline has format version {version}; this xsem supports {VERSION}",
-                             reason="wrong_version")
-    if kind != KIND_TIMELINE:
-        raise BadHandleError(f"the section holds an object of kind {kind}, not a timeline", reason="wrong_kind")
+    check_head(read_at_start(number, len(HEAD)), "section")
     return Timeline(handle)
 
 
@@ -251,9 +190,3 @@ def read_at_start(number: int, size: int) -> bytes:
         return ctypes.string_at(pages.address, size)
     finally:
         pages.close()
-
-
-def _needed(value: int | None) -> int:
-    if value is None:
-        raise BadArgumentError("a timeline needs a value", reason="value_required")
-    return value

@@ -1,0 +1,171 @@
+"""The parts of binary semaphores and timelines that Linux and Windows share (docs/host-objects.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from abc import abstractmethod
+from typing import Final, Protocol
+
+from xsem.errors import BadArgumentError, BadHandleError
+from xsem.types import OwnedHandle
+from xsem_host.sharing import HostSemaphore, Looks
+
+__all__ = ["HEAD", "TIMELINE_BYTES", "BinarySemaphore", "SharedPages", "TimelineSemaphore", "check_head"]
+
+MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
+VERSION: Final = 1
+KIND_TIMELINE: Final = 2
+TIMELINE_BYTES: Final = 4096
+_HEAD: Final = struct.Struct("=QII")
+HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)
+"""The first bytes of each timeline. The value follows."""
+_VALUE_AT: Final = len(HEAD)
+
+
+class SharedPages(Protocol):
+    """Mapped pages, on Linux or on Windows."""
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte."""
+        ...
+
+    def close(self) -> None:
+        """Unmap the pages."""
+
+
+class BinarySemaphore(HostSemaphore):
+    """A binary semaphore.
+
+    Parameters
+    ----------
+    handle : OwnedHandle
+        On success this object owns the handle. After an error the caller still owns it.
+    """
+
+    def signal(self, value: int | None = None) -> None:
+        """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
+        with self._use():
+            self._set()
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        """Take the signal, which resets the semaphore; return False if the timeout expires first."""
+        with self._use():
+            looks = Looks(timeout_ns)
+            sleep_ns = timeout_ns
+            while not self._take(sleep_ns):
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+            return True
+
+    @abstractmethod
+    def _set(self) -> None:
+        """Set the signal. Never blocks."""
+
+    @abstractmethod
+    def _take(self, sleep_ns: int) -> bool:
+        """Take the signal. Sleep up to `sleep_ns` nanoseconds until it is set, and return whether it was taken."""
+
+
+class TimelineSemaphore(HostSemaphore):
+    """A timeline semaphore: a value in pages that all its processes map.
+
+    Parameters
+    ----------
+    handle : OwnedHandle
+        On success this object owns the handle. After an error the caller still owns it.
+    pages : SharedPages
+        The first `TIMELINE_BYTES` bytes of the object. The semaphore closes them.
+    """
+
+    def __init__(self, handle: OwnedHandle, pages: SharedPages) -> None:
+        self._pages = pages
+        # Each access is one aligned load or store, so no process sees half a value.
+        self._value = ctypes.c_uint64.from_address(pages.address + _VALUE_AT)
+        super().__init__(handle)
+
+    @property
+    def value(self) -> int:
+        """The current value."""
+        with self._use():
+            value = self._value.value
+            self._fence()
+            return value
+
+    def signal(self, value: int | None) -> None:
+        """Set the value and wake all waiters. Never blocks.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_required``: `value` is None.
+        """
+        wanted = _needed(value)
+        with self._use():
+            self._fence()
+            self._value.value = wanted
+            self._wake()
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        """Block until the timeline is at least `value` or the timeout expires; return whether it is.
+
+        Raises
+        ------
+        BadArgumentError
+            ``value_required``: `value` is None.
+        """
+        wanted = _needed(value)
+        with self._use():
+            return self._sleep(wanted, timeout_ns)
+
+    @abstractmethod
+    def _wake(self) -> None:
+        """Wake all waiters. The new value is stored."""
+
+    @abstractmethod
+    def _sleep(self, wanted: int, timeout_ns: int) -> bool:
+        """Wait as `wait` does, inside `_use`."""
+
+    def _reached(self, wanted: int) -> bool:
+        """Return whether the timeline is at least `wanted`."""
+        self._fence()
+        reached = self._value.value >= wanted
+        self._fence()
+        return reached
+
+    def _free(self) -> None:
+        super()._free()
+        self._pages.close()
+
+
+def check_head(head: bytes, what: str) -> None:
+    """Check the first bytes of a timeline.
+
+    Parameters
+    ----------
+    head : bytes
+        As many bytes as `HEAD`.
+    what : str
+        Name of the object in messages: ``"file"`` or ``"section"``.
+
+    Raises
+    ------
+    BadHandleError
+        ``wrong_magic``, ``wrong_version``, ``wrong_kind``.
+    """
+    magic, version, kind = _HEAD.unpack(head)
+    if magic != MAGIC:
+        raise BadHandleError(f"the {what} is not a timeline of host: its magic number differs", reason="wrong_magic")
+    if version != VERSION:
+        raise BadHandleError(f"the timeline has format version {version}; this xsem supports {VERSION}",
+                             reason="wrong_version")
+    if kind != KIND_TIMELINE:
+        raise BadHandleError(f"the {what} holds an object of kind {kind}, not a timeline", reason="wrong_kind")
+
+
+def _needed(value: int | None) -> int:
+    if value is None:
+        raise BadArgumentError("a timeline needs a value", reason="value_required")
+    return value
