@@ -53,6 +53,11 @@ def test_missing_compiler_gives_3() -> None:
     assert (code, "no C compiler" in said) == (3, True)
 
 
+def test_unknown_loader_or_mode_gives_2() -> None:
+    code, said = ran(FOLDER / "levelzero-paths", "timeline", "forky", "buster")
+    assert (code, "buster is neither a loader nor a mode" in said) == (2, True)
+
+
 def test_release_without_a_loader_gives_2() -> None:
     code, said = ran(FOLDER / "levelzero-loader", "buster")
     assert (code, said.startswith("usage: ")) == (2, True)

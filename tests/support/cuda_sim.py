@@ -31,8 +31,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 @functools.cache
 def _library(version: str) -> Path | str:
     """Build the library of this version and return its folder, or the reason why it cannot be built."""
+    if sys.platform == "win32":   # one library for all versions
+        found = Path(os.environ["SYSTEMROOT"], "System32", "nvcuda.dll")
+        there = found.exists() and b"simcuda_fail" in found.read_bytes()
+        return found.parent if there else "the stand-in for nvcuda.dll is missing: run tests/drivers/nvcuda"
     if sys.platform != "linux":
-        return "the stand-in for libcuda needs Linux"
+        return "the stand-in for libcuda needs Linux or Wine"
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda-bindings is not installed"
     ran = subprocess.run([str(_RUN), "cuda", "--where"], env={**os.environ, "SIMCUDA_VERSION": version}, check=False,
@@ -48,6 +52,8 @@ def stand_in_environment(**environment: str) -> dict[str, str]:
     folder = _library(environment.get("SIMCUDA_VERSION", os.environ.get("SIMCUDA_VERSION", "")))
     if isinstance(folder, str):
         pytest.skip(folder)
+    if sys.platform == "win32":
+        return {**os.environ, **environment}
     before = os.environ.get("LD_LIBRARY_PATH")
     return {**os.environ, "LD_LIBRARY_PATH": f"{folder}:{before}" if before else str(folder), **environment}
 

@@ -1,9 +1,9 @@
 #include "common.h"
 
+#include <errno.h>
 #include <stdarg.h>
 
 #define MAX_FAILURES 32
-#define LOG_FD_FROM 960
 #define HEX_BYTES 1728 /* the parameters of 12 of CUDA's semaphores */
 
 static int log_fd = -1;
@@ -26,11 +26,11 @@ _Noreturn void sim_wrong_setting(const char *name, const char *why) {
 static void write_line(const char *format, va_list arguments) {
     char line[8192];
     int saved = errno;
-    int length = snprintf(line, sizeof line, "%d ", (int)syscall(SYS_gettid));
+    int length = snprintf(line, sizeof line, "%d ", sim_thread_id());
     length += vsnprintf(line + length, sizeof line - (size_t)length - 1, format, arguments);
     if (length > (int)sizeof line - 2) length = (int)sizeof line - 2;
     line[length++] = '\n';
-    if (write(log_fd, line, (size_t)length) != length) {
+    if (!sim_write_log(log_fd, line, (size_t)length)) {
         /* A full disk. The test that reads the log fails then. */
     }
     errno = saved;
@@ -146,16 +146,6 @@ size_t sim_fault_of(const char *const *names, size_t count) {
     sim_wrong_setting("FAULT", "is not a fault of faults.def");
 }
 
-/* ---- counters */
-void *sim_shared(void *own, size_t size) {
-    const char *path = sim_setting("COUNTERS");
-    int fd = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644) : -1;
-    if (fd < 0) return own;
-    void *page = ftruncate(fd, (off_t)size) == 0 ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
-    close(fd);
-    return page == MAP_FAILED ? own : page;
-}
-
 /* ---- time between effect and completion */
 static long late_us;
 
@@ -223,15 +213,11 @@ void sim_forget_objects(void) {
 void sim_begin(void) {
     const char *path = sim_setting("LOG");
     if (path) {
-        int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-        if (fd < 0) {
+        log_fd = sim_open_log(path);
+        if (log_fd < 0) {
             fprintf(stderr, "%s: %s_LOG=%s cannot be written: %s\n", sim_this.name, sim_this.variables, path, strerror(errno));
             abort();
         }
-        /* Outside the range of numbers that programs check. */
-        log_fd = fcntl(fd, F_DUPFD_CLOEXEC, LOG_FD_FROM);
-        if (log_fd >= 0) close(fd);
-        else log_fd = fd;
     }
     read_failures(sim_setting("FAIL"), false);
     read_failures(sim_setting("FAIL_AFTER"), true);

@@ -6,13 +6,10 @@
 #define _GNU_SOURCE 1
 #endif
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "../../support/host_objects.h"
-
-#define EXPORT __attribute__((visibility("default")))
+#include "system.h"
 
 /* ---- the stand-in; each defines it */
 typedef struct {
@@ -33,7 +30,7 @@ _Noreturn void sim_wrong_setting(const char *name, const char *why);
 void sim_begin(void);
 
 /* ---- log: a line for each call and each note */
-void sim_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void sim_note(const char *format, ...) SIM_PRINTF(1, 2);
 /* The current function of this thread. */
 extern __thread const char *sim_call;
 /* Logs the call and stores it as the current one. */

@@ -106,8 +106,8 @@ static CUresult make(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc,
         mipmap->data = (char *)mipmap->map + offset;
     } else {
         mipmap->map_size = size;
-        mipmap->map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (mipmap->map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        mipmap->map = sim_pages_new(size);
+        if (!mipmap->map) return CUDA_ERROR_OUT_OF_MEMORY;
         mipmap->data = mipmap->map;
     }
     *out = mipmap;
@@ -152,7 +152,7 @@ EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
     mipmap->object.alive = false;
     for (unsigned i = 0; i < mipmap->levels; i++) mipmap->level[i]->object.alive = false;
     sim_drain_device(mipmap->device); /* measured: blocks behind any unmet wait */
-    munmap(mipmap->map, mipmap->map_size);
+    sim_pages_free(mipmap->map, mipmap->map_size);
     RETURN(CUDA_SUCCESS);
 }
 

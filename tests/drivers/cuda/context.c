@@ -57,7 +57,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
         start(context, device);
         context->primary = true;
     }
-    if (FAULTY(context_leaks)) (void)!pipe((int[2]){0});
+    if (FAULTY(context_leaks)) sim_leak();
     context->retained++;
     *out = context;
     RETURN(CUDA_SUCCESS);

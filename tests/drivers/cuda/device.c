@@ -11,6 +11,7 @@ static int number_of(const char *name, int otherwise) {
     return text && *text ? atoi(text) : otherwise;
 }
 
+#ifndef _WIN32
 /* ---- fork: calls in the child fail, and do not wait for missing threads */
 static void before_fork(void) { pthread_mutex_lock(&sim.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
@@ -21,10 +22,15 @@ static void in_child(void) {
     sim.changed = quiet;
     sim.forked = sim.initialised;
 }
+#endif
 
 __attribute__((constructor)) static void configure(void) {
     const char *platform = getenv("SIMCUDA_PLATFORM");
+#ifdef _WIN32
+    sim.windows = true;
+#else
     sim.windows = platform && strcmp(platform, "windows") == 0;
+#endif
     sim.tegra = platform && strcmp(platform, "tegra") == 0;
     sim.guard = number_of("SIMCUDA_GUARD", 0) != 0;
     sim.version = number_of("SIMCUDA_VERSION", 13000);
@@ -33,7 +39,11 @@ __attribute__((constructor)) static void configure(void) {
         fprintf(stderr, "simcuda: SIMCUDA_DEVICES is 0 to %d\n", MAX_DEVICES);
         abort();
     }
+#ifdef _WIN32
+    sim_hide_newer();
+#else
     pthread_atfork(before_fork, after_fork, in_child);
+#endif
 }
 
 EXPORT CUresult cuInit(unsigned flags) {

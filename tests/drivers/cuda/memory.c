@@ -2,8 +2,6 @@
  * write at its addresses, as on a GPU. */
 #include "sim.h"
 
-#include <fcntl.h>
-
 #define PAGE 4096u
 
 static sim_allocation **table;
@@ -37,7 +35,7 @@ static sim_allocation *add(sim_context *context, int type, void *map, size_t map
     made->address = (uintptr_t)made->data;
     if (sim.guard && type == MEMORY_DEVICE) {
         made->guard_size = map_size;
-        made->guard = mmap(NULL, map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        made->guard = sim_pages_reserve(map_size);
         made->address = (uintptr_t)made->guard + offset;
     }
     if (count == room) table = realloc(table, (room = room ? 2 * room : 64) * sizeof *table);
@@ -48,12 +46,15 @@ static sim_allocation *add(sim_context *context, int type, void *map, size_t map
 static void take_away(sim_allocation *gone) {
     for (size_t i = 0; i < count; i++)
         if (table[i] == gone) table[i] = table[--count];
-    munmap(gone->map, gone->map_size);
+    sim_pages_free(gone->map, gone->map_size);
+#ifndef _WIN32
     if (gone->file) close(gone->file - 1);
-    if (gone->guard) munmap(gone->guard, gone->guard_size);
+#endif
+    if (gone->guard) sim_pages_free(gone->guard, gone->guard_size);
     free(gone);
 }
 
+#ifndef _WIN32
 /* ---- mappings of physical memory: vmm.c */
 bool sim_mapped_in(CUdeviceptr address, size_t size) {
     for (size_t i = 0; i < count; i++)
@@ -96,15 +97,11 @@ int sim_file_of(sim_allocation *allocation) {
     }
     return allocation->file - 1;
 }
+#endif
 
 void sim_free_all(sim_context *context) {
     for (size_t i = count; i-- > 0;)
         if (table[i]->context == context) take_away(table[i]);
-}
-
-static void *fresh(size_t size) {
-    void *map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return map == MAP_FAILED ? NULL : map;
 }
 
 static CUresult allocate(CUdeviceptr *out, size_t size, int type) {
@@ -115,7 +112,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, int type) {
     size_t used = 0;
     for (size_t i = 0; i < count; i++) used += table[i]->context == context ? table[i]->size : 0;
     if (size > ((size_t)1 << 30) - used) return CUDA_ERROR_OUT_OF_MEMORY;
-    void *map = fresh(size);
+    void *map = sim_pages_new(pages(size));
     if (!map) return CUDA_ERROR_OUT_OF_MEMORY;
     *out = add(context, type, map, pages(size), 0, size)->address;
     return CUDA_SUCCESS;
@@ -209,7 +206,11 @@ static CUresult attribute(void *out, int which, CUdeviceptr address, bool strict
         case 11: *(CUdeviceptr *)out = found ? found->address : 0; break;
         case 12: *(size_t *)out = found ? found->size : 0; break;
         case 13: *(unsigned *)out = found != NULL; break;
+#ifdef _WIN32
+        case 14: *(unsigned long long *)out = 0; break;
+#else
         case 14: *(unsigned long long *)out = found && found->physical ? sim_handle_types(found->physical) : 0; break;
+#endif
         case 18: *(size_t *)out = found ? found->size : 0; break;
         case 19: *(CUdeviceptr *)out = found ? found->address : 0; break;
         default: return CUDA_ERROR_INVALID_VALUE;
@@ -236,25 +237,37 @@ typedef struct sim_external_memory {
     sim_context *context;
     void *map;
     size_t file_size, size; /* memory beyond the file is not shared: the driver does not check the size */
+#ifdef _WIN32
+    HANDLE section;
+#endif
 } sim_external_memory;
 
 /* Another mapping of the same memory; NULL without room. */
-void *sim_share(void *map, size_t file_size, size_t size) {
+#ifdef _WIN32
+static void *share(const sim_external_memory *memory) {
+    return MapViewOfFile(memory->section, FILE_MAP_READ | FILE_MAP_WRITE, 0, 0, memory->file_size);
+}
+#else
+static void *share(const sim_external_memory *memory) {
+    char *map = memory->map;
+    size_t file_size = memory->file_size, size = pages(memory->size);
     char *room_ = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room_ == MAP_FAILED) return NULL;
     /* An old size of 0 duplicates a shared mapping, without its file. */
     bool shared = mremap(map, 0, file_size, MREMAP_MAYMOVE | MREMAP_FIXED, room_) != MAP_FAILED;
     if (shared && size > file_size)
-        shared = mremap((char *)map + file_size, 0, size - file_size, MREMAP_MAYMOVE | MREMAP_FIXED, room_ + file_size) !=
+        shared = mremap(map + file_size, 0, size - file_size, MREMAP_MAYMOVE | MREMAP_FIXED, room_ + file_size) !=
                  MAP_FAILED;
     if (shared) return room_;
     munmap(room_, size);
     return NULL;
 }
+#endif
 
 static CUresult check(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
     bool has_handle = desc->handle.win32.handle, has_name = desc->handle.win32.name;
     if (desc->size == 0 || (desc->flags & ~(unsigned)MEM_DEDICATED)) return CUDA_ERROR_INVALID_VALUE;
+    if (desc->type >= MEM_D3D11_RESOURCE && sim.version < 10020) return CUDA_ERROR_INVALID_VALUE;
     switch (desc->type) {
         case MEM_OPAQUE_FD: break;
         case MEM_D3D12_RESOURCE:
@@ -282,6 +295,26 @@ static CUresult check(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
     return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+#ifdef _WIN32
+/* A section of the host device; the caller keeps its handle. A size beyond the section is refused (not measured on Windows). */
+static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
+    bool kmt = desc->type == MEM_OPAQUE_WIN32_KMT || desc->type == MEM_D3D11_RESOURCE_KMT;
+    HANDLE own = sim_nt_open(desc->handle.win32.handle, desc->handle.win32.name, kmt);
+    if (!own) return CUDA_ERROR_UNKNOWN;
+    CUresult code = xsem_host_recognise(own) == XSEM_HOST_MEMORY ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    if (!code && xsem_host_section_size(own) < desc->size) code = CUDA_ERROR_INVALID_VALUE;
+    memory->size = pages(desc->size);
+    memory->file_size = memory->size;
+    if (!code && FAULTY(memory_is_a_copy)) {
+        CloseHandle(own);
+        own = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, (DWORD)(memory->size >> 32), (DWORD)memory->size, NULL);
+    }
+    memory->section = own;
+    if (!code && !(memory->map = share(memory))) code = CUDA_ERROR_UNKNOWN;
+    if (code && own) CloseHandle(own);
+    return code;
+}
+#else
 static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
     memory->size = pages(desc->size);
     if (desc->size > (1ull << 40)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -311,6 +344,7 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (!FAULTY(memory_fd_leaked)) close(fd);
     return CUDA_SUCCESS;
 }
+#endif
 
 EXPORT CUresult cuImportExternalMemory(CUexternalMemory *out, const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *desc) {
     CALL_AS(CALL_WORK, "desc=%s%s", sim_hex(desc, sizeof *desc),
@@ -345,10 +379,13 @@ EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
     TRY(memory_of(handle, &memory));
     if (!memory->object.alive) sim_abort("this external memory is destroyed a second time");
     memory->object.alive = false;
-    if (FAULTY(destroy_leaks)) eventfd(0, EFD_CLOEXEC);
+    if (FAULTY(destroy_leaks)) sim_leak();
     for (size_t i = count; FAULTY(destroy_unmaps) && i-- > 0;)
         if (table[i]->mapped && table[i]->context == memory->context) take_away(table[i]);
-    munmap(memory->map, pages(memory->size));
+    sim_pages_free(memory->map, pages(memory->size));
+#ifdef _WIN32
+    if (!FAULTY(memory_fd_leaked)) CloseHandle(memory->section);
+#endif
     RETURN(CUDA_SUCCESS);
 }
 
@@ -363,7 +400,7 @@ EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemo
     if (!memory->object.alive) sim_abort("this external memory was destroyed");
     REFUSE_IF(!out || !desc || desc->flags || desc->size == 0, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(desc->offset > memory->size || desc->size > memory->size - desc->offset, CUDA_ERROR_INVALID_VALUE);
-    void *map = sim_share(memory->map, memory->file_size, pages(memory->size));
+    void *map = share(memory);
     REFUSE_IF(!map, CUDA_ERROR_OUT_OF_MEMORY);
     size_t offset = FAULTY(offset_ignored) ? 0 : FAULTY(offset_of_a_page) ? desc->offset / PAGE * PAGE : desc->offset;
     sim_allocation *mapped = add(context, MEMORY_DEVICE, map, pages(memory->size), offset, desc->size);
@@ -380,6 +417,6 @@ CUresult sim_external_share(CUexternalMemory handle, size_t offset, size_t size,
     if (!memory->object.alive) sim_abort("this external memory was destroyed");
     if (offset > memory->size || size > memory->size - offset) return CUDA_ERROR_INVALID_VALUE;
     *map_size = pages(memory->size);
-    *map = sim_share(memory->map, memory->file_size, *map_size);
+    *map = share(memory);
     return *map ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -1,8 +1,11 @@
-/* External semaphores: objects of the host device, and inert objects in place of those of Windows and NvSci. */
+/* External semaphores: objects of the host device, and inert objects in place of those of NvSci. On Linux, the objects of Windows
+ * are inert, too. */
 #include "sim.h"
 
 #define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
+#ifndef INFINITE
 #define INFINITE 0xFFFFFFFFu
+#endif
 
 /* ---- inert objects: one payload for each handle or name while it is imported */
 typedef enum { INERT_BINARY, INERT_FENCE, INERT_MUTEX, INERT_SYNC } inert_kind;
@@ -15,6 +18,9 @@ struct sim_payload {
     int users;
     bool signalled, held;
     uint64_t value, key, promised;
+#ifdef _WIN32
+    sim_mutex *mutex;
+#endif
 };
 
 /* In place of an NvSciSyncFence: the object, and the number of the signal. */
@@ -50,6 +56,9 @@ static sim_payload *payload_of(int type, const void *handle, const char *name) {
 
 static void let_go(sim_payload *payload) {
     if (--payload->users) return;
+#ifdef _WIN32
+    if (payload->mutex) sim_mutex_close(payload->mutex);
+#endif
     for (sim_payload **at = &payloads; *at; at = &(*at)->next)
         if (*at == payload) {
             *at = payload->next;
@@ -63,6 +72,7 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
     bool has_handle = desc->handle.win32.handle, has_name = desc->handle.win32.name;
     if (desc->flags) return CUDA_ERROR_INVALID_VALUE;
     if (desc->type >= SEM_TIMELINE_FD && sim.version < 11020) return CUDA_ERROR_INVALID_VALUE;
+    if (desc->type >= SEM_D3D11_FENCE && sim.version < 10020) return CUDA_ERROR_INVALID_VALUE;
     switch (desc->type) {
         case SEM_OPAQUE_FD: break;
         case SEM_TIMELINE_FD:
@@ -90,18 +100,18 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
 }
 
 /* A fault: the object of the last destroyed semaphore, in place of this one. */
-static sim_semaphore stale = {.eventfd = -1};
+static sim_semaphore stale = {.binary = NO_HANDLE};
 
 static void make_stale(sim_semaphore *semaphore) {
     if (semaphore->timeline && stale.timeline) {
-        munmap(semaphore->timeline, XSEM_HOST_TIMELINE_BYTES);
+        xsem_host_timeline_close(semaphore->timeline);
         semaphore->timeline = stale.timeline;
         stale.timeline = NULL;
     }
-    if (semaphore->eventfd >= 0 && stale.eventfd >= 0) {
-        close(semaphore->eventfd);
-        semaphore->eventfd = stale.eventfd;
-        stale.eventfd = -1;
+    if (semaphore->binary != NO_HANDLE && stale.binary != NO_HANDLE) {
+        sim_close_handle(semaphore->binary);
+        semaphore->binary = stale.binary;
+        stale.binary = NO_HANDLE;
     }
 }
 
@@ -110,12 +120,38 @@ static void keep_stale(sim_semaphore *semaphore) {
         stale.timeline = semaphore->timeline;
         semaphore->timeline = NULL;
     }
-    if (semaphore->eventfd >= 0 && stale.eventfd < 0) {
-        stale.eventfd = semaphore->eventfd;
-        semaphore->eventfd = -1;
+    if (semaphore->binary != NO_HANDLE && stale.binary == NO_HANDLE) {
+        stale.binary = semaphore->binary;
+        semaphore->binary = NO_HANDLE;
     }
 }
 
+#ifdef _WIN32
+/* The object decides, not the type, as on Linux: OPAQUE_WIN32 takes a timeline. The caller keeps its handle. */
+static CUresult take(sim_semaphore *semaphore, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
+    bool keyed = desc->type == SEM_KEYED_MUTEX || desc->type == SEM_KEYED_MUTEX_KMT;
+    bool kmt = desc->type == SEM_OPAQUE_WIN32_KMT || desc->type == SEM_KEYED_MUTEX_KMT;
+    HANDLE own = sim_nt_open(desc->handle.win32.handle, desc->handle.win32.name, kmt);
+    if (!own) return CUDA_ERROR_UNKNOWN;
+    sim_mutex *mutex = keyed ? sim_mutex_open(own) : NULL;
+    if (mutex) {
+        semaphore->inert = calloc(1, sizeof *semaphore->inert);
+        semaphore->inert->kind = INERT_MUTEX;
+        semaphore->inert->mutex = mutex;
+        semaphore->inert->users = 1;
+    } else if (!keyed) {
+        semaphore->timeline = xsem_host_timeline_open(own);
+        bool fence = desc->type == SEM_D3D12_FENCE || desc->type == SEM_D3D11_FENCE;
+        if (!semaphore->timeline && !fence && xsem_host_recognise(own) == XSEM_HOST_BINARY) semaphore->binary = own;
+    }
+    if (FAULTY(import_resets) && semaphore->timeline) atomic_store(&semaphore->timeline->page->value, 0);
+    if (FAULTY(import_resets) && semaphore->binary) xsem_host_binary_wait(semaphore->binary, 0);
+    if (FAULTY(stale_after_reimport)) make_stale(semaphore);
+    if (semaphore->binary != own && !FAULTY(fd_leaked)) CloseHandle(own);
+    bool found = mutex || semaphore->timeline || semaphore->binary || FAULTY(error_swallowed);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+#else
 /* A fault: whether the object was imported before, by its file. */
 static bool seen_before(int fd) {
     static ino_t seen[4096];
@@ -129,7 +165,8 @@ static bool seen_before(int fd) {
 }
 
 /* The fd decides, not the type: the driver does not check the type. */
-static CUresult take(sim_semaphore *semaphore, int fd) {
+static CUresult take(sim_semaphore *semaphore, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
+    int fd = desc->handle.fd;
     switch (xsem_host_recognise(fd)) {
         case XSEM_HOST_TIMELINE: {
             void *page = mmap(NULL, XSEM_HOST_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -140,9 +177,9 @@ static CUresult take(sim_semaphore *semaphore, int fd) {
             break;
         }
         case XSEM_HOST_BINARY:
-            semaphore->eventfd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
-            if (semaphore->eventfd < 0) return CUDA_ERROR_UNKNOWN;
-            if (FAULTY(import_resets)) xsem_host_binary_wait(semaphore->eventfd, 0);
+            semaphore->binary = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
+            if (semaphore->binary < 0) return CUDA_ERROR_UNKNOWN;
+            if (FAULTY(import_resets)) xsem_host_binary_wait(semaphore->binary, 0);
             break;
         default:
             if (FAULTY(error_swallowed)) break;
@@ -153,6 +190,15 @@ static CUresult take(sim_semaphore *semaphore, int fd) {
     if (!FAULTY(fd_leaked)) close(fd);
     return CUDA_SUCCESS;
 }
+#endif
+
+static bool is_inert(int type) {
+#ifdef _WIN32
+    return type == SEM_NVSCISYNC;
+#else
+    return sim.windows || type == SEM_NVSCISYNC;
+#endif
+}
 
 EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
     const void *wide = desc && sim.windows && desc->type != SEM_NVSCISYNC ? desc->handle.win32.name : NULL;
@@ -162,9 +208,9 @@ EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_E
     TRY(sim_unsafe());
     REFUSE_IF(!out || !desc, CUDA_ERROR_INVALID_VALUE);
     TRY(check(desc));
-    sim_semaphore made = {.eventfd = -1, .type = desc->type};
-    if (sim.windows || desc->type == SEM_NVSCISYNC) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
-    else TRY(take(&made, desc->handle.fd));
+    sim_semaphore made = {.binary = NO_HANDLE, .type = desc->type};
+    if (is_inert(desc->type)) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
+    else TRY(take(&made, desc));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
     made.device = context->device;
@@ -188,9 +234,9 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     sim_let_others();
     semaphore->object.alive = false;
     if (FAULTY(stale_after_reimport)) keep_stale(semaphore);
-    if (FAULTY(destroy_leaks)) eventfd(0, EFD_CLOEXEC);
-    if (semaphore->timeline) munmap(semaphore->timeline, XSEM_HOST_TIMELINE_BYTES);
-    if (semaphore->eventfd >= 0) close(semaphore->eventfd);
+    if (FAULTY(destroy_leaks)) sim_leak();
+    if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
+    if (semaphore->binary != NO_HANDLE) sim_close_handle(semaphore->binary);
     if (semaphore->inert) let_go(semaphore->inert);
     RETURN(CUDA_SUCCESS);
 }
@@ -202,6 +248,9 @@ static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAI
     payload->value = params->params.fence_value; /* of an NvSciSync object: the number of the signal */
     payload->key = params->params.mutex_key;
     payload->held = false;
+#ifdef _WIN32
+    if (payload->mutex) sim_mutex_release(payload->mutex, params->params.mutex_key);
+#endif
     pthread_cond_broadcast(&sim.changed);
     pthread_mutex_unlock(&sim.lock);
 }
@@ -215,6 +264,9 @@ static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_
             payload->signalled = false;
             return true;
         case INERT_MUTEX:
+#ifdef _WIN32
+            if (payload->mutex) return sim_mutex_try(payload->mutex, params->params.mutex_key);
+#endif
             if (payload->held || payload->key != params->params.mutex_key) return false;
             payload->held = true;
             return true;
@@ -256,7 +308,7 @@ static bool run_batch(sim_work *work, bool for_ever) {
             if (FAULTY(crashes)) abort();
             if (semaphore->timeline) xsem_host_timeline_signal(semaphore->timeline, value + FAULTY(signal_one_more));
             else if (semaphore->inert) signal_inert(semaphore->inert, params);
-            else xsem_host_binary_signal(semaphore->eventfd);
+            else xsem_host_binary_signal(semaphore->binary);
         } else if (FAULTY(wait_ignored)) {
             continue;
         } else if (semaphore->timeline) {
@@ -266,10 +318,10 @@ static bool run_batch(sim_work *work, bool for_ever) {
             if (!xsem_host_timeline_wait(semaphore->timeline, value, limit_ns)) return false;
         } else if (semaphore->inert) {
             if (!wait_inert(batch, semaphore->inert, params, for_ever)) return false;
-        } else if (xsem_host_binary_wait(semaphore->eventfd, limit_ns) != 1) {
+        } else if (xsem_host_binary_wait(semaphore->binary, limit_ns) != 1) {
             return false;
         } else if (FAULTY(binary_not_reset)) {
-            xsem_host_binary_signal(semaphore->eventfd);
+            xsem_host_binary_signal(semaphore->binary);
         }
     }
     return true;

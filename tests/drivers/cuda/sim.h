@@ -1,6 +1,6 @@
 /* Shared by the parts of the stand-in. One lock guards everything. It is never held while work runs or a wait sleeps.
  *
- * Order of the parts: common < log < device < context < stream < semaphore, memory < vmm, work < capture < graph. */
+ * Order of the parts: common < log < device < context < stream < nt < semaphore, memory < vmm, work < capture < graph. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
@@ -23,7 +23,7 @@ typedef enum {
 
 /* ---- each call: refused before it acts (not initialised, forked, configured failure), and logged */
 enum { CALL_ANY = 1, CALL_WORK = 2, CALL_FORKED = 4 };
-CUresult sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
+CUresult sim_enter(const char *name, int flags, const char *format, ...) SIM_PRINTF(3, 4);
 CUresult sim_leave(const char *name, CUresult code);
 /* " name=<hex>" of a UTF-16 name without its NUL; "" for none. */
 const char *sim_name(const void *name);
@@ -164,12 +164,23 @@ void sim_drain_context(sim_context *context);
 /* ---- semaphores */
 typedef struct sim_payload sim_payload;
 
+#ifdef _WIN32
+typedef struct sim_mutex sim_mutex;
+HANDLE sim_nt_open(const void *handle, const wchar_t *name, bool kmt);
+sim_mutex *sim_mutex_open(HANDLE handle);
+void sim_mutex_close(sim_mutex *mutex);
+bool sim_mutex_try(sim_mutex *mutex, uint64_t key);
+void sim_mutex_release(sim_mutex *mutex, uint64_t key);
+void sim_nt_hide(const char *symbol);
+void sim_hide_newer(void);
+#endif
+
 typedef struct sim_semaphore {
     sim_object object;
     bool destroying;
     int type;                        /* the imported type */
     xsem_host_timeline *timeline;    /* its object: one of these three */
-    int eventfd;
+    sim_handle binary;
     sim_payload *inert;
     int queued, device;
 } sim_semaphore;
@@ -206,7 +217,6 @@ CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUd
 void sim_unmap_physical(sim_allocation *gone);
 int sim_file_of(sim_allocation *allocation);
 unsigned sim_handle_types(const struct sim_physical *physical);
-void *sim_share(void *map, size_t file_size, size_t size);
 CUresult sim_external_share(CUexternalMemory handle, size_t offset, size_t size, void **map, size_t *map_size);
 
 typedef struct sim_array {

@@ -1,7 +1,9 @@
 /* Streams as queues: order, the rules of the legacy stream, the limited number of places, the worker threads. */
 #include "sim.h"
 
+#ifndef _WIN32
 #include <signal.h>
+#endif
 
 /* ---- the worker */
 static void take_away(sim_stream *stream) {
@@ -45,14 +47,18 @@ static void *work(void *argument) {
 static void start_worker(sim_stream *stream) {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
     pthread_attr_init(&attributes);
     /* Detached: a process with pending waits can exit. */
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+#ifndef _WIN32
+    sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
+#endif
     if (pthread_create(&thread, &attributes, work, stream) != 0) sim_abort("no thread for a stream");
+#ifndef _WIN32
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
     pthread_attr_destroy(&attributes);
     stream->has_worker = true;
 }

@@ -1,7 +1,8 @@
 /* Virtual memory management: physical memory, reserved addresses, mappings; shareable handles and dma-bufs. The fd of an
  * export is memory of the `host` device (docs/host-objects.md). The position of a dma-buf's fd is the offset of its first
  * byte in this memory. The codes were measured on an H200 (driver 580.159.04). No call here needs a context, except
- * cuMemGetHandleForAddressRange, and no call waits for work (both measured). */
+ * cuMemGetHandleForAddressRange, and no call waits for work (both measured). Not on Windows. */
+#ifndef _WIN32
 #include "sim.h"
 
 #include <fcntl.h>
@@ -245,3 +246,4 @@ EXPORT CUresult cuMemGetHandleForAddressRange(void *out, CUdeviceptr address, si
     *(int *)out = fd;
     RETURN(CUDA_SUCCESS);
 }
+#endif
