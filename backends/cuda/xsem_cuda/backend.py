@@ -19,7 +19,15 @@ from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
 from xsem_cuda.images import known_formats
 from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
-from xsem_cuda.loader import bindings, bindings_version, denied_nodes, kernel_driver, library_name, started
+from xsem_cuda.loader import (
+    bindings,
+    bindings_version,
+    denied_nodes,
+    kernel_driver,
+    library_name,
+    old_driver_remedy,
+    started,
+)
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
 
@@ -184,8 +192,10 @@ class CudaBackend(Backend):
             return (failed_check("cuda-python", error, "pip install 'xsem[cuda13]'"),)
         checks.append(HealthCheck(name="cuda-python", ok=True, detail=f"cuda-bindings {bindings_version()}"))
         denied = denied_nodes()
-        checks.append(HealthCheck(name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
-                                  remedy="add the user to the group that owns them" if denied else ""))
+        if sys.platform != "win32":
+            checks.append(HealthCheck(
+                name="device nodes", ok=not denied, detail=", ".join(denied) or "no access denied",
+                remedy="add the user to the group that owns them" if denied else ""))
         try:
             driver = started()
             self.devices()
@@ -224,17 +234,19 @@ class CudaBackend(Backend):
         return None if found is None else found[0]
 
 
+_CONTAINER: Final = "" if sys.platform == "win32" else "; for a container: start it with the GPU"
 _REMEDIES: Final = {
-    "libcuda_missing": "install the NVIDIA driver; for a container: start it with the GPU",
-    "driver_too_old": "update the NVIDIA driver",
+    "libcuda_missing": f"install the NVIDIA driver{_CONTAINER}",
     "no_permission": "add the user to the group that owns the device nodes",
-    "no_device": "unset CUDA_VISIBLE_DEVICES; for a container: start it with the GPU",
+    "no_device": f"unset CUDA_VISIBLE_DEVICES{_CONTAINER}",
 }
 """The remedy for each `reason` of an error."""
 
 
 def _remedy(error: Exception) -> str:
     reason = error.reason if isinstance(error, XsemError) else ""
+    if reason == "driver_too_old":
+        return old_driver_remedy()
     return _REMEDIES.get(reason, "run nvidia-smi; if it fails, reinstall the NVIDIA driver and restart the machine")
 
 
@@ -263,13 +275,15 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         except XsemError:  # an older driver: INVALID_VALUE for an unknown attribute
             return 0
 
+    version = int(call(driver.cuDriverGetVersion))
     return Attributes(
         timeline=bool(ask("TIMELINE_SEMAPHORE_INTEROP_SUPPORTED")),
         integrated=bool(ask("INTEGRATED")),
         tcc=bool(ask("TCC_DRIVER")),
         compute_capability=(ask("COMPUTE_CAPABILITY_MAJOR"), ask("COMPUTE_CAPABILITY_MINOR")),
         dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
-        recording=int(call(driver.cuDriverGetVersion)) >= OLDEST_DRIVER,
+        recording=version >= OLDEST_DRIVER,
+        driver_version=version,
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
@@ -14,6 +15,14 @@ _M = MemoryHandleType
 
 _TEGRA: Final = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
 _THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
+
+
+# The CUDA version whose header adds the type. An older driver refuses the number of the type. The other types are in
+# CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute.
+_SINCE: Final[Mapping[SemaphoreHandleType | MemoryHandleType, int]] = {
+    _S.D3D11_FENCE: 10020, _S.NVSCISYNC: 10020, _S.D3D11_KEYED_MUTEX: 10020, _S.D3D11_KEYED_MUTEX_KMT: 10020,
+    _M.D3D11_RESOURCE: 10020, _M.D3D11_RESOURCE_KMT: 10020, _M.NVSCIBUF: 10020, _M.DMABUF_FD: 13000,
+}
 
 
 class Attributes(NamedTuple):
@@ -38,6 +47,8 @@ class Attributes(NamedTuple):
         The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
     formats : frozenset of str
         The formats of images whose enumerators the bindings have.
+    driver_version : int
+        The result of cuDriverGetVersion, for example 10010 for CUDA 10.1.
     """
 
     timeline: bool = False
@@ -49,6 +60,7 @@ class Attributes(NamedTuple):
     exports_fd: bool = False
     exports_dmabuf: bool = False
     formats: frozenset[str] = frozenset()
+    driver_version: int = 13000
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -92,9 +104,10 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         features.add(Feature.MEMORY_SHARING)
     if attributes.recording:
         features.add(Feature.RECORDING)
+    version = attributes.driver_version
     return Capabilities(
-        semaphore_import=frozenset(semaphores),
-        memory_import=frozenset(memories),
+        semaphore_import=frozenset(each for each in semaphores if _SINCE.get(each, 0) <= version),
+        memory_import=frozenset(each for each in memories if _SINCE.get(each, 0) <= version),
         memory_export=frozenset(exported),
         features=frozenset(features),
         wait_before_signal=frozenset(early),

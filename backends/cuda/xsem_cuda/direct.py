@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -87,10 +88,14 @@ def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
     """
     name = "cuDeviceGetLuid"
     address = address_of(driver, name)
-    if address is None:
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+    if address is not None:
+        function = prototype(address)
+    elif sys.platform == "win32":   # a driver before CUDA 11.3; the bindings have loaded this library
+        function = prototype((name, ctypes.WinDLL("nvcuda.dll")))
+    else:
         return None
     luid, mask = ctypes.create_string_buffer(8), ctypes.c_uint()
-    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(address)
     try:
         check(driver, name, function(ctypes.addressof(luid), ctypes.addressof(mask), int(device)))
     except XsemError:  # a device without a display driver has no LUID

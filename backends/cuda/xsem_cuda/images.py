@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError
-from xsem.spi import ImageRegion, level_layout
+from xsem.spi import LARGEST_ROW_PITCH, ImageRegion, level_layout
 from xsem.types import MipmapDesc
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
@@ -51,7 +51,6 @@ FLAGS: Final = frozenset(_FLAGS)
 # Size of a GPU's block of pixels. The driver maps an image at offset 256, and the first copy of it loses the context
 # (measured on an H200: CUDA_ERROR_LAUNCH_FAILED). Offsets 512, 1024, 4096 and 69632 work.
 _ALIGNMENT: Final = 512
-_LARGEST_PITCH: Final = 2**31 - 1   # CU_DEVICE_ATTRIBUTE_MAX_PITCH
 
 
 class ArrayToken(DriverObject):
@@ -226,7 +225,7 @@ def region_copy(
     """
     copy = driver.CUDA_MEMCPY3D()
     unified = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
-    if region.extent[1] == 1 and region.slices > 1 and slice_pitch <= _LARGEST_PITCH:
+    if region.extent[1] == 1 and region.slices > 1 and slice_pitch <= LARGEST_ROW_PITCH:
         # Layers of one row: for an image of one dimension, the driver does not take a height of several rows (measured
         # on an H200, 580.159.04: wrong bytes and no error).
         row_pitch = slice_pitch

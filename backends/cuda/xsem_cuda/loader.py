@@ -11,9 +11,11 @@ from typing import Any
 from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
 from xsem_cuda.results import NO_DEVICE, call
 
-__all__ = ["bindings", "bindings_version", "denied_nodes", "kernel_driver", "started"]
+__all__ = ["bindings", "bindings_version", "denied_nodes", "kernel_driver", "old_driver_remedy", "started"]
 
 _MODULE_VERSION = "/sys/module/nvidia/version"
+_SERVES_OLD = "13.3.1"
+"""The newest cuda-bindings that start with drivers before CUDA 12.0 (tried on a stand-in): from 10.1 on."""
 _INSTALL = "pip install 'xsem[cuda13]' (drivers 580 and newer) or 'xsem[cuda12]' (older ones)"
 
 
@@ -52,11 +54,12 @@ def started() -> Any:
         text = str(error.__cause__)
         if ("not found" in text and "unction" in text) or "GetProcAddress" in text:
             raise BackendUnavailableError(
-                f"the CUDA driver is too old for cuda-python {bindings_version()} ({text}): update the driver",
+                f"the CUDA driver is too old for cuda-python {bindings_version()} ({text}): {old_driver_remedy()}",
                 reason="driver_too_old", call="cuInit",
             ) from error
         raise BackendUnavailableError(
-            f"{library_name()} was not found: install the NVIDIA driver, or give the container the GPU ({text})",
+            f"{library_name()} was not found: install the NVIDIA driver"
+            f"{'' if sys.platform == 'win32' else ', or give the container the GPU'} ({text})",
             reason="libcuda_missing", call="cuInit",
         ) from error
     except XsemError as error:
@@ -74,11 +77,21 @@ def _unusable(error: XsemError) -> BackendUnavailableError:
         )
     if error.code == NO_DEVICE:
         return BackendUnavailableError(
-            "the CUDA driver finds no device: check CUDA_VISIBLE_DEVICES, and whether the container has a GPU",
+            "the CUDA driver finds no device: check CUDA_VISIBLE_DEVICES"
+            f"{'' if sys.platform == 'win32' else ', and whether the container has a GPU'}",
             reason="no_device", **fields,
         )
-    return BackendUnavailableError("the CUDA driver does not start: run nvidia-smi, and check that kernel module and "
-                                   "library have the same release", reason="driver_failed", **fields)
+    remedy = ("reinstall the NVIDIA driver" if sys.platform == "win32"
+              else "check that kernel module and library have the same release")
+    return BackendUnavailableError(f"the CUDA driver does not start: run nvidia-smi, and {remedy}",
+                                   reason="driver_failed", **fields)
+
+
+def old_driver_remedy() -> str:
+    """Return the remedy for a driver that the bindings or this backend cannot use."""
+    if bindings_version() == _SERVES_OLD:
+        return "update the driver"
+    return f"update the driver, or pip install cuda-bindings=={_SERVES_OLD} (drivers from CUDA 10.1 on)"
 
 
 def library_name() -> str:

@@ -7,6 +7,7 @@ Section 6.20 of the CUDA driver API lists the codes of each external-resource fu
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -58,20 +59,21 @@ _TAKES: Final[Mapping[str, str]] = {
 _OWN: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
                          INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
 
+_NO_RESOURCE: Final = ("the process has reached its limit of handles",) if sys.platform == "win32" else (
+    "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*")
+
 _CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
     (_IMPORT_SEMAPHORE, _INVALID_HANDLE): ("the handle is not a semaphore exported on this device",),
     (_IMPORT_MEMORY, _INVALID_HANDLE): ("the handle is not memory exported on this device",),
     (_IMPORT_SEMAPHORE, UNKNOWN): (
-        "the file descriptor is not a semaphore exported on this device",
+        "the handle is not a semaphore exported on this device",
         "the exporter runs on another driver release"),
     (_IMPORT_MEMORY, UNKNOWN): (
-        "the file descriptor is not memory exported on this device", "the exporter runs on another driver release"),
+        "the handle is not memory exported on this device", "the exporter runs on another driver release"),
     (_IMPORT_MEMORY, INVALID_VALUE): (
         "allocation_size differs from the exporter's", "dedicated differs from the allocation's"),
-    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): (
-        "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*"),
-    (_IMPORT_MEMORY, _OPERATING_SYSTEM): (
-        "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*"),
+    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): _NO_RESOURCE,
+    (_IMPORT_MEMORY, _OPERATING_SYSTEM): _NO_RESOURCE,
     ("cuExternalMemoryGetMappedBuffer", INVALID_VALUE): ("the range ends beyond the imported memory",),
     ("cuExternalMemoryGetMappedMipmappedArray", INVALID_VALUE): (
         "extent, format, flags or levels differ from the exporter's image",

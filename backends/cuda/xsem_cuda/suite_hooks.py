@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from xsem.errors import XsemError
-from xsem.spi import NativeEvent, NativeQueue, QueueDriver, SuiteHooks
+from xsem.spi import NativeArray, NativeEvent, NativeQueue, QueueDriver, SuiteHooks
+from xsem.types import MemoryHandleType
+from xsem_cuda.allocations import create_allocation
 from xsem_cuda.context import Context
 from xsem_cuda.results import NOT_READY, call
 
@@ -23,8 +26,21 @@ _TRAP: Final = b"""
 """A kernel that raises an exception on the device. The context is unusable after the exception."""
 
 
+_ARRAY: Final = 8192
+_BEHIND: Final = 4096 + 256
+"""Bytes from the start of an allocation to its array: no multiple of a page, at which a dma-buf begins."""
+
+
+class _Array:
+    """An array of bytes, as CuPy describes it."""
+
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False), "shape": (_ARRAY,), "typestr": "|u1", "strides": None, "version": 3}
+
+
 class CudaHooks(SuiteHooks):
-    """Streams and events of ``cuda.bindings.driver``.
+    """Streams, events and arrays of ``cuda.bindings.driver``.
 
     Parameters
     ----------
@@ -80,7 +96,8 @@ class CudaHooks(SuiteHooks):
                 with context:   # cuStreamEndCapture raises an error for an invalidated capture
                     call(driver.cuGraphDestroy, call(driver.cuStreamEndCapture, stream))
 
-        return NativeQueue(stream=int(stream), handle=int(stream), works=works, close=close, capture=capture)
+        return NativeQueue(stream=int(stream), handle=int(stream), works=works, close=close, simultaneous=True,
+                           capture=capture)
 
     def native_event(self) -> NativeEvent:
         """Record an event behind a wait of the stream for a value in page-locked memory."""
@@ -107,6 +124,58 @@ class CudaHooks(SuiteHooks):
 
         return NativeEvent(event=int(event), reach=reach, close=close,
                            works=lambda: call(driver.cuEventQuery, event) is not NOT_READY)
+
+    def native_array(self, type: MemoryHandleType) -> NativeArray:
+        """Allocate by cuMemCreate for OPAQUE_FD, and by cuMemAlloc for dma-bufs."""
+        if type is MemoryHandleType.DMABUF_FD:
+            return self._allocated()
+        with self._context:
+            made = create_allocation(self._driver, int(self._device), type, _BEHIND + _ARRAY)
+        return self._array(made.base, made.close)
+
+    def unshareable_array(self, type: MemoryHandleType) -> NativeArray:
+        """Allocate by cuMemAlloc for OPAQUE_FD, and page-locked host memory for dma-bufs."""
+        if type is not MemoryHandleType.DMABUF_FD:
+            return self._allocated()
+        driver = self._driver
+        with self._context:
+            address = int(call(driver.cuMemHostAlloc, _BEHIND + _ARRAY, int(driver.CU_MEMHOSTALLOC_DEVICEMAP)))
+        return self._array(address, lambda: call(driver.cuMemFreeHost, address), host=True)
+
+    def _allocated(self) -> NativeArray:
+        driver = self._driver
+        with self._context:
+            address = int(call(driver.cuMemAlloc, _BEHIND + _ARRAY))
+        return self._array(address, lambda: call(driver.cuMemFree, address))
+
+    def _array(self, base: int, free: Callable[[], object], *, host: bool = False) -> NativeArray:
+        driver, context, address = self._driver, self._context, base + _BEHIND
+        array = _Array(address)
+
+        def end() -> None:
+            with context:
+                free()
+
+        finalizer = weakref.finalize(array, end)
+        finalizer.atexit = False   # the driver may have ended by then
+
+        def write(data: bytes) -> None:
+            if host:
+                ctypes.memmove(address, data, len(data))
+                return
+            with context:
+                call(driver.cuMemcpyHtoD, address, data, len(data))
+                call(driver.cuCtxSynchronize)   # a copy from pageable memory can return before its end
+
+        def read(size: int) -> bytes:
+            if host:
+                return ctypes.string_at(address, size)
+            data = bytearray(size)
+            with context:
+                call(driver.cuMemcpyDtoH, data, address, size)
+            return bytes(data)
+
+        return NativeArray(array=array, write=write, read=read, freed=lambda: not finalizer.alive)
 
     def failing_work(self) -> Callable[[QueueDriver], None] | None:
         """Return a function that launches a kernel with a trap. Return None if the driver loads no modules."""

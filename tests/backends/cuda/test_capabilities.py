@@ -37,6 +37,21 @@ def test_windows_declares_every_type_without_fd_or_nvsci() -> None:
     assert not capabilities.wait_before_signal
 
 
+# The types of the header of each CUDA version.
+@pytest.mark.parametrize(("version", "semaphores", "memories"), [
+    (10010, {1, 2, 3, 4}, {1, 2, 3, 4, 5}), (10020, set(range(1, 9)), set(range(1, 9))),
+    (11020, set(range(1, 11)), set(range(1, 9))), (13000, set(range(1, 11)), set(range(1, 10))),
+])
+def test_types_follow_the_version_of_the_driver(version: int, semaphores: set[int], memories: set[int]) -> None:
+    thor = MODERN._replace(integrated=True, compute_capability=(11, 0), driver_version=version,
+                           timeline=version >= 11020)
+    both = [capabilities_of(platform, thor) for platform in ("linux", "win32")]
+    declared = set[S]().union(*(each.semaphore_import for each in both))
+    assert {each.native["cuda"][1] for each in declared} == semaphores
+    declared_memory = set[M]().union(*(each.memory_import for each in both))
+    assert {each.native["cuda"][1] for each in declared_memory} == memories
+
+
 def test_windows_device_without_display_driver_has_no_direct3d() -> None:
     capabilities = capabilities_of("win32", MODERN._replace(tcc=True))
     declared = {each.value for each in capabilities.semaphore_import}

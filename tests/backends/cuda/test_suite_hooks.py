@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,9 +12,10 @@ from support.cuda_sim import on_stand_in
 from support.importer import BOUND_S
 
 import xsem
-from xsem.errors import WrongDeviceError
+from xsem.errors import WrongDeviceError, XsemError
 from xsem.plugins import registry
 from xsem.spi import QueueDriver, SuiteHooks
+from xsem.types import MemoryHandleType
 
 
 @contextmanager
@@ -93,3 +95,29 @@ def test_native_event_is_pending_until_it_is_reached() -> None:
 def test_failing_work_needs_a_driver_that_loads_modules() -> None:
     with opened() as (_, hooks):
         assert hooks.failing_work() is None   # the stand-in loads none; XSEM-ORD-013 runs the kernel on a GPU
+
+
+@on_stand_in
+@pytest.mark.parametrize("type", [MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD])
+def test_arrays_are_shareable_or_not_and_end_with_their_last_reference(type: MemoryHandleType) -> None:
+    with opened() as (device, hooks):
+        good, bad = hooks.native_array(type), hooks.unshareable_array(type)
+        assert good is not None
+        assert bad is not None
+        for number, native in enumerate((good, bad), 1):
+            native.write(bytes([number]) * 8192)
+            assert native.read(8192) == bytes([number]) * 8192
+        with device.share(good.array, type=type) as shared:
+            assert shared.offset > 0
+            assert shared.size == 8192
+            assert shared.buffer().copy_to_host(timeout_s=BOUND_S).tobytes() == good.read(8192)
+        soon(lambda: not device.releasing())
+        with pytest.raises(XsemError) as caught:
+            device.share(bad.array, type=type)
+        assert caught.value.reason == ("host_array" if type is MemoryHandleType.DMABUF_FD else "not_shareable")
+        del caught
+        ends = [good.freed, bad.freed]
+        assert not any(each() for each in ends)
+        del good, bad, native
+        gc.collect()
+        assert all(each() for each in ends)
