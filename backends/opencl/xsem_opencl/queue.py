@@ -144,10 +144,9 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             ``not_supported``: the driver does not copy between a buffer and an image of one dimension with layers.
         """
         mem, at = _place(buffer, offset)
-        box = level.box(region)
         if not mem:
-            return self._enqueue([self._host_image(level, box, at, row_pitch, slice_pitch, read=read)], wait_fences,
-                                 want_fence)
+            return self._enqueue([self._host_image(level, level.box(region), at, row_pitch, slice_pitch, read=read)],
+                                 wait_fences, want_fence)
         try:
             return self._device_copy(level, region, mem, at, row_pitch, slice_pitch, wait_fences, want_fence, read=read)
         except DriverError as error:

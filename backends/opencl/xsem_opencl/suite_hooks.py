@@ -42,7 +42,7 @@ class OpenCLHooks(SuiteHooks):
             return True
 
         # pyopencl releases the queue with its object.
-        return NativeQueue(stream=queue, handle=queue.int_ptr, works=works)
+        return NativeQueue(stream=queue, handle=queue.int_ptr, works=works, simultaneous=True)
 
     def native_event(self) -> NativeEvent:
         """Enqueue a marker behind a user event."""

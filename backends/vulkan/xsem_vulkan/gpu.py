@@ -53,11 +53,25 @@ class _Lock:
 
 
 class VkQueue:
-    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `lock` ensures this."""
+    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `lock` ensures this.
 
-    def __init__(self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None) -> None:
+    Parameters
+    ----------
+    handle, address : VkQueue
+        The handle, and its number.
+    lock : context manager, optional
+        The application's lock.
+    unguarded : bool
+        The application may use the queue without a lock, on the thread that calls xsem.
+    """
+
+    def __init__(
+        self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None, *,
+        unguarded: bool = False,
+    ) -> None:
         self.handle = handle
         self.address = address
+        self.unguarded = unguarded
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
         self.users = 0
@@ -142,7 +156,8 @@ def borrow_gpu(
     # One lock for all queues: the application passes one lock, which need not be re-entrant.
     shared = None if lock is None else _Lock(lock)
     return Gpu(physical, _functions(physical, handle), handle, abilities,
-               [VkQueue(library.ffi.cast("VkQueue", each), each, shared) for each in queues], lambda: None)
+               [VkQueue(library.ffi.cast("VkQueue", each), each, shared, unguarded=lock is None) for each in queues],
+               lambda: None)
 
 
 def _functions(physical: PhysicalDevice, handle: CData) -> Functions:

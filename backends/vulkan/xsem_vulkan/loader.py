@@ -148,7 +148,9 @@ def _load() -> Library:
         except OSError as error:
             tried.append(str(error))
     raise BackendUnavailableError(
-        "the Vulkan loader was not found; install it (Debian, Ubuntu: libvulkan1) and the GPU's Vulkan driver",
+        "the Vulkan loader was not found; install "
+        + ("the GPU vendor's driver, which has the loader" if sys.platform == "win32"
+           else "it (Debian, Ubuntu: libvulkan1) and the GPU's Vulkan driver"),
         reason="vulkan_loader_missing", backend="vulkan", likely_causes=tuple(tried))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
 
 from xsem.errors import DeviceLostError, XsemError
-from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
@@ -43,6 +43,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     ) -> None:
         self._gpu = gpu
         self.queue = queue
+        # Without a lock, the application may submit to the queue on its thread at any time.
+        self.callers = Callers.APPLICATION if queue.unguarded else Callers.ONE_AT_A_TIME
         self._forget = forget
         self._submission = Submission(gpu)
         self._timeline = Timeline(gpu)

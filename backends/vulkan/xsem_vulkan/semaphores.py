@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Final
 
 from xsem.errors import UnsupportedError
@@ -102,13 +103,27 @@ def counter_value(gpu: Gpu, handle: int) -> int:
     return int(value[0])
 
 
+# NVIDIA's vkWaitSemaphores looks for a later signal of CUDA every 10 ms, and at the end of its timeout. For a signal at
+# 0.3 ms, a timeout of 50 ms ended the wait after 10.3 ms, and timeouts of 0.02 to 1 ms after 0.3 ms (H200, 580.159.04).
+# Thus a wait consists of calls with short timeouts. In a long wait, a timeout is an eighth of the time waited so far.
+_FIRST_SLICE_NS: Final = 500_000
+
+
 def wait_for_value(gpu: Gpu, handle: int, value: int, timeout_ns: int) -> bool:
     """Block until a timeline reaches the value or until the timeout; return whether it reached the value."""
     ffi = gpu.library.ffi
     handles, values = ffi.new("VkSemaphore[1]", [handle]), ffi.new("uint64_t[1]", [value])
     wanted = gpu.library.new("VkSemaphoreWaitInfo", semaphoreCount=1, pSemaphores=handles, pValues=values)
-    # VK_TIMEOUT is a success code.
-    return gpu.vk.do("vkWaitSemaphores", gpu.handle, wanted, max(0, timeout_ns)) == vk.VK_SUCCESS
+    began = time.monotonic_ns()
+    waited = 0
+    while True:
+        slice_ns = min(max(0, timeout_ns - waited), max(_FIRST_SLICE_NS, waited // 8))
+        # VK_TIMEOUT is a success code.
+        if gpu.vk.do("vkWaitSemaphores", gpu.handle, wanted, slice_ns) == vk.VK_SUCCESS:
+            return True
+        waited = time.monotonic_ns() - began
+        if waited >= timeout_ns:
+            return False
 
 
 def host_signal(gpu: Gpu, handle: int, value: int) -> None:

@@ -44,4 +44,4 @@ def _queue_of(gpu: Gpu, close: Callable[[], None] = lambda: None) -> NativeQueue
             check("vkQueueSubmit", gpu.vk.vkQueueSubmit(queue.handle, 0, gpu.library.null, 0))
         return True
 
-    return NativeQueue(stream=queue.address, handle=queue.address, works=works, close=close)
+    return NativeQueue(stream=queue.address, handle=queue.address, works=works, close=close, simultaneous=True)

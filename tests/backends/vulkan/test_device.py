@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -407,6 +408,33 @@ def test_timeline_counts_on_the_host(device: xsem.Device) -> None:
         assert driver.semaphore_value(token) == 2**63
         assert driver.host_wait(token, 2**63, 0)
         assert not driver.host_wait(token, 2**64 - 2, 0)
+    finally:
+        driver.release_semaphore(token)
+
+
+def test_long_wait_of_a_timeline_consists_of_short_ones(device: xsem.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    # NVIDIA's driver looks for a signal of CUDA every 10 ms, and at the end of a wait's timeout.
+    from xsem_vulkan.semaphores import create_semaphore
+
+    driver = driver_of(device)
+    gpu = driver._gpu
+    slices: list[tuple[Any, int]] = []
+    do, began = gpu.vk.do, 0
+
+    def recorded(function: str, *arguments: object) -> object:
+        if function == "vkWaitSemaphores":
+            slices.append((arguments[-1], time.monotonic_ns() - began))
+        return do(function, *arguments)
+
+    monkeypatch.setattr(gpu.vk, "do", recorded)
+    token = create_semaphore(gpu, timeline=True)
+    try:
+        began = time.monotonic_ns()
+        assert not driver.host_wait(token, 1, 20_000_000)
+        waited = time.monotonic_ns() - began
+        assert slices
+        assert all(0 < each <= max(500_000, at // 8) for each, at in slices)
+        assert waited >= 20_000_000
     finally:
         driver.release_semaphore(token)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -99,6 +100,41 @@ def test_objects_go_between_the_applications_device_and_another(application: App
         reads.append_copy(host, copy.map_buffer())
         reads.synchronize(timeout_s=20)
         assert np.array_equal(host.numpy(), np.full(SIZE, 7, np.uint8))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_only_the_applications_thread_submits_when_there_is_no_lock(application: Application, own: bool) -> None:
+    threads: set[int] = set()
+    with native_device(application, lock=None) as device:
+        gpu = driver_of(device)._gpu
+        real = gpu.vk.vkQueueSubmit
+
+        def submit(*arguments: Any) -> Any:
+            threads.add(threading.get_ident())
+            return real(*arguments)
+
+        gpu.vk.vkQueueSubmit = submit
+        commands = device.create_command_list() if own else device.command_list(application.native.queues[0])
+        for each in (used := [device.create_semaphore(BINARY) for _ in range(8)]):
+            commands.append_signal(each)
+
+        def release() -> None:
+            for each in used:
+                each.release()
+                device.pending()
+
+        other = threading.Thread(target=release)
+        other.start()
+        other.join()
+        deadline = time.monotonic() + 0.1   # for xsem's own threads
+        while time.monotonic() < deadline:
+            assert application.works()
+        assert threads == {threading.get_ident()}
+        deadline = time.monotonic() + 20
+        while device.releasing():
+            commands.query()   # a call of the application appends the markers
+            assert time.monotonic() < deadline
+        assert threads == {threading.get_ident()}
 
 
 def test_queue_is_used_only_under_the_applications_lock(application: Application) -> None:
