@@ -160,6 +160,23 @@ def test_constructors_of_device_bound_types_need_device_uuid(
     assert (both.device_uuid, both.driver_uuid) == (ONE, TWO)
 
 
+@pytest.mark.parametrize("member", ALL, ids=named)
+def test_only_types_of_windows_take_a_luid(member: SemaphoreHandleType | MemoryHandleType) -> None:
+    luid = b"\xf4\3\1\0\0\0\0\0"
+    if member not in (*NT, *KMT):
+        with pytest.raises(BadArgumentError) as caught:
+            make(member, handle=5, device_luid=luid)
+        assert caught.value.reason == "luid_not_allowed"
+        return
+    assert make(member, handle=5, device_luid=bytearray(luid)).device_luid == luid
+    for bad in (luid[:7], luid + b"\0", "12345678", 8, memoryview(luid)):
+        with pytest.raises(BadArgumentError) as caught:
+            make(member, handle=5, device_luid=bad)
+        assert caught.value.reason == "bad_luid"
+    if not member.device_bound:
+        assert constructor(member)(5, device_luid=luid, **needed(member)).device_luid == luid
+
+
 @pytest.mark.parametrize("member", [member for member in M if member.device_bound], ids=named)
 def test_constructors_of_opaque_memory_take_dedicated(member: MemoryHandleType) -> None:
     assert constructor(member)(5, dedicated=True, **needed(member)).dedicated is True

@@ -147,11 +147,11 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
     SemaphoreDesc: (
         {"type": S.OPAQUE_FD, "handle": 5},
         {"type": (S,), "handle": (int,), "name": (type(None),), "device_uuid": (uuid.UUID, type(None)),
-         "driver_uuid": (uuid.UUID, type(None)), "peer": (Peer, type(None))}),
+         "driver_uuid": (uuid.UUID, type(None)), "device_luid": (type(None),), "peer": (Peer, type(None))}),
     MemoryDesc: (
         {"type": M.OPAQUE_FD, "handle": 5, "allocation_size": 4096},
         {"type": (M,), "allocation_size": (int,), "handle": (int,), "name": (type(None),), "dedicated": (bool,),
-         "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None)),
+         "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None)), "device_luid": (type(None),),
          "drm_layout": (type(None),)}),
     DrmPlane: ({"offset": 0, "pitch": 64}, {"offset": (int,), "pitch": (int,)}),
     DrmLayout: ({"modifier": 0, "planes": (DrmPlane(offset=0, pitch=64),)},

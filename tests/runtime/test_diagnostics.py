@@ -485,7 +485,7 @@ def test_exporter_of_an_imported_semaphore_is_named(exporting: Opened) -> None:
     commands.append_wait(sem, 1)
     assert signallers(device) == [("the exporter, or another importer of its handle",)]
     assert device.pending()[0].last_signalled_here is None
-    with pytest.raises(WaitTimeoutError, match=r"last signalled here nothing.*producer first"):
+    with pytest.raises(WaitTimeoutError, match=r"last signalled here nothing.*has not been submitted"):
         commands.synchronize(timeout_s=0)
 
 

@@ -14,7 +14,8 @@ Handles
     the application's handle.
 Device identity
     A constructor of a device-bound handle type takes `device_uuid`. None means "not known", and the application must
-    pass it explicitly. DMABUF_FD, SYNC_FD, NvSci and Direct3D types are not device-bound.
+    pass it explicitly. DMABUF_FD, SYNC_FD, NvSci and Direct3D types are not device-bound. Descriptors of Windows types
+    also take `device_luid`, because a Direct3D device has no UUID.
 
 Imports
     `handle_types` and `info` do not import `xsem.errors`, because `xsem.errors` imports them. All other modules may

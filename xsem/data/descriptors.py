@@ -17,7 +17,7 @@ from xsem.data.handles import Handle, OwnedHandle, check_nt
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
 from xsem.data.peers import Peer
 from xsem.data.pickling import carry, carry_by_multiprocessing, uncarry
-from xsem.data.uuids import UUIDLike, parse_uuid
+from xsem.data.uuids import UUIDLike, parse_luid, parse_uuid
 from xsem.errors import BadArgumentError, BadHandleError
 
 __all__ = ["MemoryDesc", "SemaphoreDesc"]
@@ -46,6 +46,9 @@ class SemaphoreDesc:
         without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
         UUIDs of the exporting device and driver; None: unknown.
+    device_luid : bytes or None
+        Windows handle types: the 8 bytes of the LUID of the exporting adapter (ID3D12Device::GetAdapterLuid,
+        DXGI_ADAPTER_DESC::AdapterLuid, or Vulkan's deviceLUID); None: unknown. A Direct3D device has no UUID.
     peer : Peer or None
         The process that sent the descriptor to this process; None: not known, or this process. If a third process
         signals, set None (`dataclasses.replace`): the end of the sender then ends no wait.
@@ -54,7 +57,7 @@ class SemaphoreDesc:
     ------
     BadArgumentError
         ``bad_type``, ``bad_uuid``; ``handle_xor_name``, ``name_not_allowed``, ``bad_name``; ``not_an_int``,
-        ``not_a_handle``; ``not_a_peer``.
+        ``not_a_handle``; ``not_a_peer``; ``bad_luid``, ``luid_not_allowed``.
     BadHandleError
         ``no_handle``, ``negative_fd``, ``handle_out_of_range``, ``null_handle``, ``pseudo_handle``.
 
@@ -64,10 +67,10 @@ class SemaphoreDesc:
     the end of ``with`` close an `OwnedHandle` and leave any other handle open. After an error of the constructor, the
     caller still owns the handle.
 
-    Pickling: the channels of multiprocessing take a descriptor with a file descriptor (Queue, Pipe, Pool,
-    ProcessPoolExecutor, arguments of a process). The receiver's descriptor has an `OwnedHandle`. The sender's handle
-    stays open. A Queue pickles in a thread: keep the handle open until the receiver has the descriptor. Any other
-    pickler is refused (``pickled_outside_multiprocessing``).
+    Pickling: the channels of multiprocessing take a descriptor with a file descriptor, on Windows with an NT handle
+    (Queue, Pipe, Pool, ProcessPoolExecutor, arguments of a process). The receiver's descriptor has an `OwnedHandle`.
+    The sender's handle stays open. A Queue pickles in a thread: keep the handle open until the receiver has the
+    descriptor. Any other pickler is refused (``pickled_outside_multiprocessing``).
 
     Examples
     --------
@@ -81,12 +84,14 @@ class SemaphoreDesc:
     name: str | None = None
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
+    device_luid: bytes | None = None
     peer: Peer | None = None
 
     if TYPE_CHECKING:   # the constructor takes more than the attributes hold
         def __init__(
             self, *, type: SemaphoreHandleType | str, handle: Handle | None = None, name: str | None = None,
-            device_uuid: UUIDLike | None = None, driver_uuid: UUIDLike | None = None, peer: Peer | None = None,
+            device_uuid: UUIDLike | None = None, driver_uuid: UUIDLike | None = None, device_luid: bytes | None = None,
+            peer: Peer | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -111,7 +116,25 @@ class SemaphoreDesc:
 
     @classmethod
     def opaque_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
-        """Describe a binary semaphore by its fd (Vulkan OPAQUE_FD)."""
+        """Describe a binary semaphore by its fd (Vulkan OPAQUE_FD).
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The file descriptor. The caller keeps it, on success and on failure.
+        device_uuid, driver_uuid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.OPAQUE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
 
     @classmethod
@@ -119,7 +142,25 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe a binary semaphore by its NT handle or its name: exactly one of the two."""
+        """Describe a binary semaphore by its NT handle or its name: exactly one of the two.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        name, device_uuid, driver_uuid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32, handle=handle, name=name,
                    **_identity(device_uuid, driver_uuid))
 
@@ -127,37 +168,167 @@ class SemaphoreDesc:
     def opaque_win32_kmt(
         cls, handle: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None
     ) -> Self:
-        """Describe a binary semaphore by its KMT handle. A KMT handle holds no reference to the object."""
+        """Describe a binary semaphore by its KMT handle. A KMT handle holds no reference to the object.
+
+        Parameters
+        ----------
+        handle : int
+            The KMT handle.
+        device_uuid, driver_uuid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32_KMT, handle=handle, **_identity(device_uuid, driver_uuid))
 
     @classmethod
-    def d3d12_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """Describe an ID3D12Fence by its NT handle (ID3D12Device::CreateSharedHandle) or its name."""
-        return cls(type=SemaphoreHandleType.D3D12_FENCE, handle=handle, name=name)
+    def d3d12_fence(
+        cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
+    ) -> Self:
+        """Describe an ID3D12Fence by its NT handle (ID3D12Device::CreateSharedHandle) or its name.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=SemaphoreHandleType.D3D12_FENCE, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
-    def d3d11_fence(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """Describe an ID3D11Fence by its NT handle (ID3D11Fence::CreateSharedHandle) or its name."""
-        return cls(type=SemaphoreHandleType.D3D11_FENCE, handle=handle, name=name)
+    def d3d11_fence(
+        cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
+    ) -> Self:
+        """Describe an ID3D11Fence by its NT handle (ID3D11Fence::CreateSharedHandle) or its name.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=SemaphoreHandleType.D3D11_FENCE, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
     def nvscisync(cls, address: int) -> Self:
-        """Describe an NvSciSyncObj by its address in this process. The object must outlive the import."""
+        """Describe an NvSciSyncObj by its address in this process. The object must outlive the import.
+
+        Parameters
+        ----------
+        address : int
+            The address of the object.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.NVSCISYNC, handle=address)
 
     @classmethod
-    def d3d11_keyed_mutex(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """Describe an IDXGIKeyedMutex by its NT handle (IDXGIResource1::CreateSharedHandle) or its name."""
-        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX, handle=handle, name=name)
+    def d3d11_keyed_mutex(
+        cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
+    ) -> Self:
+        """Describe an IDXGIKeyedMutex by its NT handle (IDXGIResource1::CreateSharedHandle) or its name.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
-    def d3d11_keyed_mutex_kmt(cls, handle: Handle) -> Self:
-        """Describe an IDXGIKeyedMutex by its KMT handle (IDXGIResource::GetSharedHandle)."""
-        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT, handle=handle)
+    def d3d11_keyed_mutex_kmt(cls, handle: Handle, *, device_luid: bytes | None = None) -> Self:
+        """Describe an IDXGIKeyedMutex by its KMT handle (IDXGIResource::GetSharedHandle).
+
+        Parameters
+        ----------
+        handle : int
+            The KMT handle.
+        device_luid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT, handle=handle, device_luid=device_luid)
 
     @classmethod
     def timeline_fd(cls, fd: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None) -> Self:
-        """Describe a timeline semaphore by its fd."""
+        """Describe a timeline semaphore by its fd.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The file descriptor. The caller keeps it, on success and on failure.
+        device_uuid, driver_uuid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, handle=fd, **_identity(device_uuid, driver_uuid))
 
     @classmethod
@@ -165,13 +336,47 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe a timeline semaphore by its NT handle or its name."""
+        """Describe a timeline semaphore by its NT handle or its name.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        name, device_uuid, driver_uuid
+            As in the class.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32, handle=handle, name=name,
                    **_identity(device_uuid, driver_uuid))
 
     @classmethod
     def sync_fd(cls, fd: Handle) -> Self:
-        """Describe a Linux sync file by its fd; -1 means an already signalled sync file."""
+        """Describe a Linux sync file by its fd; -1 means an already signalled sync file.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The file descriptor. The caller keeps it, on success and on failure.
+
+        Returns
+        -------
+        SemaphoreDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=SemaphoreHandleType.SYNC_FD, handle=fd)
 
 
@@ -190,7 +395,7 @@ class MemoryDesc:
         Size of the exporter's allocation in bytes (Vulkan: VkMemoryAllocateInfo::allocationSize), not the size that the
         buffer needs. CUDA does not check the size: NVIDIA's driver accepts a size 16 times too large. On Level Zero,
         the import compares the size with the size that the driver reports.
-    handle, name, device_uuid, driver_uuid
+    handle, name, device_uuid, driver_uuid, device_luid
         As in `SemaphoreDesc`. NVSCIBUF: `handle` is the address of the object.
     dedicated : bool
         CUDA_EXTERNAL_MEMORY_DEDICATED. The constructor sets it for D3D12_RESOURCE, D3D11_RESOURCE and
@@ -225,13 +430,14 @@ class MemoryDesc:
     dedicated: bool = False
     device_uuid: _uuid.UUID | None = None
     driver_uuid: _uuid.UUID | None = None
+    device_luid: bytes | None = None
     drm_layout: DrmLayout | None = None
 
     if TYPE_CHECKING:   # as in `SemaphoreDesc`
         def __init__(
             self, *, type: MemoryHandleType | str, allocation_size: int, handle: Handle | None = None,
             name: str | None = None, dedicated: bool = False, device_uuid: UUIDLike | None = None,
-            driver_uuid: UUIDLike | None = None, drm_layout: DrmLayout | None = None,
+            driver_uuid: UUIDLike | None = None, device_luid: bytes | None = None, drm_layout: DrmLayout | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -267,7 +473,25 @@ class MemoryDesc:
         cls, fd: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe device memory by its fd (Vulkan OPAQUE_FD). `dedicated` must match the exporter's allocation."""
+        """Describe device memory by its fd (Vulkan OPAQUE_FD). `dedicated` must match the exporter's allocation.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The file descriptor. The caller keeps it, on success and on failure.
+        allocation_size, device_uuid, driver_uuid, dedicated
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=MemoryHandleType.OPAQUE_FD, handle=fd, allocation_size=allocation_size, dedicated=dedicated,
                    **_identity(device_uuid, driver_uuid))
 
@@ -276,7 +500,25 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_uuid: UUIDLike | None, dedicated: bool = False, driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe device memory by its NT handle or its name: exactly one of the two."""
+        """Describe device memory by its NT handle or its name: exactly one of the two.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        allocation_size, name, device_uuid, driver_uuid, dedicated
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=MemoryHandleType.OPAQUE_WIN32, handle=handle, name=name, allocation_size=allocation_size,
                    dedicated=dedicated, **_identity(device_uuid, driver_uuid))
 
@@ -285,38 +527,179 @@ class MemoryDesc:
         cls, handle: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe device memory by its KMT handle. A KMT handle holds no reference to the object."""
+        """Describe device memory by its KMT handle. A KMT handle holds no reference to the object.
+
+        Parameters
+        ----------
+        handle : int
+            The KMT handle.
+        allocation_size, device_uuid, driver_uuid, dedicated
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=MemoryHandleType.OPAQUE_WIN32_KMT, handle=handle, allocation_size=allocation_size,
                    dedicated=dedicated, **_identity(device_uuid, driver_uuid))
 
     @classmethod
-    def d3d12_heap(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """Describe an ID3D12Heap by its NT handle or its name."""
-        return cls(type=MemoryHandleType.D3D12_HEAP, handle=handle, name=name, allocation_size=allocation_size)
+    def d3d12_heap(
+        cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
+        device_luid: bytes | None = None,
+    ) -> Self:
+        """Describe an ID3D12Heap by its NT handle or its name.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        allocation_size, name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=MemoryHandleType.D3D12_HEAP, handle=handle, name=name, allocation_size=allocation_size,
+                   device_luid=device_luid)
 
     @classmethod
-    def d3d12_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """Describe a committed ID3D12Resource by its NT handle or its name. `dedicated` is always True."""
-        return cls(type=MemoryHandleType.D3D12_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
+    def d3d12_resource(
+        cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
+        device_luid: bytes | None = None,
+    ) -> Self:
+        """Describe a committed ID3D12Resource by its NT handle or its name. `dedicated` is always True.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        allocation_size, name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=MemoryHandleType.D3D12_RESOURCE, handle=handle, name=name, allocation_size=allocation_size,
+                   device_luid=device_luid)
 
     @classmethod
-    def d3d11_resource(cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None) -> Self:
-        """Describe an ID3D11Resource by its NT handle or its name. `dedicated` is always True."""
-        return cls(type=MemoryHandleType.D3D11_RESOURCE, handle=handle, name=name, allocation_size=allocation_size)
+    def d3d11_resource(
+        cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
+        device_luid: bytes | None = None,
+    ) -> Self:
+        """Describe an ID3D11Resource by its NT handle or its name. `dedicated` is always True.
+
+        Parameters
+        ----------
+        handle : OwnedHandle, int or None
+            The NT handle. The caller keeps it, on success and on failure.
+        allocation_size, name, device_luid
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=MemoryHandleType.D3D11_RESOURCE, handle=handle, name=name, allocation_size=allocation_size,
+                   device_luid=device_luid)
 
     @classmethod
-    def d3d11_resource_kmt(cls, handle: Handle, *, allocation_size: int) -> Self:
-        """Describe an ID3D11Resource by its KMT handle. `dedicated` is always True."""
-        return cls(type=MemoryHandleType.D3D11_RESOURCE_KMT, handle=handle, allocation_size=allocation_size)
+    def d3d11_resource_kmt(
+        cls, handle: Handle, *, allocation_size: int, device_luid: bytes | None = None
+    ) -> Self:
+        """Describe an ID3D11Resource by its KMT handle. `dedicated` is always True.
+
+        Parameters
+        ----------
+        handle : int
+            The KMT handle.
+        allocation_size, device_luid
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
+        return cls(type=MemoryHandleType.D3D11_RESOURCE_KMT, handle=handle, allocation_size=allocation_size,
+                   device_luid=device_luid)
 
     @classmethod
     def nvscibuf(cls, address: int, *, allocation_size: int) -> Self:
-        """Describe an NvSciBuf object by its address in this process. The object must outlive the import."""
+        """Describe an NvSciBuf object by its address in this process. The object must outlive the import.
+
+        Parameters
+        ----------
+        address : int
+            The address of the object.
+        allocation_size
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=MemoryHandleType.NVSCIBUF, handle=address, allocation_size=allocation_size)
 
     @classmethod
     def dmabuf_fd(cls, fd: Handle, *, allocation_size: int, drm_layout: DrmLayout | None = None) -> Self:
-        """Describe a Linux dma-buf by its fd, and the image in it by its `DrmLayout`."""
+        """Describe a Linux dma-buf by its fd, and the image in it by its `DrmLayout`.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The file descriptor. The caller keeps it, on success and on failure.
+        allocation_size, drm_layout
+            As in the class.
+
+        Returns
+        -------
+        MemoryDesc
+            The descriptor.
+
+        Raises
+        ------
+        BadArgumentError, BadHandleError
+            As for the constructor.
+        """
         return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size, drm_layout=drm_layout)
 
 
@@ -329,6 +712,12 @@ def _check_identity(desc: SemaphoreDesc | MemoryDesc) -> None:
         value = getattr(desc, field)
         if value is not None:
             object.__setattr__(desc, field, parse_uuid(value, field))
+    if desc.device_luid is not None:
+        if desc.type.os_handle_kind not in (OsHandleKind.NT, OsHandleKind.KMT):
+            spelled = f"{type(desc.type).__name__}.{desc.type.name}"
+            raise BadArgumentError(f"{spelled} takes no device_luid: only Windows has LUIDs", reason="luid_not_allowed",
+                                   handle_type=desc.type)
+        object.__setattr__(desc, "device_luid", parse_luid(desc.device_luid, "device_luid"))
 
 
 def _check_layout(handle_type: MemoryHandleType, layout: DrmLayout, size: int) -> None:

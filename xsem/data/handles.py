@@ -26,7 +26,14 @@ _T = TypeVar("_T")
 class SupportsFileno(Protocol):
     """Object with a file descriptor: a socket, a file or an `OwnedHandle`."""
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Return the file descriptor.
+
+        Returns
+        -------
+        int
+            The number. The object keeps ownership.
+        """
 
 
 class OwnedHandle:
@@ -76,6 +83,11 @@ class OwnedHandle:
     def fileno(self) -> int:
         """Return the number. This object keeps ownership.
 
+        Returns
+        -------
+        int
+            File descriptor, or NT handle.
+
         Raises
         ------
         ReleasedError
@@ -88,6 +100,11 @@ class OwnedHandle:
 
     def detach(self) -> int:
         """Give up ownership and return the number. The caller must close it.
+
+        Returns
+        -------
+        int
+            File descriptor, or NT handle.
 
         Raises
         ------
@@ -103,6 +120,11 @@ class OwnedHandle:
         """Move the handle to a new object and return that object.
 
         The handle has an owner at every moment. After the call, this object is in the same state as after `detach`.
+
+        Returns
+        -------
+        OwnedHandle
+            The new owner.
 
         Raises
         ------

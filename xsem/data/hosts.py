@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
+import sys
 from typing import Final
 
 from xsem.data.handles import own
@@ -18,6 +20,8 @@ def host_id() -> str:
 
     On Linux it is the boot id of the kernel. On other systems it is the name of the machine.
     """
+    if sys.platform == "win32":   # under Wine, the file exists
+        return socket.gethostname()
     try:
         return read_small(_BOOT_ID).decode("ascii").strip()
     except OSError:

@@ -228,7 +228,20 @@ class LevelLayout(NamedTuple):
 
 
 def level_layout(desc: MipmapDesc, level: int = 0, plane: int = 0) -> LevelLayout:
-    """Return the layout of one plane of one level. The caller has checked both numbers."""
+    """Return the layout of one plane of one level.
+
+    Parameters
+    ----------
+    desc : MipmapDesc
+        The image.
+    level, plane : int
+        Numbers from 0. The caller has checked both.
+
+    Returns
+    -------
+    LevelLayout
+        Extent, shape and sizes of the plane.
+    """
     format_ = FORMATS[desc.format]
     part = format_.planes[plane]
     width, height, depth = (max(1, (length >> level) // part.divisor) if length else 0 for length in desc.extent)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from xsem.data.params import parse_index
 from xsem.errors import BadArgumentError
 
 __all__ = ["DType", "Layout", "dlpack_dtype", "parse_dtype", "parse_layout"]
@@ -146,9 +146,6 @@ def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: 
 
 def _ints(what: str, values: Sequence[int], *, reason: str) -> tuple[int, ...]:
     try:
-        given = tuple(values)
-        if bool not in map(type, given):
-            return tuple(map(operator.index, given))
+        return tuple(map(parse_index, values))
     except TypeError:
-        pass
-    raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason)
+        raise BadArgumentError(f"{what} must be a sequence of ints, not {values!r}", reason=reason) from None

@@ -15,10 +15,10 @@ __all__: list[str] = []
 if sys.platform == "win32":
     from ctypes import wintypes
 
-    __all__ = ["close_nt", "duplicate_nt", "is_open_nt", "last_error", "object_type", "same_object"]
+    __all__ = ["CURRENT_PROCESS", "close_nt", "duplicate_nt", "is_open_nt", "last_error", "object_type", "same_object"]
 
     _SAME_ACCESS: Final = 2
-    _CURRENT_PROCESS: Final = 2**64 - 1
+    CURRENT_PROCESS: Final = 2**64 - 1
     _TYPE: Final = 2   # ObjectTypeInformation
     _TYPE_BYTES: Final = 4096
 
@@ -39,10 +39,14 @@ if sys.platform == "win32":
             wintypes.DWORD, wintypes.BOOL, wintypes.DWORD, use_last_error=True)
         return prototype(("DuplicateHandle", _kernel32), ((1,), (1,), (1,), (2,), (1,), (1,), (1,)))
 
-    def duplicate_nt(number: int, results: list[int | None]) -> None:
-        """Duplicate the handle, not inheritable, with the same access. Append the new number, or None, to `results`."""
-        call = _duplicate()
-        results.extend(map(call, (_CURRENT_PROCESS,), (number,), (_CURRENT_PROCESS,), (0,), (0,), (_SAME_ACCESS,)))
+    def duplicate_nt(
+        number: int, results: list[int | None], source: int = CURRENT_PROCESS, target: int = CURRENT_PROCESS
+    ) -> None:
+        """Duplicate the handle, not inheritable, with the same access. Append the new number, or None, to `results`.
+
+        `source` and `target` are handles of the processes that have the handle and that get the duplicate.
+        """
+        results.extend(map(_duplicate(), (source,), (number,), (target,), (0,), (0,), (_SAME_ACCESS,)))
 
     def last_error() -> int:
         """Return the code of GetLastError of this thread's last failed call."""

@@ -6,6 +6,7 @@ The constructors check the form of each field. The append checks the fields agai
 from __future__ import annotations
 
 import enum
+import operator
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -26,6 +27,19 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
         raise BadArgumentError(f"{what} must be an int, not {type(value).__name__} {value!r}", reason="not_an_int")
     if not low <= value <= high:
         raise BadArgumentError(f"{what} must be in {low} … {high}, not {value}", reason=reason)
+
+
+def parse_index(value: object) -> int:
+    """Return an object of an integer type, for example of NumPy, as an int.
+
+    Raises
+    ------
+    TypeError
+        `value` is a bool, or no integer. Before 2.2, NumPy's bools have an index, with a warning.
+    """
+    if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b":
+        raise TypeError(f"{value!r} is a bool")
+    return operator.index(value)   # type: ignore[arg-type]
 
 
 def parse_member(what: str, value: object, kind: type[_Member], *, reason: str) -> _Member:

@@ -13,6 +13,9 @@ from typing import Final, Self
 from xsem.data.handles import own
 from xsem.data.hosts import read_small
 
+if sys.platform == "win32":
+    from xsem.data.nt_processes import start_of_process
+
 __all__ = ["Peer", "peer_user", "start_of"]
 
 _PF_EXITING: Final = 4
@@ -32,8 +35,8 @@ class Peer:
     pid : int
         Number of the process.
     started : int or None
-        Start time of the process, in clock ticks since the start of the machine. It distinguishes a later process with
-        the same number. None if the process had ended, or the time cannot be read.
+        Start time of the process, in clock ticks since the start of the machine; Windows: in 100 ns since 1601. It
+        distinguishes a later process with the same number. None if the process had ended, or the time cannot be read.
 
     Examples
     --------
@@ -48,15 +51,33 @@ class Peer:
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """Return the peer that has this number now."""
+        """Return the peer that has this number now.
+
+        Parameters
+        ----------
+        pid : int
+            Number of the process.
+
+        Returns
+        -------
+        Peer
+            The peer. Its `started` is None if the process does not exist.
+        """
         return cls(pid, start_of(pid))
 
     @classmethod
     def of_socket(cls, sock: socket.socket) -> Self | None:
         """Return the process at the other end of a connected Unix socket (SO_PEERCRED).
 
-        None for this process itself, which also the ends of a `socket.socketpair` of this process show; and on a system
-        that does not tell.
+        Parameters
+        ----------
+        sock : socket.socket
+            A connected Unix socket. It does not change.
+
+        Returns
+        -------
+        Peer or None
+            The process. None if it is this process, as for `socket.socketpair`, or if the system is not Linux.
         """
         if sys.platform != "linux":
             return None
@@ -68,13 +89,26 @@ class Peer:
 
     @classmethod
     def of_credentials(cls, data: bytes) -> Self | None:
-        """Return the process of a ``struct ucred``. None for this process, and for one of a hidden PID namespace."""
+        """Return the process of a ``struct ucred``.
+
+        Parameters
+        ----------
+        data : bytes
+            The bytes of the ``struct ucred``.
+
+        Returns
+        -------
+        Peer or None
+            The process. None for this process, and for a process of a hidden PID namespace.
+        """
         pid: int = _CREDENTIALS.unpack(data)[0]
         return None if pid <= 0 or pid == os.getpid() else cls.of(pid)
 
     @property
     def alive(self) -> bool:
         """Whether the process runs. False from the moment in which it begins to end. Never blocks."""
+        if sys.platform == "win32":
+            return self.started is None or start_of(self.pid) == self.started
         if sys.platform != "linux":
             return True
         try:
@@ -105,6 +139,8 @@ def _peer_credentials(sock: socket.socket) -> bytes:
 
 def start_of(pid: int) -> int | None:
     """Return the start time of a process. None without such a process, if it is ending, or if it cannot be read."""
+    if sys.platform == "win32":
+        return start_of_process(pid)
     try:
         # The name of the program, in parentheses, can contain any character.
         after_name = read_small(f"/proc/{pid}/stat").rpartition(b")")[2].split()

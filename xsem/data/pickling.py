@@ -1,14 +1,15 @@
 """Transfer of a descriptor's handle by the pickler of multiprocessing.
 
 Two ways exist. While multiprocessing spawns a process, the process receives the file descriptor at its start. In a
-Queue, a Pipe, a Pool or a ProcessPoolExecutor, `multiprocessing.reduction.DupFd` keeps a duplicate in the sender until
-the receiver fetches it. Any other pickler gives bytes only, and a pickled number would refer to another file in the
-process that unpickles it.
+Queue, a Pipe, a Pool or a ProcessPoolExecutor, the resource sharer of multiprocessing keeps a duplicate in the sender
+until the receiver fetches it (`multiprocessing.reduction.DupFd`; Windows: `_DupNt`). Any other pickler gives bytes
+only, and a pickled number would refer to another file in the process that unpickles it.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from multiprocessing import AuthenticationError, context, reduction
 from typing import Any
@@ -18,6 +19,10 @@ from xsem.data.handles import Handle, OwnedHandle, check_open, own
 from xsem.data.hosts import host_id
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
+
+if sys.platform == "win32":
+    from xsem.data.file_descriptors import duplicate_fd
+    from xsem.data.nt_processes import give_handle, open_process
 
 __all__ = ["carry", "carry_by_multiprocessing", "uncarry"]
 
@@ -52,8 +57,7 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
     Raises
     ------
     UnsupportedError
-        The handle is the address of an object in this process, or it belongs to another operating system. Or it is an
-        NT handle outside of a spawn (use DuplicateHandle).
+        The handle is the address of an object in this process, or it belongs to another operating system.
     BadHandleError
         ``closed_fd``.
     ReleasedError
@@ -69,14 +73,7 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
     # A name and a KMT handle are valid in every process.
     if handle is None or os_handle_kind is OsHandleKind.KMT or handle == -1:
         return carried
-    popen: Any = context.get_spawning_popen()
-    if os_handle_kind is OsHandleKind.NT and os.name == "nt" and popen is not None:
-        number = _number(handle)
-        check_open(number)
-        # DuplicateHandle into the child, once for each descriptor, so each owner in the child has its own number.
-        carried["handle"] = _CarriedNt(popen.duplicate_for_child(number))
-        return carried
-    if os_handle_kind is not OsHandleKind.FD or os.name == "nt":
+    if os_handle_kind is not (OsHandleKind.NT if os.name == "nt" else OsHandleKind.FD):
         raise UnsupportedError(
             f"a handle of kind {os_handle_kind.value!r} is not valid in another process",
             capability="descriptor.pickle",
@@ -84,11 +81,21 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
     number = _number(handle)
     if "peer" in fields and fields["peer"] is None:
         carried["peer"] = Peer.of(os.getpid())
-    carried["handle"] = _for_any_process(number) if popen is None else _for_spawned(popen, number)
+    popen: Any = context.get_spawning_popen()
+    if popen is None:
+        carried["handle"] = _for_any_process(number)
+    elif os.name == "nt":
+        check_open(number)
+        # DuplicateHandle into the child, once for each descriptor, so each owner in the child has its own number.
+        carried["handle"] = _CarriedNt(popen.duplicate_for_child(number))
+    else:
+        carried["handle"] = _for_spawned(popen, number)
     return carried
 
 
 def _for_any_process(number: int) -> _Fetched:
+    if sys.platform == "win32":
+        return _Fetched(_DupNt(number), host_id(), os.getpid())
     if not hasattr(reduction, "DupFd"):
         raise UnsupportedError("multiprocessing passes no file descriptors on this system",
                                capability="descriptor.pickle")
@@ -159,8 +166,42 @@ class _Fetched:
             raise BadArgumentError(
                 f"process {self._pid} no longer has the descriptor: pickled bytes can be received once",
                 reason="already_received") from error
-        os.set_inheritable(handle.fileno(), False)
+        if os.name != "nt":   # DuplicateHandle creates a handle that is not inheritable
+            os.set_inheritable(handle.fileno(), False)
         return handle
+
+
+class _DupNt:
+    """The counterpart of `multiprocessing.reduction.DupFd` for an NT handle.
+
+    The resource sharer keeps a duplicate until a process of the same key fetches it once. It then duplicates the handle
+    into that process.
+    """
+
+    _id: Any
+
+    def __init__(self, number: int) -> None:
+        if sys.platform == "win32":
+            kept = duplicate_fd(number, for_driver=False)
+
+            def send(connection: Any, pid: int) -> None:
+                process = open_process(pid)
+                if process is not None:
+                    with process:
+                        connection.send_bytes(give_handle(process.fileno(), kept.fileno()).to_bytes(8, "little"))
+
+            self._id = _sharer().register(send, kept.close)
+
+    def detach(self) -> int:
+        """Fetch the handle. The caller owns it."""
+        with _sharer().get_connection(self._id) as connection:
+            return int.from_bytes(connection.recv_bytes(8), "little")
+
+
+def _sharer() -> Any:
+    from multiprocessing import resource_sharer
+
+    return resource_sharer._resource_sharer  # type: ignore[attr-defined,unused-ignore]
 
 
 class _CarriedNt:

@@ -23,7 +23,14 @@ class SupportsCudaStream(Protocol):
     The method returns the protocol version and the native handle. (0, 0) is the default stream.
     """
 
-    def __cuda_stream__(self) -> tuple[int, int]: ...
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the stream.
+
+        Returns
+        -------
+        tuple of (int, int)
+            Version of the protocol, and the native handle.
+        """
 
 
 class SupportsIntPtr(Protocol):
@@ -43,7 +50,14 @@ class SupportsSyclQueue(Protocol):
 class SupportsSyclAddress(Protocol):
     """``dpctl.SyclQueue``. The method returns the address of a ``sycl::queue``."""
 
-    def addressof_ref(self) -> int: ...
+    def addressof_ref(self) -> int:
+        """Return the queue.
+
+        Returns
+        -------
+        int
+            Address of a ``sycl::queue``.
+        """
 
 
 Stream: TypeAlias = SupportsCudaStream | SupportsIntPtr | SupportsSyclQueue | SupportsSyclAddress | int

@@ -1,5 +1,7 @@
 """Transfer of descriptors and a payload of the application over a Unix socket (SOCK_STREAM or SOCK_SEQPACKET).
 
+On Windows, a named pipe takes the place of the socket: `listen` and `connect`.
+
 ``docs/ipc.md`` specifies the format, and ``examples/c/xsem_send.h`` sends it from C and C++. xsem parses only this
 format and executes nothing that it receives.
 """
@@ -16,6 +18,7 @@ from xsem.ipc.asynchronous import areceive, asend
 from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
+from xsem.ipc.pipes import Pipe, PipeListener, connect, listen
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
@@ -23,7 +26,8 @@ from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [
-    "Message", "Ticket", "areceive", "asend", "claim", "offer", "pack", "receive", "receive_fds", "send", "unpack",
+    "Message", "Pipe", "PipeListener", "Ticket", "areceive", "asend", "claim", "connect", "listen", "offer", "pack",
+    "receive", "receive_fds", "send", "unpack",
 ]
 
 
@@ -35,29 +39,31 @@ def send(
 
     Parameters
     ----------
-    sock : socket.socket, Connection, Transport or StreamWriter
+    sock : socket.socket, Connection, Transport, StreamWriter or Pipe
         A connected Unix socket, or a channel with one: `multiprocessing.Pipe`, `asyncio.open_unix_connection`. Its
-        timeout and its flags do not change. A transport must have written all its bytes.
+        timeout and its flags do not change. A transport must have written all its bytes. On Windows: a `Pipe`.
     *descs : SemaphoreDesc or MemoryDesc
         At most 64 descriptors, of types whose handle is a file descriptor. The kernel duplicates the fds for the
-        receiver. The fds of the caller stay open, on success and on failure.
+        receiver. `Pipe`: of types whose handle is an NT handle, with its handle or name, or a KMT handle. The handles
+        of the caller stay open, on success and on failure.
     payload : bytes or another C-contiguous buffer
         At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
         Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
-        30 s if `sock` has no timeout. With 0, the call does not wait. A non-blocking socket has the timeout 0.
+        30 s if `sock` has no timeout, as a `Pipe`. With 0, the call does not wait. A non-blocking socket has the
+        timeout 0.
 
     Raises
     ------
     UnsupportedError
-        The handle is a Win32, KMT or NvSci handle. Such a handle is not valid in another process.
+        A Unix socket does not carry the handle type, or a `Pipe` does not. Windows: `sock` is not a `Pipe`.
     BadHandleError
         ``closed_fd``, ``negative_fd``. Nothing was sent.
     ReleasedError
         ``handle_closed``: an `OwnedHandle` is closed. Nothing was sent.
     BadArgumentError
         ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
-        ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``. Nothing was sent.
+        ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``; ``bad_name``. Nothing was sent.
         ``peer_closed``: the peer closed its socket. ``truncated_message``: the peer closed its socket after a part of
         the message was sent.
     BusyError
@@ -69,13 +75,17 @@ def send(
     -----
     An error or Ctrl-C leaves one of three states. In the first, the whole message was sent. In the second, no part of
     the message was sent. In the third, a part of the message was sent on a stream, and the sending side is shut down.
-    The next `send` then raises ``peer_closed``.
+    The next `send` then raises ``peer_closed``. A message through a `Pipe` is never sent in part. This process must
+    live until the receiver has a message with NT handles.
     """
+    if isinstance(sock, Pipe):
+        sock.send(descs, payload, timeout_s=_limit(None, timeout_s))
+        return
     of = SocketOf(sock, "send")
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
-        with Sender(inner, data, fds, _limit(inner, timeout_s)) as sender, sender:
+        with Sender(inner, data, fds, _limit(inner.gettimeout(), timeout_s)) as sender, sender:
             sender.send()
 
 
@@ -84,7 +94,7 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
 
     Parameters
     ----------
-    sock : socket.socket, Connection, Transport or StreamWriter
+    sock : socket.socket, Connection, Transport, StreamWriter or Pipe
         As in `send`. A transport must have stopped reading (`pause_reading`).
     timeout_s : float, None or "socket"
         Seconds for the whole message, as in `send`.
@@ -99,9 +109,10 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
     BadArgumentError
         ``peer_closed``: the peer closed its socket between messages. ``truncated_message``: the peer closed its socket
         within a message. ``message_truncated``, ``bad_magic``, ``bad_version``; ``bad_message``, also for an empty
-        packet. ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``.
+        packet. ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``. `Pipe`: ``sender_ended``,
+        the sender ended before this call took the handles of its message.
     BadHandleError
-        ``fd_count``, ``fds_truncated``.
+        ``fd_count``, ``fds_truncated``. `Pipe`: ``closed_fd``, the sender closed a handle of its message.
     WaitTimeoutError
         ``timeout``: the peer sends nothing, or stops within a message.
 
@@ -110,12 +121,14 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
     After an error or Ctrl-C every received file descriptor is closed. A stream in the middle of a message is shut down
     for reading, because its next byte does not begin a message. The next `receive` then raises ``peer_closed``. On a
     SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
-    the socket does not change.
+    the socket does not change. A `Pipe` behaves as a SOCK_SEQPACKET socket.
     """
+    if isinstance(sock, Pipe):
+        return sock.receive(timeout_s=_limit(None, timeout_s))
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
-        with Receiver(inner, wire.MAX_DESCRIPTORS, _limit(inner, timeout_s)) as receiver, receiver:
+        with Receiver(inner, wire.MAX_DESCRIPTORS, _limit(inner.gettimeout(), timeout_s)) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
             else:
@@ -164,13 +177,13 @@ def receive_fds(
             if (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high
                     or value == max_bytes == 0):
                 raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
-        with Receiver(inner, max_fds, _limit(inner, timeout_s)) as receiver, receiver:
+        with Receiver(inner, max_fds, _limit(inner.gettimeout(), timeout_s)) as receiver, receiver:
             data = receiver.receive_once(max_bytes)
             return data, receiver.take()
 
 
-def _limit(sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> float | None:
+def _limit(own: float | None, timeout_s: float | Literal["socket"] | None) -> float | None:
+    """Return the time limit of a call. `own` is the limit of the socket; a pipe has none."""
     if isinstance(timeout_s, str) and timeout_s == "socket":
-        own = sock.gettimeout()
         return DEFAULT_TIMEOUT_S if own is None else own
     return timeout_s

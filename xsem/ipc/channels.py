@@ -8,10 +8,10 @@ import stat
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.types import SupportsFileno
 
-__all__ = ["Channel", "SocketOf"]
+__all__ = ["Channel", "SocketOf", "no_sockets"]
 
 
 class SupportsExtraInfo(Protocol):
@@ -22,7 +22,7 @@ class SupportsExtraInfo(Protocol):
 
 
 Channel: TypeAlias = socket.socket | SupportsFileno | SupportsExtraInfo
-"""A connected socket, a connection of multiprocessing, or a transport or stream writer of asyncio."""
+"""A connected socket, a connection of multiprocessing, a transport or stream writer of asyncio, or a `Pipe`."""
 
 # With a number and -1 for the rest, the constructor asks the kernel for family, type and protocol.
 _open: Final = partial(socket.SocketType, -1, -1, -1)
@@ -49,6 +49,8 @@ class SocketOf:
         channel: Any = self._channel
         if isinstance(channel, socket.socket):
             return channel
+        if os.name == "nt":
+            raise no_sockets()
         if not self._duplicates:
             if hasattr(channel, "get_extra_info"):
                 channel = self._transport(getattr(channel, "transport", channel))
@@ -90,3 +92,11 @@ def _not_a_socket(channel: Any) -> BadArgumentError:
     return BadArgumentError(
         "a connected AF_UNIX socket, SOCK_STREAM or SOCK_SEQPACKET, is needed, or an open channel with one "
         f"(multiprocessing.Pipe(), asyncio.open_unix_connection()), not {channel!r}", reason="not_a_unix_socket")
+
+
+def no_sockets() -> UnsupportedError:
+    """Return the error for a system without sockets that pass file descriptors."""
+    return UnsupportedError(
+        "file descriptors pass through Unix sockets only. On Windows, send and receive take a pipe of "
+        "xsem.ipc.listen or xsem.ipc.connect; instead of asend and areceive, call them in a thread "
+        "(asyncio.to_thread)", capability="ipc")

@@ -10,9 +10,9 @@ from xsem.data.handles import check_open
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
 from xsem.ipc import wire
-from xsem.types import Handle, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Message", "content", "decode", "encode", "split"]
+__all__ = ["Message", "check_nt_content", "content", "decode", "encode", "split"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,15 +77,39 @@ def encode(
     UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
         As `xsem.ipc.send`, without the reasons of the socket.
     """
+    data, fds = _checked(descs, payload, wire.FDS)
+    return wire.encode(descs, [fd is not None for fd in fds], data), [fd for fd in fds if fd is not None]
+
+
+def check_nt_content(
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
+) -> tuple[bytes, list[int | None]]:
+    """Return the bytes of the payload, and for each descriptor the number of its NT handle, which is borrowed, or None.
+
+    Raises
+    ------
+    UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
+        As `xsem.ipc.send`, without the reasons of the socket; ``bad_name``.
+    """
+    data, numbers = _checked(descs, payload, wire.NT_HANDLES)
+    for desc in descs:
+        if desc.name is not None and len(desc.name.encode()) > wire.MAX_NAME_BYTES:
+            raise BadArgumentError(f"a name takes at most {wire.MAX_NAME_BYTES} bytes in UTF-8", reason="bad_name",
+                                   handle_type=desc.type)
+    return data, numbers
+
+
+def _checked(
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview, handle_kind: int
+) -> tuple[bytes, list[int | None]]:
     if len(descs) > wire.MAX_DESCRIPTORS:
         raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
                                reason="too_many_descriptors")
     data = content(payload)
-    fds = [_fd(desc) for desc in descs]
-    return wire.encode(descs, [fd is not None for fd in fds], data), [fd for fd in fds if fd is not None]
+    return data, [_handle(desc, handle_kind) for desc in descs]
 
 
-def split(data: bytes) -> tuple[wire.Header, bytes]:
+def split(data: bytes, handle_kind: int = wire.FDS) -> tuple[wire.Header, bytes]:
     """Return the header and the body of a whole message.
 
     Raises
@@ -95,7 +119,7 @@ def split(data: bytes) -> tuple[wire.Header, bytes]:
     """
     if len(data) < wire.HEADER_BYTES:
         raise wire.bad_message("it is shorter than a header")
-    header, body = wire.decode_header(data[: wire.HEADER_BYTES]), data[wire.HEADER_BYTES :]
+    header, body = wire.decode_header(data[: wire.HEADER_BYTES], handle_kind), data[wire.HEADER_BYTES :]
     if len(body) != header.body_bytes:
         raise wire.bad_message("its length is not what its header says")
     return header, body
@@ -113,8 +137,8 @@ def decode(
     BadArgumentError
         ``bad_message``. The caller still owns the handles.
     """
-    if len(handles) != header.fds:
-        raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.fds}",
+    if len(handles) != header.handles:
+        raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.handles}",
                              reason="fd_count")
     semaphores, memories, payload = wire.decode_body(header, body, handles)
     return Message(semaphores=tuple([replace(each, peer=peer) for each in semaphores]), memories=tuple(memories),
@@ -136,19 +160,24 @@ def content(payload: bytes | bytearray | memoryview) -> bytes:
     raise BadArgumentError(f"payload is at most {wire.MAX_PAYLOAD_BYTES} bytes, not {size}", reason="payload_too_long")
 
 
-def _fd(desc: SemaphoreDesc | MemoryDesc) -> int | None:
+def _handle(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> int | None:
+    """Return the number of the open handle; None for a descriptor without one."""
+    semaphores, memories = ((wire.SEMAPHORE_NUMBERS, wire.MEMORY_NUMBERS) if handle_kind == wire.FDS
+                            else (wire.NT_SEMAPHORE_NUMBERS, wire.NT_MEMORY_NUMBERS))
     if isinstance(desc, SemaphoreDesc):
-        known = desc.type in wire.SEMAPHORE_NUMBERS
+        known = desc.type in semaphores
     elif isinstance(desc, MemoryDesc):
-        known = desc.type in wire.MEMORY_NUMBERS
+        known = desc.type in memories
     else:
         raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc is needed, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     if not known:
-        raise UnsupportedError(f"a handle of type {desc.type.value} cannot be sent through a socket",
+        raise UnsupportedError(f"a handle of type {desc.type.value} cannot be sent through a "
+                               f"{'socket' if handle_kind == wire.FDS else 'pipe'}",
                                capability=f"ipc.{desc.type.value}", handle_type=desc.type)
     handle = desc.handle
-    if handle == -1:
+    # -1: an already signalled sync file. A name and a KMT handle are valid in every process.
+    if handle == -1 if handle_kind == wire.FDS else handle is None or desc.type.os_handle_kind is OsHandleKind.KMT:
         return None
     number = _number(handle)
     check_open(number)

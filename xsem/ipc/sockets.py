@@ -19,10 +19,10 @@ from xsem.errors import (
     BusyError,
     DriverError,
     OutOfMemoryError,
-    UnsupportedError,
     WaitTimeoutError,
     XsemError,
 )
+from xsem.ipc.channels import no_sockets
 from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
@@ -48,8 +48,7 @@ def check_socket(sock: socket.socket) -> None:
         This system does not pass file descriptors through sockets.
     """
     if sys.platform == "win32" or not hasattr(socket, "SCM_RIGHTS"):
-        raise UnsupportedError("file descriptors pass through Unix sockets only; on Windows use DuplicateHandle",
-                               capability="ipc")
+        raise no_sockets()
     if (not isinstance(sock, socket.SocketType) or sock.family != socket.AF_UNIX
             or sock.type not in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)):
         raise BadArgumentError(f"a connected AF_UNIX socket, SOCK_STREAM or SOCK_SEQPACKET, is needed, not {sock!r}",

@@ -51,7 +51,23 @@ class Ticket(str):
     __slots__ = ()
 
     def __new__(cls, text: str) -> Self:
-        """Check the form of the text."""
+        """Check the form of the text.
+
+        Parameters
+        ----------
+        text : str
+            The text of a ticket, for example from a message.
+
+        Returns
+        -------
+        Ticket
+            The ticket.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_ticket``: the text is not a ticket.
+        """
         if not isinstance(text, str) or not text.startswith(_PREFIX) or len(text) != _LENGTH:
             raise _bad_ticket()
         ticket = super().__new__(cls, text)
@@ -59,7 +75,20 @@ class Ticket(str):
         return ticket
 
     def fields(self) -> tuple[Fields, bytes]:
-        """Return the fields of the ticket, and the proof that the offering process wrote them."""
+        """Return the fields of the ticket, and the proof that the offering process wrote them.
+
+        Returns
+        -------
+        Fields
+            Process, number and lifetime of the offer.
+        bytes
+            The proof.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_ticket``: the text is not a ticket.
+        """
         data = _decoded(self)
         return Fields(*_FIELDS.unpack(data[: _FIELDS.size])), data[_FIELDS.size :]
 
@@ -135,7 +164,8 @@ def is_running(fields: Fields) -> bool:
 def now_ns() -> int:
     """Return the time since the start of the machine, the same clock in all its processes."""
     if sys.platform != "linux":
-        raise UnsupportedError("tickets need abstract Unix sockets, which only Linux has", capability="ipc.offer")
+        raise UnsupportedError("tickets need abstract Unix sockets, which only Linux has; on Windows use "
+                               "xsem.ipc.listen and xsem.ipc.connect", capability="ipc.offer")
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 

@@ -4,47 +4,63 @@ from __future__ import annotations
 
 import struct
 import uuid as _uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
+from xsem.data.handles import check_nt
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
     DrmLayout,
     DrmPlane,
     MemoryDesc,
     MemoryHandleType,
+    OsHandleKind,
     OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
 )
 
 __all__ = [
+    "FDS",
     "HEADER_BYTES",
     "MAX_DESCRIPTORS",
     "MAX_MESSAGE_BYTES",
+    "MAX_NAME_BYTES",
+    "MAX_NT_MESSAGE_BYTES",
     "MAX_PAYLOAD_BYTES",
     "MEMORY_NUMBERS",
+    "NT_HANDLES",
+    "NT_MEMORY_NUMBERS",
+    "NT_SEMAPHORE_NUMBERS",
     "SEMAPHORE_NUMBERS",
     "Header",
     "decode_body",
     "decode_header",
     "encode",
+    "encode_nt",
+    "handle_numbers",
 ]
 
-_HEADER: Final = struct.Struct("<4sHHIHHI12x")
-_RECORD: Final = struct.Struct("<BBHIQ16s16s16s")
+_HEADER: Final = struct.Struct("<4sHHIHHIH2xQ")
+_RECORD: Final = struct.Struct("<BBHIQ16s16sQ8s")
 _MAGIC: Final = b"XSEM"
 _VERSION: Final = 1
 _SEMAPHORE, _MEMORY, _LAYOUT = 1, 2, 3
 _PLANE: Final = struct.Struct("<QI")
-_DEVICE_UUID, _DRIVER_UUID, _DEDICATED, _CARRIES_FD = 1, 2, 4, 8
-_KNOWN_FLAGS: Final = _DEVICE_UUID | _DRIVER_UUID | _DEDICATED | _CARRIES_FD
+_UINT64: Final = 2**64 - 1
+_DEVICE_UUID, _DRIVER_UUID, _DEDICATED, _CARRIES_HANDLE, _DEVICE_LUID = 1, 2, 4, 8, 16
+_KNOWN_FLAGS: Final = _DEVICE_UUID | _DRIVER_UUID | _DEDICATED | _CARRIES_HANDLE | _DEVICE_LUID
+
+FDS, NT_HANDLES = 0, 1
+"""Kinds of handles: file descriptors beside the bytes, or numbers of NT handles of the sender in the bytes."""
 
 HEADER_BYTES: Final = _HEADER.size
 MAX_DESCRIPTORS: Final = 64
 MAX_PAYLOAD_BYTES: Final = 65536
 MAX_MESSAGE_BYTES: Final = HEADER_BYTES + MAX_DESCRIPTORS * _RECORD.size + MAX_PAYLOAD_BYTES
+MAX_NAME_BYTES: Final = 1024
+MAX_NT_MESSAGE_BYTES: Final = MAX_MESSAGE_BYTES + MAX_DESCRIPTORS * MAX_NAME_BYTES
 
 # The numbers of the format never change. If CUDA has a number for the type, the format uses it.
 SEMAPHORE_NUMBERS: Final = {
@@ -53,22 +69,54 @@ SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.SYNC_FD: 11,
 }
 MEMORY_NUMBERS: Final = {MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9}
-_SEMAPHORE_TYPES: Final = {number: each for each, number in SEMAPHORE_NUMBERS.items()}
-_MEMORY_TYPES: Final = {number: each for each, number in MEMORY_NUMBERS.items()}
+NT_SEMAPHORE_NUMBERS: Final = {
+    SemaphoreHandleType.OPAQUE_WIN32: 2,
+    SemaphoreHandleType.OPAQUE_WIN32_KMT: 3,
+    SemaphoreHandleType.D3D12_FENCE: 4,
+    SemaphoreHandleType.D3D11_FENCE: 5,
+    SemaphoreHandleType.D3D11_KEYED_MUTEX: 7,
+    SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT: 8,
+    SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32: 10,
+}
+NT_MEMORY_NUMBERS: Final = {
+    MemoryHandleType.OPAQUE_WIN32: 2,
+    MemoryHandleType.OPAQUE_WIN32_KMT: 3,
+    MemoryHandleType.D3D12_HEAP: 4,
+    MemoryHandleType.D3D12_RESOURCE: 5,
+    MemoryHandleType.D3D11_RESOURCE: 6,
+    MemoryHandleType.D3D11_RESOURCE_KMT: 7,
+}
+# For each kind of handles: the types by their numbers.
+_SEMAPHORE_TYPES: Final = {FDS: {number: each for each, number in SEMAPHORE_NUMBERS.items()},
+                           NT_HANDLES: {number: each for each, number in NT_SEMAPHORE_NUMBERS.items()}}
+_MEMORY_TYPES: Final = {FDS: {number: each for each, number in MEMORY_NUMBERS.items()},
+                        NT_HANDLES: {number: each for each, number in NT_MEMORY_NUMBERS.items()}}
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Fields of the header: the sizes and counts of the rest of the message."""
+    """Fields of the header: the sizes and counts of the rest of the message.
+
+    Attributes
+    ----------
+    body_bytes, descriptors, handles, payload_bytes : int
+        Sizes in bytes and counts. `handles` counts the records that carry a file descriptor or an NT handle.
+    handle_kind : int
+        `FDS` or `NT_HANDLES`.
+    receipt : int
+        `NT_HANDLES`: number of the sender's semaphore for receipts; 0: none.
+    """
 
     body_bytes: int
     descriptors: int
-    fds: int
+    handles: int
     payload_bytes: int
+    handle_kind: int = FDS
+    receipt: int = 0
 
 
 def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[bool], payload: bytes) -> bytes:
-    """Return the bytes of one message. The caller has checked the types and sizes.
+    """Return the bytes of one message with file descriptors. The caller has checked the types and sizes.
 
     Raises
     ------
@@ -79,54 +127,115 @@ def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[boo
     if len(records) > MAX_DESCRIPTORS:
         raise BadArgumentError(f"a message takes at most {MAX_DESCRIPTORS} descriptors, and each DRM layout counts as "
                                f"one; not {len(records)}", reason="too_many_descriptors")
-    body = b"".join(records) + payload
-    return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(records), sum(carries_fd),
-                        len(payload)) + body
+    return _message(FDS, 0, records, sum(carries_fd), b"", payload)
+
+
+def encode_nt(
+    descs: Sequence[SemaphoreDesc | MemoryDesc], numbers: Sequence[int | None], payload: bytes, receipt: int
+) -> bytes:
+    """Return the bytes of one message with NT handles. The caller has checked the types and sizes.
+
+    Parameters
+    ----------
+    descs : sequence of SemaphoreDesc or MemoryDesc
+    numbers : sequence of int or None
+        For each descriptor the number of its NT handle in this process. None: the descriptor has a name or a KMT
+        handle.
+    payload : bytes
+    receipt : int
+        Number of the semaphore for receipts in this process; 0: the message carries no handle.
+    """
+    names = [b"" if each.name is None else each.name.encode() for each in descs]
+    records = [_nt_record(desc, number, len(name)) for desc, number, name in zip(descs, numbers, names, strict=True)]
+    return _message(NT_HANDLES, receipt, records, sum(number is not None for number in numbers), b"".join(names),
+                    payload)
+
+
+def _message(
+    handle_kind: int, receipt: int, records: Sequence[bytes], handles: int, names: bytes, payload: bytes
+) -> bytes:
+    body = b"".join(records) + names + payload
+    return _HEADER.pack(_MAGIC, _VERSION, HEADER_BYTES, HEADER_BYTES + len(body), len(records), handles,
+                        len(payload), handle_kind, receipt) + body
 
 
 def _records(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> Iterator[bytes]:
-    yield _record(desc, has_fd)
+    yield _record(desc, has_fd, SEMAPHORE_NUMBERS, MEMORY_NUMBERS)
     if isinstance(desc, MemoryDesc) and desc.drm_layout is not None:
         layout = desc.drm_layout
-        planes = b"".join(_PLANE.pack(plane.offset, plane.pitch) for plane in layout.planes)
+        planes = b"".join(_PLANE.pack(plane.offset, plane.pitch) for plane in layout.planes).ljust(48, b"\0")
         code = layout.fourcc
         yield _RECORD.pack(_LAYOUT, len(layout.planes), 0, code if isinstance(code, int) else 0, layout.modifier,
-                           *(planes.ljust(48, b"\0")[at:at + 16] for at in (0, 16, 32)))
+                           planes[:16], planes[16:32], int.from_bytes(planes[32:40], "little"), planes[40:])
 
 
-def _record(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> bytes:
-    flags = _CARRIES_FD if has_fd else 0
+def _nt_record(desc: SemaphoreDesc | MemoryDesc, number: int | None, name_bytes: int) -> bytes:
+    kmt = desc.handle if isinstance(desc.handle, int) else 0
+    value = kmt if number is None else number
+    return _record(desc, number is not None, NT_SEMAPHORE_NUMBERS, NT_MEMORY_NUMBERS, name_bytes, value & _UINT64)
+
+
+def _record(
+    desc: SemaphoreDesc | MemoryDesc, has_handle: bool, semaphores: Mapping[SemaphoreHandleType, int],
+    memories: Mapping[MemoryHandleType, int], name_bytes: int = 0, value: int = 0,
+) -> bytes:
+    flags = _CARRIES_HANDLE if has_handle else 0
     flags |= _DEVICE_UUID if desc.device_uuid is not None else 0
     flags |= _DRIVER_UUID if desc.driver_uuid is not None else 0
+    flags |= _DEVICE_LUID if desc.device_luid is not None else 0
     if isinstance(desc, SemaphoreDesc):
-        sort, number, size = _SEMAPHORE, SEMAPHORE_NUMBERS[desc.type], 0
+        sort, number, size = _SEMAPHORE, semaphores[desc.type], 0
     else:
-        sort, number, size = _MEMORY, MEMORY_NUMBERS[desc.type], desc.allocation_size
+        sort, number, size = _MEMORY, memories[desc.type], desc.allocation_size
         flags |= _DEDICATED if desc.dedicated else 0
-    return _RECORD.pack(sort, number, flags, 0, size, _bytes(desc.device_uuid), _bytes(desc.driver_uuid),
-                        bytes(16))
+    return _RECORD.pack(sort, number, flags, name_bytes, size, _bytes(desc.device_uuid), _bytes(desc.driver_uuid),
+                        value, desc.device_luid or bytes(8))
 
 
-def decode_header(data: bytes) -> Header:
+def decode_header(data: bytes, handle_kind: int = FDS) -> Header:
     """Check the first `HEADER_BYTES` bytes. The caller allocates memory for the rest only after this check.
 
     Raises
     ------
     BadArgumentError
-        ``bad_magic``, ``bad_version``, ``bad_message``.
+        ``bad_magic``, ``bad_version``, ``bad_message``: also for another kind of handles than `handle_kind`.
     """
-    magic, version, header_bytes, total, descriptors, fds, payload_bytes = _HEADER.unpack(data)
+    magic, version, header_bytes, total, descriptors, handles, payload_bytes, found, receipt = _HEADER.unpack(data)
     if magic != _MAGIC:
         raise BadArgumentError("the data is not an xsem message: it does not begin with XSEM; use receive_fds for "
                                "another format", reason="bad_magic")
     if version != _VERSION:
         raise BadArgumentError(f"the message has version {version} of the format; this xsem supports {_VERSION}",
                                reason="bad_version")
-    body_bytes = descriptors * _RECORD.size + payload_bytes
-    if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or fds > descriptors
-            or payload_bytes > MAX_PAYLOAD_BYTES or total != HEADER_BYTES + body_bytes or any(data[20:])):
+    if found != handle_kind or any(data[22:24]):
+        raise bad_message(f"its handles have the kind {found}, and this channel passes the kind {handle_kind}")
+    least = descriptors * _RECORD.size + payload_bytes
+    names = descriptors * MAX_NAME_BYTES if handle_kind == NT_HANDLES else 0
+    if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or handles > descriptors
+            or payload_bytes > MAX_PAYLOAD_BYTES or not HEADER_BYTES + least <= total <= HEADER_BYTES + least + names
+            or (receipt != 0) != (handle_kind == NT_HANDLES and handles > 0)):
         raise bad_message("its lengths contradict each other or the limits")
-    return Header(body_bytes, descriptors, fds, payload_bytes)
+    return Header(total - HEADER_BYTES, descriptors, handles, payload_bytes, handle_kind, receipt)
+
+
+def handle_numbers(header: Header, body: bytes) -> list[int]:
+    """Return the numbers of the sender's NT handles, in the order of their records.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_message``: a number is not one of a handle, or there are not as many as in the header.
+    """
+    numbers = [record[7] for record in _RECORD.iter_unpack(body[:header.descriptors * _RECORD.size])
+               if record[2] & _CARRIES_HANDLE]
+    if len(numbers) != header.handles:
+        raise bad_message("its lengths contradict each other or the limits")
+    try:
+        for number in (*numbers, *((header.receipt,) if header.receipt else ())):
+            check_nt(number)
+    except XsemError as error:
+        raise bad_message(str(error)) from error
+    return numbers
 
 
 def decode_body(
@@ -134,7 +243,7 @@ def decode_body(
 ) -> tuple[list[SemaphoreDesc], list[MemoryDesc], bytes]:
     """Return the descriptors of semaphores, the descriptors of memory and the payload.
 
-    The records with a file descriptor get `handles` in order.
+    The records with a handle get `handles` in order.
 
     Raises
     ------
@@ -145,32 +254,68 @@ def decode_body(
     memories: list[MemoryDesc] = []
     rest = iter(handles)
     end = header.descriptors * _RECORD.size
+    names = _Names(body[end:len(body) - header.payload_bytes])
+    semaphore_types, memory_types = _SEMAPHORE_TYPES[header.handle_kind], _MEMORY_TYPES[header.handle_kind]
     before = 0
-    for sort, number, flags, zero, size, device, driver, tail in _RECORD.iter_unpack(body[:end]):
-        if sort == _LAYOUT and before == _MEMORY and not flags:
-            _add_layout(memories, number, zero, size, device + driver + tail)
+    for sort, number, flags, length, size, device, driver, value, tail in _RECORD.iter_unpack(body[:end]):
+        if sort == _LAYOUT and before == _MEMORY and not flags and header.handle_kind == FDS:
+            _add_layout(memories, number, length, size, device + driver + value.to_bytes(8, "little") + tail)
             before = sort
             continue
+        luid, tail = (tail, b"") if flags & _DEVICE_LUID else (None, tail)  # noqa: PLW2901 - the rest of the field
         before = sort
-        if zero or any(tail) or flags & ~_KNOWN_FLAGS:
+        if any(tail) or flags & ~_KNOWN_FLAGS or (header.handle_kind == FDS and (length or value)):
             raise bad_message("a record has reserved bits set")
-        device_uuid, driver_uuid = _uuid_of(device, flags & _DEVICE_UUID), _uuid_of(driver, flags & _DRIVER_UUID)
-        handle: OwnedHandle | int | None = next(rest, None) if flags & _CARRIES_FD else -1
+        uuids: dict[str, Any] = {"device_uuid": _uuid_of(device, flags & _DEVICE_UUID),
+                                 "driver_uuid": _uuid_of(driver, flags & _DRIVER_UUID),
+                                 "device_luid": luid}
+        carried = bool(flags & _CARRIES_HANDLE)
+        handle: OwnedHandle | int | None = next(rest, None) if carried else value or None
+        if not carried and header.handle_kind == FDS:
+            handle = -1
+        name = names.take(length) if length else None
+        semaphore, memory = semaphore_types.get(number), memory_types.get(number)
         try:
-            if sort == _SEMAPHORE and number in _SEMAPHORE_TYPES and not size and not flags & _DEDICATED:
-                semaphores.append(SemaphoreDesc(type=_SEMAPHORE_TYPES[number], handle=handle,
-                                                device_uuid=device_uuid, driver_uuid=driver_uuid))
-            elif sort == _MEMORY and number in _MEMORY_TYPES:
-                memories.append(MemoryDesc(type=_MEMORY_TYPES[number], allocation_size=size, handle=handle,
-                                           dedicated=bool(flags & _DEDICATED), device_uuid=device_uuid,
-                                           driver_uuid=driver_uuid))
+            if sort == _SEMAPHORE and semaphore is not None and not size and not flags & _DEDICATED:
+                _check_carried(semaphore, carried, value)
+                semaphores.append(SemaphoreDesc(type=semaphore, handle=handle, name=name, **uuids))
+            elif sort == _MEMORY and memory is not None:
+                _check_carried(memory, carried, value)
+                memories.append(MemoryDesc(type=memory, allocation_size=size, handle=handle, name=name,
+                                           dedicated=bool(flags & _DEDICATED), **uuids))
             else:
                 raise bad_message(f"a record has kind {sort} and type {number}, which this xsem does not support")
         except XsemError as error:
             raise bad_message(str(error)) from error
     if next(rest, None) is not None:
-        raise bad_message("more file descriptors came than its records carry")
-    return semaphores, memories, body[end:]
+        raise bad_message("more handles came than its records carry")
+    if names.left:
+        raise bad_message("its names are longer than its records say")
+    return semaphores, memories, body[len(body) - header.payload_bytes:]
+
+
+def _check_carried(type: SemaphoreHandleType | MemoryHandleType, carried: bool, value: int) -> None:
+    """Refuse an NT handle that travels as a plain number, and a KMT handle that does not."""
+    if ((type.os_handle_kind is OsHandleKind.NT and not carried and value)
+            or (type.os_handle_kind is OsHandleKind.KMT and carried)):
+        raise bad_message("a record has a handle of another kind than its type")
+
+
+class _Names:
+    """The names of a message, in the order of their records."""
+
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def take(self, length: int) -> str:
+        """Return the next name of `length` bytes."""
+        data, self.left = self.left[:length], self.left[length:]
+        if len(data) != length or length > MAX_NAME_BYTES:
+            raise bad_message("a name is longer than the limit or than the message")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise bad_message("a name is not UTF-8") from error
 
 
 def _add_layout(memories: list[MemoryDesc], count: int, fourcc: int, modifier: int, data: bytes) -> None:

@@ -1,4 +1,7 @@
-"""The device identity of a descriptor: the UUIDs of device and driver, written on export, compared on import."""
+"""The device identity of a descriptor, compared on import: the UUIDs of device and driver, and the LUID on Windows.
+
+An export writes the UUIDs.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,27 @@ def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
     """Refuse a descriptor of another device or driver.
 
     On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that are not bound to a device
-    (dma-buf, sync file, NvSci, Direct3D) are not compared. A UUID of None in the descriptor means "not known" and is
-    not compared either.
+    (dma-buf, sync file, NvSci, Direct3D) are compared only by their LUID. None in the descriptor means "not known" and
+    is not compared.
 
     Raises
     ------
     WrongDeviceError
-        ``wrong_device``: another device, or `info` has no UUID. ``wrong_driver``: another driver, where both are known.
+        ``wrong_device``: another device, or `info` has no UUID or no LUID. ``wrong_driver``: another driver, where both
+        are known.
     """
+    if desc.device_luid is not None and desc.device_luid != info.luid:
+        found = info.luid.hex() if info.luid is not None else None
+        raise WrongDeviceError(
+            f"the descriptor was exported by the adapter with the LUID {desc.device_luid.hex()}; {info.id} "
+            f"{f'has the LUID {found}' if found else 'has no LUID'}",
+            expected=desc.device_luid.hex(),
+            actual=f"{info.id} ({found or 'no LUID'})",
+            reason="wrong_device",
+            backend=info.backend,
+            handle_type=desc.type,
+            likely_causes=(f"open_device({info.backend!r}, luid=desc.device_luid) opens the right device",),
+        )
     if not desc.type.device_bound:
         return
     if desc.device_uuid is not None and desc.device_uuid != info.uuid:

@@ -76,8 +76,7 @@ def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
     who = dict.fromkeys(who for op in waits for who in op.possible_signallers if BEHIND not in who)
     if not who:
         return _causes(waits[0])
-    return ["the signal that one of these waits needs has not been submitted (Level Zero external semaphores, rule 5: "
-            "producer first) by: " + ", ".join(who)]
+    return ["the signal that one of these waits needs has not been submitted by: " + ", ".join(who)]
 
 
 
@@ -115,11 +114,9 @@ def _causes(op: PendingOp) -> list[str]:
         return [f"no known signaller for {op.semaphore}: {why}"]
     causes = []
     if all(BEHIND in who for who in op.possible_signallers):
-        causes.append("the only signal known is queued behind the wait that needs it: append the signal first (Level "
-                      "Zero external semaphores, rule 5: producer first)")
+        causes.append("the only signal known is queued behind the wait that needs it: append the signal first")
     else:
-        causes.append("its signal has not been submitted (Level Zero external semaphores, rule 5: producer first) by: "
-                      + ", ".join(op.possible_signallers))
+        causes.append("its signal has not been submitted by: " + ", ".join(op.possible_signallers))
     if op.current_value and op.value is not None and op.current_value < op.value:
         causes.append(f"the signaller stopped at {op.current_value}, or counts differently")
     return causes

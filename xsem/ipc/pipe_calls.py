@@ -1,0 +1,349 @@
+"""The calls of Windows for named pipes, as numbers of handles. No call waits for a peer except `Transfer.wait`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import time
+from itertools import starmap
+from typing import Any, Final, Self
+
+from xsem.data.handles import OwnedHandle
+from xsem.errors import (
+    BadHandleError,
+    BusyError,
+    DriverError,
+    OutOfMemoryError,
+    WaitTimeoutError,
+    XsemError,
+)
+from xsem.runtime.timeouts import check_timeout, wait_in_slices
+
+__all__ = [
+    "ACCESS_DENIED",
+    "BUSY",
+    "ENDED",
+    "MORE_DATA",
+    "NOT_FOUND",
+    "Deadline",
+    "PipeError",
+    "Transfer",
+    "connect_pipe",
+    "count_receipts",
+    "create_pipe",
+    "create_receipts",
+    "give_receipt",
+    "peer_pid",
+]
+
+NOT_FOUND, ACCESS_DENIED, BUSY, MORE_DATA = 2, 5, 231, 234
+ENDED: Final = frozenset({109, 232, 233})
+"""Codes of a pipe whose other end is closed."""
+_CONNECTED: Final = 535
+_PENDING, _INCOMPLETE, _ABORTED = 997, 996, 995
+_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})
+_NO_HANDLES: Final = frozenset({4, 155, 164})
+_NO_HANDLE: Final = (None, 2**64 - 1)   # the result of a call that creates no handle
+
+_DUPLEX_OVERLAPPED: Final = 0x3 | 0x40000000
+_FIRST_INSTANCE: Final = 0x00080000
+# PIPE_TYPE_MESSAGE, PIPE_READMODE_MESSAGE, PIPE_REJECT_REMOTE_CLIENTS
+_MESSAGES_OF_THIS_MACHINE: Final = 0x4 | 0x2 | 0x8
+_UNLIMITED: Final = 255
+_BUFFER_BYTES: Final = 1 << 18
+_READ_WRITE: Final = 0xC0000000
+_OPEN_EXISTING: Final = 3
+_OVERLAPPED_ANONYMOUS: Final = 0x40000000 | 0x00100000   # the server cannot act in the name of this process
+_MOST_RECEIPTS: Final = 2**31 - 1
+_LONGEST_S: Final = 1e9
+_SLICE_MS: Final = 50
+
+_POINTER, _NUMBER, _BOOL = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
+_SIGNATURES: Final = {
+    "CreateNamedPipeW": (_POINTER, ctypes.c_wchar_p, *(_NUMBER,) * 6, _POINTER),
+    "CreateFileW": (_POINTER, ctypes.c_wchar_p, _NUMBER, _NUMBER, _POINTER, _NUMBER, _NUMBER, _POINTER),
+    "SetNamedPipeHandleState": (_BOOL, *(_POINTER,) * 4),
+    "ConnectNamedPipe": (_BOOL, _POINTER, _POINTER),
+    "GetNamedPipeClientProcessId": (_BOOL, _POINTER, _POINTER),
+    "GetNamedPipeServerProcessId": (_BOOL, _POINTER, _POINTER),
+    "ReadFile": (_BOOL, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "WriteFile": (_BOOL, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "GetOverlappedResult": (_BOOL, _POINTER, _POINTER, _POINTER, _BOOL),
+    "CancelIoEx": (_BOOL, _POINTER, _POINTER),
+    "CreateEventW": (_POINTER, _POINTER, _BOOL, _BOOL, _POINTER),
+    "CreateSemaphoreW": (_POINTER, _POINTER, _NUMBER, _NUMBER, _POINTER),
+    "ReleaseSemaphore": (_BOOL, _POINTER, _NUMBER, _POINTER),
+    "WaitForSingleObject": (_NUMBER, _POINTER, _NUMBER),
+    "LocalFree": (_POINTER, _POINTER),
+}
+
+
+class PipeError(Exception):
+    """A call about a pipe failed. `code` is the code of GetLastError. Never reaches the application."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(call, code)
+        self.call = call
+        self.code = code
+
+    def error(self) -> XsemError:
+        """Return the error for the application, for a code without a meaning of its own."""
+        if self.code in _NO_MEMORY:
+            return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", call=self.call,
+                                    code=self.code)
+        if self.code in _NO_HANDLES:
+            return BusyError("no more handles can be opened: release objects", reason="fd_limit", call=self.call,
+                             code=self.code)
+        if self.code == 6:
+            return BadHandleError("the pipe was closed during the call", reason="closed_fd", call=self.call,
+                                  code=self.code)
+        return DriverError(f"Windows refused the call with error {self.code}", reason="system_call_failed",
+                           call=self.call, code=self.code)
+
+
+class Deadline:
+    """The time limit of one call.
+
+    Parameters
+    ----------
+    timeout_s : float or None
+        Seconds; None: no limit.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_timeout``.
+    """
+
+    def __init__(self, timeout_s: float | None) -> None:
+        check_timeout(timeout_s)
+        self.timeout_s = timeout_s
+        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left; None: no limit."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def passed(self, why: str) -> WaitTimeoutError:
+        """Return the error for the end of the time."""
+        return WaitTimeoutError(f"{why} for {self.timeout_s:g} s")
+
+
+@functools.cache
+def _call(name: str) -> Any:
+    if sys.platform != "win32":
+        raise NotImplementedError("named pipes need Windows")
+    function = ctypes.WinDLL("kernel32", use_last_error=True)[name]
+    function.restype, *function.argtypes = _SIGNATURES[name]
+    return function
+
+
+def _last_error() -> int:
+    if sys.platform != "win32":
+        raise NotImplementedError("named pipes need Windows")
+    return ctypes.get_last_error()
+
+
+def _own(call: str, *arguments: Any) -> OwnedHandle:
+    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
+    handle = OwnedHandle.__new__(OwnedHandle)
+    slot: list[Any] = []
+    handle._slot = slot
+    try:
+        slot.extend(starmap(_call(call), (arguments,)))
+        if slot[0] in _NO_HANDLE:
+            slot.clear()
+            raise PipeError(call, _last_error())
+    except BaseException:
+        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
+        raise
+    return handle
+
+
+def _must(call: str, *arguments: Any) -> None:
+    if not _call(call)(*arguments):
+        raise PipeError(call, _last_error())
+
+
+# ---- pipes
+class _SecurityAttributes(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_uint32), ("descriptor", ctypes.c_void_p), ("inherit", ctypes.c_int))
+
+
+def create_pipe(name: str, user: str, *, first: bool) -> OwnedHandle:
+    """Create an instance of a pipe that only processes of one user on this machine can open.
+
+    Parameters
+    ----------
+    name : str
+        Name of the pipe.
+    user : str
+        Security identifier of the user, as text.
+    first : bool
+        Whether the name must not exist yet.
+
+    Raises
+    ------
+    PipeError
+        `ACCESS_DENIED`: the name exists.
+    """
+    if sys.platform != "win32":
+        raise NotImplementedError("named pipes need Windows")
+    descriptor = ctypes.c_void_p()
+    # The owner is the user. Only the user has access, and inherited rights do not apply (P).
+    if not ctypes.WinDLL("advapi32", use_last_error=True).ConvertStringSecurityDescriptorToSecurityDescriptorW(
+            f"O:{user}D:P(A;;GA;;;{user})", 1, ctypes.byref(descriptor), None):
+        raise PipeError("ConvertStringSecurityDescriptorToSecurityDescriptorW", ctypes.get_last_error())
+    try:
+        attributes = _SecurityAttributes(ctypes.sizeof(_SecurityAttributes), descriptor.value, 0)
+        return _own("CreateNamedPipeW", name, _DUPLEX_OVERLAPPED | (_FIRST_INSTANCE if first else 0),
+                    _MESSAGES_OF_THIS_MACHINE, _UNLIMITED, _BUFFER_BYTES, _BUFFER_BYTES, 0,
+                    ctypes.addressof(attributes))
+    finally:
+        _call("LocalFree")(descriptor)
+
+
+def connect_pipe(name: str) -> OwnedHandle:
+    """Open the other end of a pipe.
+
+    Raises
+    ------
+    PipeError
+        `NOT_FOUND`; `BUSY`: every instance is connected; `ACCESS_DENIED`: the pipe belongs to another user.
+    """
+    handle = _own("CreateFileW", name, _READ_WRITE, 0, None, _OPEN_EXISTING, _OVERLAPPED_ANONYMOUS, None)
+    try:
+        mode = ctypes.c_uint32(2)   # PIPE_READMODE_MESSAGE
+        _must("SetNamedPipeHandleState", handle.fileno(), ctypes.addressof(mode), None, None)
+    except BaseException:
+        handle.close()
+        raise
+    return handle
+
+
+def peer_pid(pipe: int, *, of_client: bool) -> int:
+    """Return the process that opened the other end of the pipe: the client, or the server.
+
+    Raises
+    ------
+    PipeError
+    """
+    pid = ctypes.c_uint32()
+    _must("GetNamedPipeClientProcessId" if of_client else "GetNamedPipeServerProcessId", pipe, ctypes.addressof(pid))
+    return pid.value
+
+
+# ---- receipts
+def create_receipts() -> OwnedHandle:
+    """Create a semaphore that counts received messages, at 0."""
+    return _own("CreateSemaphoreW", None, 0, _MOST_RECEIPTS, None)
+
+
+def give_receipt(number: int) -> None:
+    """Count one message. A failure has no effect: the number can belong to another object."""
+    _call("ReleaseSemaphore")(number, 1, None)
+
+
+def count_receipts(number: int) -> int:
+    """Return the number of messages counted since the last call, without waiting."""
+    count = 0
+    while _call("WaitForSingleObject")(number, 0) == 0:
+        count += 1
+    return count
+
+
+# ---- transfers
+class _Overlapped(ctypes.Structure):
+    _fields_ = (("internal", ctypes.c_void_p), ("high", ctypes.c_void_p), ("offset", ctypes.c_uint64),
+                ("event", ctypes.c_void_p))
+
+
+# Windows writes to a transfer's structures until its end, so they live here until then.
+_in_progress: Final[set[Transfer]] = set()
+
+
+class Transfer:
+    """One read, write or connection of a pipe. The caller enters it twice: ``with transfer, transfer:``.
+
+    The end of ``with`` cancels a transfer that has not ended. If Ctrl-C interrupts the inner exit, the outer exit
+    completes it.
+
+    Parameters
+    ----------
+    pipe : OwnedHandle
+        Must stay open until the end of ``with``.
+    call : "ReadFile", "WriteFile" or "ConnectNamedPipe"
+    buffer : ctypes array or None
+
+    Attributes
+    ----------
+    count : int
+        Bytes transferred.
+    code : int or None
+        0 after success, the code of an error, or None before the end.
+    """
+
+    def __init__(self, pipe: OwnedHandle, call: str, buffer: ctypes.Array[ctypes.c_char] | None = None) -> None:
+        self._pipe = pipe.fileno()
+        self._call = call
+        self._buffer = buffer
+        self._event = _own("CreateEventW", None, 1, 0, None)
+        self._state = _Overlapped(event=self._event.fileno())
+        self._began = False
+        self.count = 0
+        self.code: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Begin the transfer."""
+        place = ctypes.addressof(self._state)
+        _in_progress.add(self)
+        self._began = True
+        if self._buffer is None:
+            done = _call(self._call)(self._pipe, place)
+        else:
+            done = _call(self._call)(self._pipe, self._buffer, len(self._buffer), None, place)
+        code = 0 if done else _last_error()
+        if code in (0, MORE_DATA):
+            self._finish(waits=True)
+        elif code != _PENDING:
+            self.code = 0 if code == _CONNECTED else code
+
+    def wait(self, deadline: Deadline) -> bool:
+        """Wait for the end of the transfer. Return False if the time is over before."""
+        if self.code is not None:
+            return True
+        wait = _call("WaitForSingleObject")
+
+        def ended(timeout_ns: int) -> bool:
+            # Rounded up: 0 ms would spin.
+            return bool(wait(self._event.fileno(), min(_SLICE_MS, -(-timeout_ns // 1_000_000))) == 0)
+
+        if not wait_in_slices(ended, deadline.left_s):
+            return False
+        self._finish(waits=True)
+        return True
+
+    def _finish(self, *, waits: bool) -> None:
+        count = ctypes.c_uint32()
+        done = _call("GetOverlappedResult")(self._pipe, ctypes.addressof(self._state), ctypes.addressof(count), waits)
+        code = 0 if done else _last_error()
+        self.count = count.value
+        if code != _INCOMPLETE:
+            self.code = code
+
+    def cancel(self) -> bool:
+        """Cancel the transfer unless it has ended. Return whether it was cancelled before any effect."""
+        if self.code is None and self._began:
+            _call("CancelIoEx")(self._pipe, ctypes.addressof(self._state))
+            self._finish(waits=True)
+        return self.code in (None, _ABORTED)
+
+    def __exit__(self, *exc: object) -> None:
+        self.cancel()
+        _in_progress.discard(self)
+        self._event.close()

@@ -1,0 +1,117 @@
+"""Handles of messages that a peer on Windows has not received yet."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from xsem.data.file_descriptors import duplicate_fd
+from xsem.data.handles import store
+from xsem.ipc.pipe_calls import count_receipts, create_receipts
+from xsem.types import OwnedHandle
+
+if sys.platform == "win32":
+    from xsem.data.nt_processes import has_ended
+
+__all__ = ["Transit", "settle_all"]
+
+# Handles of closed pipes. They stay open until their peer has received them or has ended.
+_left: Final[list[Transit]] = []
+
+
+class Transit:
+    """Duplicates of the handles of sent messages, oldest first.
+
+    The receiver duplicates the handles from this process, and then counts the message on the semaphore `receipts`. A
+    duplicate lives until its message is counted, or until the peer has ended.
+
+    Parameters
+    ----------
+    process : OwnedHandle
+        A handle of the peer's process. This object owns it.
+    """
+
+    def __init__(self, process: OwnedHandle) -> None:
+        self.process = process
+        self._messages: deque[Sequence[OwnedHandle]] = deque()
+        self._receipts: list[OwnedHandle] = []
+
+    def keep(self, numbers: Sequence[int]) -> tuple[list[OwnedHandle], int]:
+        """Duplicate the handles of a message.
+
+        Returns
+        -------
+        tuple of list of OwnedHandle and int
+            The duplicates, and the number of the semaphore for receipts. After the message is sent, call `sent`.
+
+        Raises
+        ------
+        BadHandleError, BusyError
+            As `duplicate_fd`. No duplicate is left.
+        """
+        if not self._receipts:
+            self._receipts.append(create_receipts())
+        kept: list[OwnedHandle] = []
+        try:
+            for number in numbers:
+                store(kept, partial(duplicate_fd, for_driver=False), number)
+        except BaseException:
+            for each in kept:
+                each.close()
+            raise
+        return kept, self._receipts[0].fileno()
+
+    def sent(self, handles: Sequence[OwnedHandle]) -> None:
+        """Keep the duplicates of a sent message until the peer has received it."""
+        self._messages.append(handles)
+
+    @property
+    def peer_ended(self) -> bool:
+        """Whether the peer's process has ended."""
+        if sys.platform == "win32":
+            return has_ended(self.process.fileno())
+        raise NotImplementedError
+
+    @property
+    def messages(self) -> int:
+        """Number of messages whose handles the peer has not received."""
+        return len(self._messages)
+
+    def settle(self) -> None:
+        """Close the duplicates of the messages that the peer has received. If the peer has ended, close all."""
+        if not self._messages:
+            return
+        over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
+        for _ in range(min(over, len(self._messages))):
+            for handle in self._messages.popleft():
+                handle.close()
+
+    def close(self) -> None:
+        """End the use by the pipe. The duplicates of messages in transit stay open for the peer."""
+        self.settle()
+        if self._messages:
+            _left.append(self)
+        else:
+            self.free()
+
+    def free(self) -> None:
+        """Close all handles."""
+        while self._messages:
+            for handle in self._messages.popleft():
+                handle.close()
+        for each in self._receipts:
+            each.close()
+        self.process.close()
+
+
+def settle_all() -> None:
+    """Close the duplicates of closed pipes whose peer has received them or has ended."""
+    for transit in list(_left):
+        transit.settle()
+        if not transit.messages:
+            transit.free()
+            if transit in _left:
+                _left.remove(transit)
