@@ -11,7 +11,7 @@
                 "import:$type"        the same in semaphore_import or memory_import, by the kind of the type
                 "export:$type"        the same in semaphore_export or memory_export, by the kind of the type
                 field ">=" number     a known number of at least this value: independent_lists>=2
-                field                 a promise, made or not made: resets_on_wait
+                field                 a promise, made or not made: resets_on_wait; or a set, empty or not: drm_modifiers
 
 An empty expression is always true.
 """
@@ -39,7 +39,8 @@ _SETS: Final[Mapping[str, tuple[str, type[enum.Enum]]]] = {
     "feature": ("features", Feature),
 }
 _NUMBERS: Final = ("independent_lists", "max_pending", "max_value_difference")
-_PROMISES: Final = ("resets_on_wait", "append_never_blocks", "release_never_blocks", "needs_handover")
+_PROMISES: Final = ("resets_on_wait", "append_never_blocks", "release_never_blocks", "needs_handover",
+                    "drm_modifiers")
 _ATOM: Final = re.compile(r"(?P<field>\w+)(?::(?P<member>\*|\$type|\w+)|>=(?P<number>\d+))?")
 
 

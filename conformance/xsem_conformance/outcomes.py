@@ -39,7 +39,7 @@ class Outcome(str, enum.Enum):
     UNSUPPORTED = "UNSUPPORTED"
     """The device does not declare the capability. If the suite can call the capability, xsem refuses the call."""
     NOT_EXAMINED = "NOT_EXAMINED"
-    """The case needs a hook of `SuiteHooks` that the backend does not implement."""
+    """The case needs a hook of `SuiteHooks` that the backend lacks, or an object that the exporter does not create."""
     WAIVED = "WAIVED"
     """The case failed, and a waiver covers it."""
     BLOCKED = "BLOCKED"
@@ -204,7 +204,7 @@ class NotDeclaredError(Exception):
 
 
 class NotExaminedError(Exception):
-    """The backend does not implement the hook of the case (`SuiteHooks`)."""
+    """The backend lacks the hook of the case (`SuiteHooks`), or the exporter does not create the object of the case."""
 
 
 class NotRunError(Exception):

@@ -40,8 +40,8 @@ NOT_RUN: Final = "not run"
 LEVELS: Final = ("MUST", "SHOULD", "MAY")
 NOT_DECLARED: Final = ("not declared (UNSUPPORTED): the device does not declare the capability, and xsem refuses its "
                        "use. Such a case does not change the verdict; only a profile can need the capability")
-NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implement the hook of the case (SuiteHooks). "
-                       "Such a case does not change the verdict")
+NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implement the hook of the case (SuiteHooks), "
+                       "or the exporter does not create its object. Such a case does not change the verdict")
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:

@@ -48,13 +48,13 @@ BOTH = ("XSEM-IMP-002", "XSEM-OWN-009")
 """Their cases are of semaphores and memory."""
 
 
-def outcomes(folder: Path, fault: str, *requirements: str) -> dict[str, str]:
+def outcomes(folder: Path, fault: str, *requirements: str, exporter: str = "objects:0") -> dict[str, str]:
     """Run the suite on the device with the fault; return the outcome of each case by its requirement and type."""
     write_plugin(folder, "objects", CODE.format(mutants=str(MUTANTS), fault=fault))
     report = folder / "out.json"
     only = [part for each in requirements for part in ("--only", each)]
     done = subprocess.run(
-        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "objects:0", "--exporter", "objects:0",
+        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "objects:0", "--exporter", exporter,
          "--no-quirks", "--patience", "20" if fault == "sound" else "2", "--report", str(report), *only],
         env={**os.environ, "PYTHONPATH": str(folder)}, cwd=folder, capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL, timeout=120)
@@ -88,7 +88,19 @@ def test_memory_of_one_type_that_is_elsewhere_is_found(tmp_path: Path, type: str
     ("details_of_the_second_raise", "XSEM-DISC-005/-"),
     ("one_dlpack_device", "XSEM-BUF-006/-"),
     ("borrow_undeclared", "XSEM-CAP-004/-"),
+    ("linear_offset_dropped", "XSEM-MIP-016/-"),
+    ("linear_rows_are_adjacent", "XSEM-MIP-016/-"),
+    ("linear_maps_nothing", "XSEM-MIP-016/-"),
 ])
 def test_fault_of_some_objects_is_found(tmp_path: Path, fault: str, failing: str) -> None:
     found = outcomes(tmp_path, fault, failing.partition("/")[0])
     assert [name for name, outcome in found.items() if outcome == "FAIL"] == [failing]
+
+
+def test_linear_dmabufs_are_images(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, "linear", "XSEM-MIP-016", "XSEM-MIP-005") == {"XSEM-MIP-016/-": "PASS"}
+
+
+@pytest.mark.slow
+def test_layouts_are_not_examined_without_an_exporter_of_dmabufs(tmp_path: Path) -> None:
+    assert outcomes(tmp_path, "linear", "XSEM-MIP-016", exporter="host") == {"XSEM-MIP-016/-": "NOT_EXAMINED"}

@@ -233,6 +233,18 @@ def test_declared_imports_and_synchronises_are_separate() -> None:
     assert _row(report, "semaphore", "sync_fd", "in") == (False, "-", "-")
 
 
+def test_exports_of_a_type_say_nothing_about_its_imports() -> None:
+    report = build(ran([
+        Result(Case("XSEM-OWN-008", "memory.dmabuf_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BUF-010", "dmabuf_fd", "host"), Outcome.PASS),
+        Result(Case("XSEM-BUF-011", "dmabuf_fd", "host"), Outcome.FAIL),
+        Result(Case("XSEM-BUF-011", "opaque_fd", "host"), Outcome.FAIL),
+        Result(Case("XSEM-BUF-001", "opaque_fd", "host", "in"), Outcome.PASS),
+    ]), command="", commit="")
+    assert _row(report, "memory", "dmabuf_fd", "in") == (False, "-", "-")
+    assert _row(report, "memory", "opaque_fd", "in") == (True, "-", "yes")
+
+
 # ---- HTML
 class _Page(html.parser.HTMLParser):
     """Matching tags, attributes, and the text between the tags."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from faults.base import Driver
+from faults.base import Driver, List
 
 from xsem import spi
-from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
+from xsem.errors import UnsupportedError
+from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
 __all__ = ["OBJECTS", "details"]
 
@@ -67,6 +69,68 @@ class _OneDlpackDevice(_Two):
         return (7, 0)
 
 
+class _Rows(List, spi.ImageQueue):
+    def append_level_copy(self, level, buffer, offset, read, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+        mapping, rows, first, pitch = level
+        for row in range(rows.rows):
+            places = (buffer, offset + row * rows.row_size), (mapping, first + row * pitch)
+            (dst, to), (src, at) = places if read else reversed(places)
+            self.inner.append_copy(dst, to, src, at, rows.row_size, wait_fences, False)
+        return self.inner.append_barrier((), want_fence)
+
+
+class Linear(_Two, spi.Images):
+    """No fault: it maps linear dma-bufs as images of one level."""
+
+    list_type = _Rows
+
+    def __init__(self, inner: spi.DeviceDriver, index: int) -> None:
+        super().__init__(inner, index)
+        self._layouts: weakref.WeakKeyDictionary[Any, tuple[int, int, int]] = weakref.WeakKeyDictionary()
+        self._declared = dataclasses.replace(
+            self._declared, features=self._declared.features | {Feature.IMAGE}, image_flags=frozenset(),
+            drm_modifiers=frozenset({0}))
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        made = super().import_memory(dataclasses.replace(desc, drm_layout=None), handle)
+        plane = desc.drm_layout.planes[0] if desc.drm_layout else None
+        self._layouts[made.token] = desc.allocation_size, plane.offset if plane else 0, plane.pitch if plane else 0
+        return made
+
+    def map_mipmapped_array(self, memory: Any, desc: MipmapDesc) -> Any:
+        size, offset, pitch = self._layouts[memory]
+        return self.inner.map_buffer(memory, 0, size)[0], spi.level_layout(desc), offset, pitch
+
+    def mipmap_level(self, array: Any, level: int) -> Any:
+        return array
+
+    def release_array(self, array: Any) -> None:
+        self.inner.unmap_buffer(array[0])
+
+
+class _OffsetDropped(Linear):
+    """The image begins at the start of the dma-buf."""
+
+    def map_mipmapped_array(self, memory: Any, desc: MipmapDesc) -> Any:
+        mapping, rows, _, pitch = super().map_mipmapped_array(memory, desc)
+        return mapping, rows, 0, pitch
+
+
+class _RowsAreAdjacent(Linear):
+    """The rows of the image have no padding."""
+
+    def map_mipmapped_array(self, memory: Any, desc: MipmapDesc) -> Any:
+        mapping, rows, offset, _ = super().map_mipmapped_array(memory, desc)
+        return mapping, rows, offset, rows.row_size
+
+
+class _LinearAndNothingElse(Linear):
+    """The device declares the modifier, and maps no image with it."""
+
+    def map_mipmapped_array(self, memory: Any, desc: MipmapDesc) -> Any:
+        raise UnsupportedError("no image", capability="drm_modifiers")
+
+
 OBJECTS: dict[str, Callable[[spi.DeviceDriver, int], _Two]] = {
     "sound": _Two,
     "opaque_fd_elsewhere": _elsewhere("opaque_fd"),
@@ -77,6 +141,10 @@ OBJECTS: dict[str, Callable[[spi.DeviceDriver, int], _Two]] = {
     "one_dlpack_device": _OneDlpackDevice,
     "details_of_the_second_raise": _Two,
     "borrow_undeclared": _Two,
+    "linear": Linear,
+    "linear_offset_dropped": _OffsetDropped,
+    "linear_rows_are_adjacent": _RowsAreAdjacent,
+    "linear_maps_nothing": _LinearAndNothingElse,
 }
 
 

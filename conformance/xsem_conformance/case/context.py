@@ -134,7 +134,7 @@ class CaseContext:
             self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
 
-    def hook(self, name: str) -> Any:
+    def hook(self, name: str, *args: object) -> Any:
         """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`.
 
         Raises
@@ -142,7 +142,7 @@ class CaseContext:
         NotExaminedError
             The backend does not implement the hook.
         """
-        made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)()
+        made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)(*args)
         if made is None:
             raise NotExaminedError(
                 f"the backend {self.device.info.backend} does not implement the hook {name}()")

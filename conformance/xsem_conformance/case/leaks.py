@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
@@ -9,8 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from xsem_conformance.case.descriptors import Identity, identity
+from xsem_conformance.case.polling import soon
 
-__all__ = ["growth", "open_files", "threads"]
+__all__ = ["growth", "leaves_nothing", "open_files", "threads"]
 
 _TASKS: Final = "/proc/self/task"
 _SETTLES_S: Final = 2.0
@@ -51,6 +53,32 @@ def growth(work: Callable[[], object], times: int, patience_s: float, *counts: C
         return grown
     again = _series(work, times, patience_s, counts)
     return [min(once, other) for once, other in zip(grown, again, strict=True)]
+
+
+def leaves_nothing(work: Callable[[], object], what: str, **counts: Callable[[], int]) -> None:
+    """Run `work` twice, and check that no count is higher after the second run than before it.
+
+    The first run does not count: a driver may keep descriptors and threads of its own after it.
+
+    Parameters
+    ----------
+    work : callable
+        One run.
+    what : str
+        The subject of the failure.
+    **counts : callable
+        By the name of the counted objects, for example ``descriptors``.
+    """
+    work()
+    before = {name: each() for name, each in counts.items()}
+    work()
+    for name, each in counts.items():
+        old = before[name]
+        soon(functools.partial(_at_most, each, old), f"{what} leaves {name}")
+
+
+def _at_most(count: Callable[[], int], old: int) -> bool:
+    return count() <= old
 
 
 def _series(

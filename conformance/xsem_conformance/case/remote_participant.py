@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 import xsem
 from xsem import ipc
+from xsem.cli.interpreter import python
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.case.endings import dump_stacks_to, end_with
@@ -48,7 +49,7 @@ class ParticipantProcess(Protocol):
 
 def _launch(connection: int, device: str) -> ParticipantProcess:
     return subprocess.Popen(  # noqa: S603 - this interpreter and this package
-        [sys.executable, "-m", __name__, str(connection), device, str(os.getpid())],
+        [*python(), "-m", __name__, str(connection), device, str(os.getpid())],
         pass_fds=[connection], stdin=subprocess.DEVNULL,
     )
 

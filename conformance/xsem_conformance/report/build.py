@@ -170,8 +170,10 @@ def _matrix(run: Run, requirements: Mapping[str, Requirement]) -> Iterable[dict[
             into: frozenset[Any] = (frozenset() if run.capabilities is None
                                     else getattr(run.capabilities, f"{kind}_import"))
             # An unmet SHOULD, for example an unchecked size, does not change `imports`.
+            # A requirement of exports says nothing about imports of the type.
             mine = [result for result in run.results if result.case.handle_type.rpartition(".")[2] == type.value
                     and requirements[result.case.requirement].level == "MUST"
+                    and "import:$type" in requirements[result.case.requirement].capability
                     and _kind(result.case.handle_type, requirements[result.case.requirement]) == kind]
             for direction in (IN, OUT):
                 yield {

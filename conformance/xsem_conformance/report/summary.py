@@ -133,8 +133,6 @@ def handle_types(report: Report) -> list[HandleType]:
                                 HandleType(row["kind"], row["handle_type"], row.get("declared")))
         for column, areas in (("imports", IMPORTS), ("synchronises", SYNCHRONISES)):
             said = row.get(column, UNKNOWN)
-            if row.get("declared") is False and said == "yes":
-                said = "-"   # the device exports the type, and does not import it
             if said == "waived":
                 mine = [case for case in _cases(report, type)
                         if case["level"] == "MUST" and case["area"] in areas

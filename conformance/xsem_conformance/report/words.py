@@ -44,8 +44,8 @@ _MARKS: Final = (
     Mark("met", "✓", "met", "The requirement is met. For a MAY, the case reports the observation."),
     Mark("undeclared", "·", "not declared", "The device does not declare the capability (UNSUPPORTED), and xsem "
          "refuses its use. Such a case does not change the verdict; only a profile can need the capability."),
-    Mark("unexamined", "○", "not examined", "The backend does not implement the hook of the case (SuiteHooks). Such a "
-         "case does not change the verdict."),
+    Mark("unexamined", "○", "not examined", "The backend does not implement the hook of the case (SuiteHooks), or the "
+         "exporter does not create its object. Such a case does not change the verdict."),
 )
 MARKS: Final[Mapping[str, Mark]] = {mark.name: mark for mark in _MARKS}
 _OTHER: Final = {"met": "met", "error": "error", "waived": "waived", "not declared": "undeclared",

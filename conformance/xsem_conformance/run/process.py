@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
+from xsem.cli.interpreter import python
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
 from xsem_conformance.case.endings import ASK_FOR_STACKS
 from xsem_conformance.case.polling import PATIENCE_S
@@ -98,7 +99,7 @@ class WorkerProcess:
             try:
                 # A separate session, so that the exporter's process ends with the worker.
                 self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-                    [sys.executable, "-m", worker.__name__, *map(str, given), device, exporter,
+                    [*python(), "-m", worker.__name__, *map(str, given), device, exporter,
                      str(patience_s), str(os.getpid()), *_told(importer)],
                     pass_fds=given, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
                     start_new_session=True,

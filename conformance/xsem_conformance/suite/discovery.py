@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Final, TypeVar
 
 import xsem
+from xsem.cli.interpreter import python
 from xsem.errors import BadArgumentError
 from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
@@ -73,7 +74,7 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
         expect(each.backend == name, f"{each.id} says that its backend is {each.backend}")
         expect(each.name.strip(), f"{each.id} has no name")
     expect(list(backend.devices()) == found, "a second listing of the devices differs from the first")
-    done = subprocess.run([sys.executable, "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    done = subprocess.run([*python(), "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
     expect(json.loads(done.stdout.splitlines()[-1]) == [repr(each) for each in found],
            "the list of devices in another process differs")
@@ -123,7 +124,7 @@ def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Sh
 def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
     """In a fresh process only the backend's plugin is registered; sys.modules then has none of the heavy packages."""
     name = context.device.info.backend
-    done = subprocess.run([sys.executable, "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
+    done = subprocess.run([*python(), "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
                           capture_output=True, text=True, check=False, timeout=60)
     expect(done.returncode == 0, f"the plugin cannot be registered in another process: {done.stderr[-300:]}")
     registered, loaded = json.loads(done.stdout.splitlines()[-1])

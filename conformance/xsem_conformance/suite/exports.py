@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 from typing import Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from xsem.errors import UnsupportedError
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_conformance.case.context import CaseContext
 from xsem_conformance.case.descriptors import count, is_open
+from xsem_conformance.case.leaks import leaves_nothing
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import soon
@@ -82,10 +84,8 @@ def imports_and_handles_outlive_the_memory(context: CaseContext, case: Case) -> 
 
     The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
     """
-    _outlived(context, case)
-    before = count()
-    _outlived(context, case)
-    soon(lambda: count() <= before, "memory that was created, exported and released leaves descriptors open")
+    leaves_nothing(functools.partial(_outlived, context, case), "memory that was created, exported and released",
+                   descriptors=count)
 
 
 def _outlived(context: CaseContext, case: Case) -> None:

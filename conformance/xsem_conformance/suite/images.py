@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 import xsem
-from xsem.data.image_formats import FORMATS
+from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.errors import UnsupportedError
 from xsem.spi import level_layout
-from xsem.types import MemoryHandleType, MipmapDesc
+from xsem.types import Feature, MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
@@ -136,16 +136,25 @@ def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case
     for seed, (name, channels) in enumerate((name, channels) for name in _FORMATS for channels in (1, 2, 4)):
         desc = MipmapDesc(extent=(33, 17, 0), format=name, channels=channels)
         _round_trip(memory, desc, f"of {channels} x {name}", seed)
-    for name in sorted(set(FORMATS) - set(_FORMATS)):
-        desc = MipmapDesc(extent=(36, 20, 0), format=name, channels=FORMATS[name].channels[-1])
-        if name in context.device.capabilities.image_formats:
-            _planes_round_trip(memory, desc)
-        else:
-            try:
-                memory.map_mipmapped_array(desc).release()
-            except xsem.UnsupportedError:
-                continue
-            raise AssertionError(f"an image of {name}, which is not declared, is mapped")
+    for other in sorted(set(FORMATS) - set(_FORMATS)):
+        for channels in FORMATS[other].channels:
+            desc = MipmapDesc(extent=(36, 20, 0), format=other, channels=channels)
+            if other in context.device.capabilities.image_formats:
+                _planes_round_trip(memory, desc)
+            else:
+                _is_undeclared(memory, desc, f"image_formats.{other}")
+
+
+def _is_undeclared(memory: xsem.Memory, desc: MipmapDesc, capability: str) -> None:
+    """Check that an image is refused by the name of the capability that it needs."""
+    try:
+        memory.map_mipmapped_array(desc).release()
+    except UnsupportedError as error:
+        expect((error.reason, error.capability) == ("unsupported", capability),
+               f"an image that needs {capability}, which is not declared, is refused for {error.capability} "
+               f"({error.reason})")
+    else:
+        raise AssertionError(f"an image that needs {capability}, which is not declared, is mapped")
 
 
 def _planes_round_trip(memory: xsem.Memory, desc: MipmapDesc) -> None:
@@ -224,3 +233,27 @@ def images_of_every_shape_keep_what_is_written(context: CaseContext, case: Case)
     _, memory = memory_for_images(context, case)
     for seed, (what, desc) in enumerate(_SHAPES):
         _round_trip(memory, desc, what, 100 * seed)
+
+
+_FLAGGED: Final = {
+    "cubemap": replace(PLAIN, extent=(16, 16, 0), layers=6, cubemap=True),
+    "depth_texture": MipmapDesc(extent=(36, 20, 0), format="float32", channels=1, depth_texture=True),
+}
+"""The images of flags with conditions. The images of the other flags are plain."""
+
+
+@check("XSEM-MIP-015")
+def images_of_every_flag_keep_what_is_written(context: CaseContext, case: Case) -> None:
+    """Map an image with each declared flag, and write and read it. Map an image with each other flag."""
+    if images_are_refused(context, case):
+        return
+    _, memory = memory_for_images(context, case)
+    declared = context.device.capabilities
+    for seed, flag in enumerate(FLAGS):
+        desc = _FLAGGED.get(flag) or replace(PLAIN, **{flag: True})   # type: ignore[arg-type]
+        if desc.beyond_image and Feature.MIPMAPPED_ARRAY not in declared.features:
+            continue   # Feature.IMAGE excludes these flags, and XSEM-CAP-004 checks their refusal
+        if flag in declared.image_flags:
+            _round_trip(memory, desc, f"with the flag {flag}", seed)
+        else:
+            _is_undeclared(memory, desc, f"image_flags.{flag}")

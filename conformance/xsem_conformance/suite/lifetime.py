@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import functools
 import subprocess
-import sys
 import time
 from typing import Final
 
 import xsem
+from xsem.cli.interpreter import python
 from xsem.plugins import registry
 from xsem.spi import DeviceDriver, HostMemory
 from xsem_conformance.case import driver_use, measures
@@ -272,7 +272,7 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     expect(not files, f"twenty openings left {files} file descriptors open")
     expect(not tasks, f"twenty openings left {tasks} threads")
     # In a new process, the two openings are the first calls of `open`.
-    done = subprocess.run([sys.executable, "-c", _TWO_DRIVERS, info.backend, str(info.index), str(context.patience_s)],  # noqa: S603
+    done = subprocess.run([*python(), "-c", _TWO_DRIVERS, info.backend, str(info.index), str(context.patience_s)],  # noqa: S603
                           capture_output=True, text=True, check=False, timeout=30 + context.patience_s)
     expect(done.returncode == 0, "in a new process, a driver does not work after the close of the driver before it: "
                                  f"{done.stderr[-300:]}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import xsem_cuda.capabilities as capabilities
 import xsem_cuda.device as device
 import xsem_cuda.images as images
 import xsem_cuda.queue as lists
@@ -124,3 +125,20 @@ def images_copied_without_fences() -> None:
     def append_image_copy(before: Any, self: Any, *args: Any) -> Any:
         *given, _fences, want_fence = args
         return before(self, *given, (), want_fence)
+
+
+@patch
+def flag_declared_and_not_mapped() -> None:
+    """The device declares depth textures, which the driver does not map."""
+    images._FLAGS["depth_texture"] = "DEPTH_TEXTURE"
+    capabilities.FLAGS = images.FLAGS | {"depth_texture"}   # type: ignore[misc]
+
+
+@patch
+def flag_gives_a_smaller_image() -> None:
+    """An image for video has only half of its rows."""
+    @instead(LevelToken, "__init__")
+    def init(before: Any, self: Any, native: Any, array: Any, level: Any) -> None:
+        before(self, native, array, level)
+        if array.desc.video:
+            self.rows //= 2

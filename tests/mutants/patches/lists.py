@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import xsem_cuda.device
@@ -12,6 +13,7 @@ from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
 from xsem_cuda.stream_calls import StreamCalls
 from xsem_cuda.streams import LEGACY
+from xsem_cuda.suite_hooks import CudaHooks
 
 
 @patch
@@ -155,6 +157,14 @@ def borrowed_stream_destroyed() -> None:
     def close(before: Any, self: Any) -> None:
         self._own = True
         before(self)
+
+
+@patch
+def borrowed_stream_called_from_any_thread() -> None:
+    """Simultaneous calls on a native stream are forbidden, and its queue accepts calls of xsem's own threads."""
+    @instead(CudaHooks, "native_queue")
+    def native_queue(before: Any, self: Any) -> Any:
+        return replace(before(self), simultaneous=False)
 
 
 @patch

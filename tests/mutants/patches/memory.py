@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import xsem_cuda.device as device
 from patches.base import instead, patch
+from xsem.errors import UnsupportedError
+from xsem_cuda.allocations import create_allocation
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.images import LevelToken
 from xsem_cuda.queue import StreamQueue
@@ -145,3 +148,68 @@ def levels_not_passed() -> None:
         native = before(driver, desc)
         native.numLevels = 1
         return native
+
+
+# ---- arrays of other libraries
+@patch
+def share_offset_dropped() -> None:
+    """A shared array begins at the start of its memory."""
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        return before(*args, **named)[0], 0
+
+
+@patch
+def share_owner_not_kept() -> None:
+    """Shared memory does not keep its array."""
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        *place, _owner = args
+        return before(*place, None, **named)
+
+
+@patch
+def share_owner_kept_for_ever() -> None:
+    """Shared arrays stay in a list, also the refused ones."""
+    kept = []
+
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        kept.append(args[-1])
+        return before(*args, **named)
+
+
+@patch
+def share_copies() -> None:
+    """Shared memory is a copy of its array."""
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        before(*args, **named)[0].close()
+        return _copied(*args)
+
+
+@patch
+def share_copies_what_it_cannot_share() -> None:
+    """An array that cannot be shared is copied."""
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return before(*args, **named)
+        except UnsupportedError:
+            return _copied(*args)
+
+
+@patch
+def share_leaks_fd() -> None:
+    """Each call of share_memory leaves a file open, also a refused one."""
+    @instead(device, "share_allocation")
+    def share(before: Any, *args: Any, **named: Any) -> Any:
+        os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return before(*args, **named)
+
+
+def _copied(driver: Any, ordinal: int, type: Any, address: int, size: int, owner: Any) -> Any:
+    made = create_allocation(driver, ordinal, type, size)
+    made._owner = owner
+    driver.cuMemcpy(made.base, address, size)
+    return made, 0
