@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import struct
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +17,7 @@ from xsem.types import MemoryDesc, SemaphoreDesc
 READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
+_EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -27,11 +31,34 @@ def kernel32() -> Any:
     return library
 
 
-def handle_count() -> int:
-    """Return the number of open handles of this process."""
+def under_wine() -> bool:
+    if sys.platform != "win32":
+        raise NotImplementedError
+    return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
+
+
+def reported_handle_count() -> int:
+    """Return the answer of GetProcessHandleCount. Under Wine 8, it is always 0: use `handle_count` there."""
     count = ctypes.c_uint32()
     assert kernel32().GetProcessHandleCount(ctypes.c_void_p(INVALID), ctypes.byref(count))
     return count.value
+
+
+def handle_count() -> int:
+    """Return the number of open handles of this process, from the list of all handles of the system."""
+    if sys.platform != "win32":
+        raise NotImplementedError
+    query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
+    while True:
+        into = ctypes.create_string_buffer(size)
+        status = query(_EXTENDED_HANDLES, into, size, None) & 0xFFFFFFFF
+        if status != _LENGTH_MISMATCH:
+            break
+        size *= 2   # it has the handles of all processes
+    assert status == 0, hex(status)
+    total, _ = struct.unpack_from("<QQ", into)
+    entries = struct.iter_unpack("<QQQIHHII", into.raw[16:16 + 40 * total])
+    return [pid for _, pid, *_ in entries].count(os.getpid())
 
 
 def event(manual: bool = False, name: str | None = None) -> int:
@@ -40,6 +67,18 @@ def event(manual: bool = False, name: str | None = None) -> int:
 
 def section(size: int = 4096, flags: int = 0, file: int = INVALID, name: str | None = None) -> int:
     return int(kernel32().CreateFileMappingW(ctypes.c_void_p(file), None, READWRITE | flags, 0, size, name))
+
+
+def timeline(name: str | None = None) -> int:
+    """Create a timeline of the host device with value 0 (docs/host-objects.md)."""
+    handle = section(4096, name=name)
+    library = kernel32()
+    library.MapViewOfFile.restype = ctypes.c_void_p
+    view = library.MapViewOfFile(ctypes.c_void_p(handle), 2, 0, 0, ctypes.c_size_t(4096))
+    head = struct.pack("<QIIQ16s", 0x314E4C544D455358, 1, 2, 0, os.urandom(16))
+    ctypes.memmove(view, head, len(head))
+    assert library.UnmapViewOfFile(ctypes.c_void_p(view))
+    return handle
 
 
 def mutex() -> int:
@@ -106,3 +145,34 @@ def wait_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
         turns = device.import_semaphore(timeline)
         device.import_semaphore(begun).host_signal()
         turns.host_wait(1000, timeout_s=600)
+
+
+def consume_from_pipe(name: str, frames: int) -> None:
+    """As `consume`, with the descriptors of a pipe."""
+    with xsem.ipc.connect(name, timeout_s=BOUND_S) as pipe:
+        with xsem.ipc.receive(pipe, timeout_s=BOUND_S) as message:
+            (timeline, binary), (memory,) = message.semaphores, message.memories
+            consume(timeline, binary, memory, frames)
+        xsem.ipc.send(pipe, payload=b"done")
+
+
+def connect_and_sleep(name: str) -> None:
+    """Send two events, a message without handles and an event. Then signal the second event, and sleep."""
+    pipe = xsem.ipc.connect(name, timeout_s=BOUND_S)
+    sent = event()
+    desc = SemaphoreDesc.opaque_win32(event(), device_uuid=None)
+    xsem.ipc.send(pipe, desc, SemaphoreDesc.opaque_win32(sent, device_uuid=None))
+    xsem.ipc.send(pipe, payload=b"last")
+    xsem.ipc.send(pipe, desc)
+    kernel32().SetEvent(ctypes.c_void_p(sent))
+    time.sleep(600)
+
+
+def echo_from_queue(there: Any, back: Any) -> None:
+    """Signal a binary semaphore of the queue, and send it back, until None comes."""
+    while (found := there.get(timeout=BOUND_S)) is not None:
+        desc, other = found[0], found[1]["twice"]
+        with xsem.open_device("host") as device:
+            device.import_semaphore(other).host_signal()
+        other.close()
+        back.put(desc)

@@ -44,9 +44,8 @@ def arrays_for(device: Device, buffer: Buffer, timeout_s: float) -> Arrays:
     """Return the first usable array library that reaches the device's memory, otherwise NumPy with copies."""
     kind, ordinal = buffer.__dlpack_device__()
     if kind == _CPU:
-        import numpy as np
-
-        return _Direct("numpy", device.create_command_list(), np.from_dlpack(buffer), nullcontext)
+        # NumPy before 2.1 makes the array of from_dlpack read-only.
+        return _Direct("numpy", device.create_command_list(), buffer.numpy(), nullcontext)
     if kind == _CUDA:
         for library in ("cupy", "torch"):
             module = _usable(library)

@@ -1,6 +1,7 @@
 """The compute process: imports the renderer's objects and filters each frame after it is drawn.
 
-`show` starts it as ``python -m xsem.cli.demo.compute FD PLAN``. The code is the same for every device.
+`show` starts it as ``python -m xsem.cli.demo.compute FD PLAN``; on Windows, FD is the name of a pipe. The code is the
+same for every device.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.arrays import Arrays, arrays_for
 from xsem.cli.demo.picture import filter_in_place
-from xsem.cli.demo.plan import PeerError, Plan, hear, opened, say, say_failed
+from xsem.cli.demo.plan import Line, PeerError, Plan, hear, opened, say, say_failed
 from xsem.errors import XsemError
 
 __all__ = ["main"]
@@ -22,7 +23,7 @@ __all__ = ["main"]
 _AHEAD = 64
 
 
-def main(sock: socket.socket, plan: Plan) -> None:
+def main(sock: Line, plan: Plan) -> None:
     """Filter the renderer's frames until all are done."""
     try:
         _compute(sock, plan)
@@ -33,7 +34,7 @@ def main(sock: socket.socket, plan: Plan) -> None:
             say_failed(sock, error)
 
 
-def _compute(sock: socket.socket, plan: Plan) -> None:
+def _compute(sock: Line, plan: Plan) -> None:
     with opened(plan.device) as device:
         # A semaphore of `host` has no device. Its export needs the UUID of the importing device, and only this process
         # knows that device.
@@ -51,7 +52,7 @@ def _compute(sock: socket.socket, plan: Plan) -> None:
 
 
 def _filter_frames(
-    sock: socket.socket, plan: Plan, arrays: Arrays, drawn: xsem.Semaphore, filtered: xsem.Semaphore,
+    sock: Line, plan: Plan, arrays: Arrays, drawn: xsem.Semaphore, filtered: xsem.Semaphore,
     memory: xsem.Memory,
 ) -> None:
     commands = arrays.commands
@@ -80,6 +81,10 @@ def _filter_frames(
     commands.synchronize(timeout_s=plan.timeout_s)
 
 
+def _connected(told: str) -> Line:
+    return ipc.connect(told) if sys.platform == "win32" else socket.socket(fileno=int(told))
+
+
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as connection:
+    with _connected(sys.argv[1]) as connection:
         main(connection, Plan.from_json(sys.argv[2]))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import xsem
 from xsem import ipc
 from xsem.cli.status import BAD_ANSWER, explain, status_of
 from xsem.errors import BackendUnavailableError, BadArgumentError, XsemError, what
-from xsem.types import SemaphoreHandleType
+from xsem.types import MemoryHandleType, SemaphoreHandleType
 
-__all__ = ["PeerError", "Plan", "hear", "opened", "say", "say_failed"]
+__all__ = ["Line", "PeerError", "Plan", "hear", "opened", "say", "say_failed"]
+
+Line: TypeAlias = socket.socket | ipc.Pipe
+"""The connection between the two processes: a Unix socket, or a pipe of Windows."""
 
 
 class PeerError(XsemError):
@@ -48,7 +52,14 @@ class Plan:
     @property
     def type(self) -> SemaphoreHandleType:
         """Handle type of the semaphores."""
+        if sys.platform == "win32":
+            return SemaphoreHandleType.OPAQUE_WIN32 if self.binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32
         return SemaphoreHandleType.OPAQUE_FD if self.binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
+
+    @property
+    def memory_type(self) -> MemoryHandleType:
+        """Handle type of the memory."""
+        return MemoryHandleType.OPAQUE_WIN32 if sys.platform == "win32" else MemoryHandleType.OPAQUE_FD
 
     def drawn(self, frame: int) -> int | None:
         """Return the timeline's value when `frame` is drawn; None for a binary semaphore."""
@@ -86,7 +97,7 @@ def opened(device: str) -> xsem.Device:
             code=error.code, code_name=error.code_name, likely_causes=error.likely_causes) from error
 
 
-def say(sock: socket.socket, **note: Any) -> None:
+def say(sock: Line, **note: Any) -> None:
     """Send a note to the other process.
 
     Raises
@@ -100,14 +111,14 @@ def say(sock: socket.socket, **note: Any) -> None:
         raise _ended(error) from error
 
 
-def say_failed(sock: socket.socket, error: Exception) -> None:
+def say_failed(sock: Line, error: Exception) -> None:
     """Send this process's error and its exit status to the other process."""
     told = error if isinstance(error, XsemError) else PeerError(explain(error), reason="compute_failed")
     say(sock, failed=f"compute process: {what(told)}", reason=told.reason, causes=told.likely_causes,
         status=status_of(error))
 
 
-def hear(sock: socket.socket, timeout_s: float) -> dict[str, Any]:
+def hear(sock: Line, timeout_s: float) -> dict[str, Any]:
     """Wait for the next note of the other process.
 
     Raises

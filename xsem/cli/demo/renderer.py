@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
-from xsem.cli.demo.plan import Plan, hear, opened, say
+from xsem.cli.demo.plan import Line, Plan, hear, opened, say
 from xsem.facade.discovery import exporter_for
-from xsem.types import MemoryHandleType
 
 __all__ = ["Tally", "render"]
 
@@ -62,12 +60,12 @@ class _Canvas:
         return self._shared.numpy().copy() if self._direct else self._down.numpy().reshape(self._plan.shape).copy()
 
 
-def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
+def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
     """Draw all frames, and check each of them after the filter.
 
     Parameters
     ----------
-    sock : socket
+    sock : socket or Pipe
         Connection to the compute process.
     plan : Plan
         Options of the run.
@@ -90,7 +88,7 @@ def render(sock: socket.socket, plan: Plan, progress: Callable[[Tally], object])
     with opened(exporter_for(plan.exporter, plan.device, compute["uuid"])) as device:
         drawn = device.create_semaphore(plan.type, label="drawn")
         filtered = device.create_semaphore(plan.type, label="filtered") if plan.binary else drawn
-        memory = device.create_memory(MemoryHandleType.OPAQUE_FD, plan.height * plan.width * 4)
+        memory = device.create_memory(plan.memory_type, plan.height * plan.width * 4)
         commands = device.create_command_list()
         canvas = _Canvas(device, commands, memory, plan)
         semaphores = [drawn, filtered] if plan.binary else [drawn]

@@ -15,18 +15,22 @@ from pathlib import Path
 from typing import Final
 
 import xsem
+from xsem import ipc
 from xsem.cli.demo.picture import contact_sheet, format_of
-from xsem.cli.demo.plan import PeerError, Plan
+from xsem.cli.demo.plan import Line, PeerError, Plan
 from xsem.cli.demo.renderer import Tally, render
 from xsem.cli.files import check_writable, write_file
+from xsem.cli.interpreter import python
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED, status_of, tell
 from xsem.cli.text import printable
-from xsem.errors import UnsupportedError, XsemError
+from xsem.errors import WaitTimeoutError, XsemError
 
 __all__ = ["run"]
 
 _BAR: Final = 30   # columns
 _PAUSE_S: Final = 0.05   # between two updates of the line
+_START_S: Final = 60.0   # for the compute process, until it connects
+_LOOK_S: Final = 0.25
 
 
 def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool = False) -> int:
@@ -113,29 +117,61 @@ def default_output(plan: Plan) -> Path:
 
 
 @contextlib.contextmanager
-def _compute_process(plan: Plan) -> Iterator[socket.socket]:
-    """Start the compute process and yield the socket to it. At the end of the block the process has ended."""
+def _compute_process(plan: Plan) -> Iterator[Line]:
+    """Start the compute process and yield the connection to it. At the end of the block the process has ended."""
+    with _started(plan) as (process, line):
+        yield line
+        try:
+            process.wait(timeout=plan.timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise PeerError("the compute process does not end", reason="timeout") from error
+
+
+@contextlib.contextmanager
+def _started(plan: Plan) -> Iterator[tuple[subprocess.Popen[bytes], Line]]:
+    """Start the compute process, yield it and the connection to it, and kill it if it runs at the end of the block."""
+    command = [*python(), "-m", "xsem.cli.demo.compute"]
     if sys.platform == "win32":
-        raise UnsupportedError("the demo passes file descriptors between processes, which Windows does not support",
-                               capability="demo")
+        with ipc.listen() as listener, _ended(subprocess.Popen(  # noqa: S603 - this interpreter and this package
+            [*command, listener.name, plan.to_json()],
+            # In a new group Ctrl-C reaches the renderer only; the renderer then ends this process.
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+        )) as process, _accepted(listener, process) as line:
+            yield process, line
+        return
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
         with theirs:
-            process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
-                [sys.executable, "-m", "xsem.cli.demo.compute", str(theirs.fileno()), plan.to_json()],
+            started = subprocess.Popen(  # noqa: S603 - this interpreter and this package
+                [*command, str(theirs.fileno()), plan.to_json()],
                 # In a new session Ctrl-C reaches the renderer only; the renderer then ends this process.
                 pass_fds=[theirs.fileno()], start_new_session=True,
             )
+        with _ended(started) as process:
+            yield process, ours
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def _accepted(listener: ipc.PipeListener, process: subprocess.Popen[bytes]) -> ipc.Pipe:
+    """Return the connection of the process. A process that has ended before is a `PeerError`."""
+    end = time.monotonic() + _START_S
+    while True:
         try:
-            yield ours
-            try:
-                process.wait(timeout=plan.timeout_s)
-            except subprocess.TimeoutExpired as error:
-                raise PeerError("the compute process does not end", reason="timeout") from error
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
+            return listener.accept(timeout_s=_LOOK_S)
+        except WaitTimeoutError as error:
+            if process.poll() is not None:
+                raise PeerError("the other process has ended", reason="peer_closed") from error
+            if time.monotonic() > end:
+                raise PeerError("the compute process does not start", reason="timeout") from error
 
 
 @contextlib.contextmanager
