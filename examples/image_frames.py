@@ -1,7 +1,8 @@
-"""Image frames of Vulkan become tensors of torch: tiled images, read on the GPU's order, one after the other.
+"""Image frames of Vulkan become tensors of torch: a copy on the GPU brings tiled pixels into the rows of a tensor.
 
-Vulkan draws into an image in shared memory. With torch, the frame is read on a CUDA device and becomes a tensor there.
-Without torch or a GPU, ``--device vulkan:0`` reads the frames with a second Vulkan device, for example SwiftShader.
+Vulkan draws into an image in shared memory. CUDA copies each frame into memory that torch uses as a tensor. The frame
+does not pass through the host. Without torch or a GPU, ``--device vulkan:0 --array numpy`` copies the frames with a
+second Vulkan device, for example SwiftShader, to page-locked host memory.
 
     python examples/image_frames.py --frames 30
     python examples/image_frames.py --device vulkan:0 --array numpy
@@ -19,6 +20,7 @@ import numpy as np
 import xsem
 
 WIDTH, HEIGHT = 320, 240
+SIZE = 4 * WIDTH * HEIGHT
 DESC = xsem.MipmapDesc(extent=(WIDTH, HEIGHT, 0), format="uint8", channels=4)
 
 
@@ -52,22 +54,33 @@ def main() -> int:
         with shared.export(for_device=device) as memory_desc:
             memory = device.import_memory(memory_desc)
         theirs, mine = shared.map_mipmapped_array(DESC), memory.map_mipmapped_array(DESC)
+        drawing = vulkan.host_buffer(SIZE)
+        tensor: Any = None
+        if torch is None:
+            pixels = device.host_buffer(SIZE)
+        else:
+            # The tensor is this memory of the device, without a copy.
+            pixels = device.create_memory("OPAQUE_FD", SIZE).map_buffer(0, SIZE, shape=(HEIGHT, WIDTH, 4))
+            tensor = torch.from_dlpack(pixels)
+            # Use the kernel once before any wait is pending: its first use loads it, which waits for the whole GPU.
+            (255 - tensor).cpu()
         draws, reads = vulkan.create_command_list(), device.create_command_list()
         for frame in range(asked.frames):
-            theirs.level(0).write(picture(frame))
+            drawing.numpy()[:] = picture(frame).reshape(-1)
+            draws.append_copy(theirs.level(0), drawing)
             draws.append_signal(drawn, release=[shared])
             reads.append_wait(seen, acquire=[memory])
-            reads.synchronize()   # `read` is a call of the host: it does not wait for the list
-            pixels = mine.level(0).read()
+            reads.append_copy(pixels, mine.level(0))   # from the tiled layout to rows, on the order of the list
             reads.append_signal(used, release=[memory])
             draws.append_wait(taken, acquire=[shared])
-            if torch is not None:
-                tensor = torch.from_numpy(pixels).to(asked.device)
-                pixels = (255 - tensor).cpu().numpy()
-                wrong += not (pixels == 255 - picture(frame)).all()
+            if tensor is None:
+                reads.synchronize()
+                found = 255 - pixels.numpy().reshape(HEIGHT, WIDTH, 4)
             else:
-                wrong += not (pixels == picture(frame)).all()
-        draws.synchronize()
+                with reads.as_current():   # torch works on the list's stream, behind the copy
+                    found = (255 - tensor).cpu().numpy()
+            wrong += not (found == 255 - picture(frame)).all()
+            draws.synchronize()
     print(f"image_frames: {asked.frames} frames, {wrong} wrong")
     return 1 if wrong else 0
 

@@ -15,33 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cuda_sim import stand_in_environment
-from support.paths import ROOT, TESTS
+from support.example_programs import EXAMPLES, example, with_libraries, without
 
-EXAMPLES = ROOT / "examples"
-LIBRARY = TESTS / "support" / "array_library.py"
-PROGRAMS = {"torch_filter": "PyTorch", "cupy_filter": "CuPy", "torch_trainer": "PyTorch"}
+PROGRAMS = {"torch_filter": "PyTorch", "cupy_filter": "CuPy", "torch_trainer": "PyTorch", "tensor_to_vulkan": "PyTorch",
+            "torch_to_cupy": "PyTorch"}
 FILTERS = {"torch_filter": "torch", "cupy_filter": "cupy"}
-
-
-def example(name: str, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py"), *arguments], check=False, timeout=50,
-                          env=environment or dict(os.environ), capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL)
-
-
-def without(folder: Path, *packages: str) -> dict[str, str]:
-    """Return an environment in which these packages are missing, even if they are installed."""
-    (folder / "sitecustomize.py").write_text(f"import sys\nfor name in {packages!r}: sys.modules[name] = None\n")
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
-
-
-def with_library(folder: Path, name: str, *, wrong: str = "") -> dict[str, str]:
-    """Return an environment with the stand-ins for libcuda and for an array library of that name."""
-    shutil.copy(LIBRARY, folder / f"{name}.py")
-    environment = stand_in_environment()
-    path = [str(folder), *filter(None, [environment.get("PYTHONPATH")])]
-    return {**environment, "PYTHONPATH": os.pathsep.join(path), "ARRAY_LIBRARY_WRONG": wrong}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -74,7 +52,7 @@ def test_trainer_reports_a_missing_compiler(tmp_path: Path) -> None:
 ])
 def test_filter_ends_with_its_tally(tmp_path: Path, name: str, wrong: str, tally: str, status: int) -> None:
     done = example(name, "--frames", "70", "--exporter", "host",
-                   environment=with_library(tmp_path, FILTERS[name], wrong=wrong))
+                   environment=with_libraries(tmp_path, FILTERS[name], wrong=wrong))
     assert done.returncode == status, done.stderr
     assert done.stdout.splitlines()[-1] == f"{name}: 70 frames, {tally}"
     assert done.stderr == ""
@@ -82,7 +60,7 @@ def test_filter_ends_with_its_tally(tmp_path: Path, name: str, wrong: str, tally
 
 @pytest.mark.parametrize("name", FILTERS)
 def test_missing_device_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
-    done = example(name, "--device", "cuda:9", environment=with_library(tmp_path, FILTERS[name]))
+    done = example(name, "--device", "cuda:9", environment=with_libraries(tmp_path, FILTERS[name]))
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name}: ")
@@ -136,7 +114,7 @@ def test_renderer_hands_frames_over_and_counts_them(tmp_path: Path, by: str) -> 
 
 
 def test_renderer_that_fails_is_an_error(tmp_path: Path) -> None:
-    done = example("torch_filter", "--exporter", "nosuch", environment=with_library(tmp_path, "torch"))
+    done = example("torch_filter", "--exporter", "nosuch", environment=with_libraries(tmp_path, "torch"))
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("torch_filter: ")
 

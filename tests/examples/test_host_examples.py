@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.example_programs import changed, run_program, without
 from support.paths import ROOT
 from support.vulkan_sim import environment as vulkan_environment
 
@@ -55,13 +56,24 @@ def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "asyncio_server: 2 frames, 2 failed clients\n"), done.stderr
 
 
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_frames_that_jax_reads_are_compared(tmp_path: Path, wrong: int) -> None:
+    """NumPy replaces JAX here: its arrays have the two functions that the program uses."""
+    (tmp_path / "jax.py").write_text("import numpy\nclass dlpack: from_dlpack = staticmethod(numpy.from_dlpack)\n")
+    program = EXAMPLES / "jax_sums.py"
+    if wrong:
+        program = changed(tmp_path, "jax_sums", "draw(number).sum()", "draw(number + 1).sum()")
+    done = run_program(program, "--frames", "3", environment=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr) == (int(wrong > 0), f"jax_sums: 3 frames, {wrong} wrong\n", "")
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
     program = EXAMPLES / "image_frames.py"
     if wrong:
         text = program.read_text()
         program = tmp_path / "image_frames.py"
-        program.write_text(text.replace("theirs.level(0).write(picture(frame))", "theirs.level(0).write(picture(99))"))
+        program.write_text(text.replace("[:] = picture(frame)", "[:] = picture(99)"))
         assert program.read_text() != text
     done = subprocess.run([sys.executable, str(program), "--device", "vulkan:0", "--array", "numpy", "--frames", "3"],
                           check=False, timeout=100, env=vulkan_environment(), capture_output=True, text=True,
@@ -69,10 +81,10 @@ def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
     assert (done.returncode, done.stdout) == (int(wrong), f"image_frames: 3 frames, {3 * wrong} wrong\n"), done.stderr
 
 
-@pytest.mark.parametrize(("name", "package"), [("image_frames.py", "PyTorch"), ("cupy_texture.py", "CuPy")])
+@pytest.mark.parametrize(("name", "package"), [("image_frames.py", "PyTorch"), ("cupy_texture.py", "CuPy"),
+                                               ("jax_sums.py", "JAX"), ("warp_texture.py", "Warp")])
 def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str, package: str) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nfor name in ('torch', 'cupy'): sys.modules[name] = None\n")
-    done = example(name, PYTHONPATH=str(tmp_path))
+    done = example(name, **without(tmp_path, "torch", "cupy", "jax", "warp"))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name.removesuffix('.py')}: {package} is missing: pip install ")

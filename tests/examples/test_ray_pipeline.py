@@ -27,6 +27,20 @@ ray_pipeline: Any = importlib.import_module("ray_pipeline")
 EXAMPLE = ROOT / "examples" / "ray_pipeline.py"
 
 
+_ON_CUDA = """
+import subprocess, sys
+import ray_pipeline
+made = ray_pipeline.Renderer("host", "cuda:0", "cuda:0")
+read = "import ray_pipeline, sys; print(ray_pipeline.Filter('cuda:0').read(sys.argv[1]))"
+for frame in (1, 2, 3):
+    subprocess.run([sys.executable, "-c", read, made.render(frame)], check=True, timeout=60)
+late = made.render(4)
+made.render(5)
+subprocess.run([sys.executable, "-c", read, late], check=True, timeout=60)
+made.close()
+"""
+
+
 @pytest.fixture
 def renderer() -> Iterator[Any]:
     made = ray_pipeline.Renderer("host", "host")
@@ -45,6 +59,15 @@ def test_another_process_reads_the_frames_of_the_renderer(renderer: Any) -> None
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as other:
         tickets_of_frames = (renderer.render(frame) for frame in range(1, 4))
         assert [other.submit(read, ticket).result(50) for ticket in tickets_of_frames] == ["right"] * 3
+
+
+def test_frames_in_memory_of_cuda() -> None:
+    # Two devices of CUDA on the stand-in, in two processes; the host device creates the timeline.
+    done = subprocess.run(
+        [str(ROOT / "tests" / "drivers" / "run"), "cuda", "--", sys.executable, "-c", _ON_CUDA], check=False,
+        timeout=100, env=os.environ | {"PYTHONPATH": f"{ROOT / 'examples'}{os.pathsep}{ROOT / 'tests'}"},
+        capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.stdout.splitlines() == ["right"] * 3 + ["wrong"], done.stdout + done.stderr
 
 
 def test_frame_that_was_overwritten_is_wrong(renderer: Any) -> None:

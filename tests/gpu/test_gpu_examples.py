@@ -47,6 +47,11 @@ def test_example_sees_every_frame(name: str) -> None:
      "asyncio_server: 60 frames, 0 failed clients"),
     (("cupy_texture.py",), "cupy_texture: 30 frames, 0 wrong"),
     (("image_frames.py",), "image_frames: 30 frames, 0 wrong"),
+    (("jax_sums.py", "--device", "cuda:0", "--exporter", "vulkan"), "jax_sums: 50 frames, 0 wrong"),
+    (("slangpy_torch.py",), "slangpy_torch: 50 frames, 0 wrong"),
+    (("warp_texture.py",), "warp_texture: 30 frames, 0 wrong"),
+    (("tensor_to_vulkan.py",), "tensor_to_vulkan: 50 frames, 0 wrong"),
+    (("torch_to_cupy.py",), "torch_to_cupy: 50 frames, 0 wrong in CuPy, 0 wrong in torch"),
     (("numpy_two_processes.py",), "numpy_two_processes: 100 frames, 0 wrong"),
 ], ids=lambda value: value[0] if isinstance(value, tuple) else "")
 def test_program_sees_every_frame(command: tuple[str, ...], last: str) -> None:

@@ -1,4 +1,10 @@
-"""Tests of an application: host replaces CUDA. The application code must be the same for both."""
+"""The tests of an application, without a GPU: the host device replaces CUDA, and the application code is the same.
+
+    XSEM_BACKENDS=host APP_BACKEND=host python -m pytest examples/app_tests.py
+"""
+
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +14,7 @@ import pytest
 import xsem
 
 
-# --- application -------------------------------------------------------------------------------------------------
+# ---- the application
 def brighten(device: xsem.Device, commands: xsem.CommandList, sem: xsem.Semaphore, image: Any, frame: int) -> None:
     commands.append_wait(sem, 2 * frame + 1)
 
@@ -24,7 +30,7 @@ def open_compute(desc: xsem.SemaphoreDesc) -> xsem.Device:
     return xsem.open_device(os.environ.get("APP_BACKEND", "cuda"), uuid=desc.device_uuid)
 
 
-# --- tests (CI: XSEM_BACKENDS=host APP_BACKEND=host) ----------------------------------------------------------------
+# ---- its tests
 @pytest.fixture
 def renderer() -> Iterator[xsem.Device]:
     with xsem.open_device("host") as device:

@@ -1,0 +1,9 @@
+# As much of JAX as the examples use.
+
+from jax import dlpack as dlpack
+
+class Array:
+    def sum(self, *, dtype: str | None = None) -> Array: ...
+    def __int__(self) -> int: ...
+
+def devices(backend: str | None = None) -> list[object]: ...
