@@ -15,7 +15,7 @@ from PIL import Image
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims, frames, images
+from bench import aims, frames, images, waits
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
@@ -58,6 +58,8 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
                                                                      "device to host"]
     assert [label for group, label in series if group == "image copy"] == list(images.DIRECTIONS)
     assert all(list(series["image copy", label]) == ["cuMemcpy2DAsync", "append_copy"] for label in images.DIRECTIONS)
+    assert set(series["waits", waits.FRAME]) == {waits.ON_DEVICE, waits.ON_HOST}
+    assert set(series["waits", waits.BESIDE]) == {waits.NONE_PENDING, waits.SIX_PENDING}
     assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
     # Each aim is printed beside its result.
     assert all(aim["text"] in done.stdout for aim in found["aims"])

@@ -3,41 +3,60 @@
 A block is run as it stands, in a process and a folder of its own. A comment before the fence can set up
 names from the text: ``<!-- given`` on a line, Python, ``-->``. A block that begins with "# needs a GPU" is
 checked by mypy instead, with the stand-ins of tests/typing/stubs.
+
+``<!-- file NAME -->`` before a block: the block is a program in the file NAME. It runs in a second process beside the
+next block of the page, from its first line of output on. ``<!-- output -->`` before a block of text: the block is the
+output of the program before it. ``<!-- output NAME -->`` is the same for the program in the file NAME. White space does
+not count, and ``...`` stands for any text. ``<!-- on cuda -->`` before a block, or
+``on cuda`` behind the name of a file: the program runs on the stand-in for libcuda.
 """
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib
 import os
 import pkgutil
 import re
+import select
+import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lint
 import pytest
+from support import vulkan_sim
+from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
 import xsem
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A block with any other spelling would never run.
-LANGUAGES = {"python", "c", "cpp", "console", "toml", "json", "text", "mermaid"}
-_FENCE = re.compile(r"(?:<!-- given\n(?P<given>.*?)-->\n+)?^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<code>.*?)^ *```$",
-                    re.DOTALL | re.MULTILINE)
+LANGUAGES = {"python", "c", "cpp", "console", "toml", "json", "text"}
+_COMMENT = (r"<!-- (?:file (?P<file>[\w.]+)(?P<there> on cuda)?|(?P<output>output)(?: (?P<of>[\w.]+))?|on (?P<on>cuda))"
+            r" -->")
+_FENCE = re.compile(rf"(?:<!-- given\n(?P<given>.*?)-->\n+)?(?:{_COMMENT}\n+)?"
+                    r"^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<code>.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _START = "# ---- the block\n"
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its place, its language, and its program."""
+    """A fenced block: its place, its language, its program, and the programs that run beside it."""
 
     where: str
     language: str
     program: str
+    file: str = "block.py"
+    stand_in: str = ""
+    output: str | None = None
+    beside: tuple[Block, ...] = ()
 
     @property
     def needs_gpu(self) -> bool:
@@ -45,21 +64,66 @@ class Block:
 
 
 def blocks(text: str, name: str) -> list[Block]:
-    found = []
+    found: list[Block] = []
+    beside: dict[int, list[int]] = {}   # the programs in files, by the block that runs with them
+    files: list[int] = []
     for match in _FENCE.finditer(text):
         line = text.count("\n", 0, match.start("code"))
-        given, code = match["given"] or "", match["code"]
-        found.append(Block(f"{name}:{line}", match["info"].strip(), given + _START + code))
+        given, code = match["given"] or "", textwrap.dedent(match["code"])
+        block = Block(f"{name}:{line}", match["info"].strip(), given + _START + code, match["file"] or "block.py",
+                      "cuda" if match["on"] or match["there"] else "")
+        if match["output"]:
+            shown = [index for index, each in enumerate(found)
+                     if (each.language, each.file) == ("python", match["of"] or "block.py")]
+            assert shown, f"{block.where} is the output of no program"
+            found[shown[-1]] = replace(found[shown[-1]], output=code)
+        elif match["file"]:
+            files.append(len(found))
+        elif block.language == "python":
+            beside[len(found)], files = files, []
+        found.append(block)
+    assert not files, f"{name}: a program in a file needs a block that runs beside it"
+    for index, others in beside.items():
+        found[index] = replace(found[index], beside=tuple(found[other] for other in others))
     return found
 
 
-def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
-    program = folder / "block.py"
+@contextlib.contextmanager
+def started(block: Block, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a program, and end it."""
+    program = folder / block.file
     program.write_text(block.program)
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "XSEM"))}
-    return subprocess.run([sys.executable, "-W", "error", str(program)], cwd=folder, env=environment, text=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=50,
-                          check=False)
+    whole = stand_in_environment() if block.stand_in else os.environ
+    environment = {key: value for key, value in whole.items() if not key.startswith(("PYTHON", "XSEM"))}
+    with subprocess.Popen([sys.executable, "-u", "-W", "error", str(program)], cwd=folder, env=environment, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()   # no effect on a process that has ended
+
+
+def run(block: Block, folder: Path) -> list[tuple[Block, int, str]]:
+    """Run a block and the programs beside it. Return each with its exit status and its output, the block first."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for other in block.beside:
+            process = stack.enter_context(started(other, folder))
+            assert process.stdout is not None
+            assert select.select([process.stdout], [], [], 50)[0], f"{other.where} prints nothing"
+            processes.append((other, process))
+        processes.insert(0, (block, stack.enter_context(started(block, folder))))
+        done = []
+        for each, process in processes:
+            said, _ = process.communicate(timeout=50)
+            done.append((each, process.returncode, said))
+        return done
+
+
+def as_shown(block: Block, said: str) -> bool:
+    """Return whether the output of a block is the one that its page shows."""
+    return block.output is None or doctest.OutputChecker().check_output(
+        block.output, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
 def type_check(block: Block, folder: Path) -> tuple[bool, str]:
@@ -72,14 +136,39 @@ def type_check(block: Block, folder: Path) -> tuple[bool, str]:
 ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]
 
 
-@pytest.mark.parametrize("block", [block for block in ALL if block.language == "python"], ids=lambda block: block.where)
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "python" and block.file == "block.py"],
+                         ids=lambda block: block.where)
 def test_python_block_works(block: Block, tmp_path: Path) -> None:
     if block.needs_gpu:
         passed, said = type_check(block, tmp_path)
         assert passed, said
     else:
-        done = run(block, tmp_path)
-        assert done.returncode == 0, done.stdout
+        for each, status, said in run(block, tmp_path):
+            assert status == 0, said
+            assert as_shown(each, said), f"{each.where} shows\n{each.output}\nand the program prints\n{said}"
+
+
+def compile_cpp(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("no C++ compiler (g++)")
+    program = folder / "block.cpp"
+    program.write_text(block.program.partition(_START)[2])
+    return subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-Wall", "-Werror",
+                           f"-I{vulkan_sim.folder() / 'include'}", f"-I{ROOT / 'examples' / 'c'}", str(program)],
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=50, check=False)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "cpp"], ids=lambda block: block.where)
+def test_cpp_block_compiles(block: Block, tmp_path: Path) -> None:
+    done = compile_cpp(block, tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+def test_cpp_block_with_a_wrong_name_is_detected(tmp_path: Path) -> None:
+    good, bad = (Block("page:1", "cpp", f"{_START}#include <vulkan/vulkan.h>\n{name} device;\n")
+                 for name in ("VkDevice", "VkDevise"))
+    assert [compile_cpp(block, tmp_path).returncode for block in (good, bad)] == [0, 1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -88,6 +177,21 @@ def test_every_code_block_names_a_known_language(page: Path) -> None:
     found = blocks(text, page.name)
     assert len(found) * 2 == len(re.findall(r"^ *```", text, re.MULTILINE))
     assert [(block.where, block.language) for block in found if block.language not in LANGUAGES] == []
+
+
+def unknown_comments(text: str) -> list[str]:
+    """Return the comments before blocks that have no meaning, for example one with a spelling mistake."""
+    before = re.findall(r"^ *(<!--[^\n]*-->)\n+ *```", text, re.MULTILINE)
+    return [each for each in before if not re.fullmatch(_COMMENT, each)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_comments_before_blocks_are_known(page: Path) -> None:
+    assert unknown_comments(page.read_text(encoding="utf-8")) == []
+
+
+def test_comment_with_a_spelling_mistake_is_detected() -> None:
+    assert unknown_comments("<!-- output -->\n```text\n```\n\n<!-- outptu -->\n\n```text\n```\n") == ["<!-- outptu -->"]
 
 
 def test_readme_has_a_program() -> None:
@@ -108,11 +212,57 @@ assert value == 2
 ```
 """, "page")
     assert (good.where, bad.where) == ("page:2", "page:8")
-    done = run(good, tmp_path)
-    assert (done.returncode, done.stdout) == (0, "so\n")
-    done = run(bad, tmp_path)
-    assert done.returncode == 1
-    assert "assert value == 2" in done.stdout
+    assert run(good, tmp_path) == [(good, 0, "so\n")]
+    [(_, status, said)] = run(bad, tmp_path)
+    assert status == 1
+    assert "assert value == 2" in said
+
+
+def test_program_runs_beside_a_block_and_its_output_is_compared(tmp_path: Path) -> None:
+    server, client, shown, other = blocks("""
+<!-- file server.py -->
+```python
+import socket
+server = socket.socket(socket.AF_UNIX)
+server.bind("server")
+server.listen()
+print("listening")
+client, _ = server.accept()
+print(client.recv(9).decode())
+client.close()
+server.close()
+```
+```python
+import socket
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect("server")
+    client.sendall(b"a word")
+```
+<!-- output -->
+```text
+more
+```
+<!-- output server.py -->
+```text
+listening
+... word
+```
+""", "page")
+    assert [block.language for block in (server, client, shown, other)] == ["python", "python", "text", "text"]
+    done = run(client, tmp_path)
+    assert [(each.file, status, said) for each, status, said in done] == [
+        ("block.py", 0, ""), ("server.py", 0, "listening\na word\n")]
+    assert [as_shown(each, said) for each, _, said in done] == [False, True]
+    with pytest.raises(AssertionError, match="needs a block that runs beside it"):
+        blocks("<!-- file alone.py -->\n```python\n```\n", "page")
+    with pytest.raises(AssertionError, match="page:2 is the output of no program"):
+        blocks("<!-- output -->\n```text\n```\n", "page")
+
+
+def test_block_runs_on_the_stand_in_for_libcuda(tmp_path: Path) -> None:
+    program = 'import ctypes\nctypes.CDLL("libcuda.so.1").simcuda_fail(None, None)\n'
+    here, there = blocks(f"```python\n{program}```\n<!-- on cuda -->\n```python\n{program}```\n", "page")
+    assert [run(block, tmp_path)[0][1] for block in (here, there)] == [1, 0]
 
 
 def test_wrong_type_in_a_block_for_a_gpu_is_detected(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_metadata_has_license_readme_and_extras(wheel: Path) -> None:
     assert metadata["License-File"] == "LICENSE"
     assert metadata["Requires-Python"] == ">=3.11"
     assert "make demo" in str(metadata.get_payload())
-    extras = {"all", "cli", "conformance", "cuda12", "cuda13", "demo", "dev", "fleet", "opencl", "vulkan"}
+    extras = {"all", "cli", "conformance", "cuda12", "cuda13", "demo", "dev", "docs", "fleet", "opencl", "vulkan"}
     assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 

@@ -1,0 +1,175 @@
+"""The docstring of every public callable agrees with its signature and with the errors that its body raises."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import api
+import griffe
+import pytest
+
+from xsem import errors
+
+# Their meaning is Python's, the same for every class.
+PROTOCOLS = {"__enter__", "__exit__"}
+CALLABLES = api.callables()
+
+
+def findings(name: str, function: griffe.Function) -> Iterator[str]:
+    """Yield what the docstring of a public callable lacks or has too much."""
+    if function.name == "__init__":
+        yield from _constructor(name, function)
+        return
+    if function.docstring is None:
+        if function.name not in PROTOCOLS:
+            yield f"{name} has no docstring"
+        return
+    sections = _sections(function)
+    yield from _differences(name, [each.lstrip("*") for each in sections.get("parameters", [])], _parameters(function))
+    returns = str(function.returns) not in {"None", "NoReturn"}
+    if returns and not sections.keys() & {"returns", "yields"}:
+        yield f"{name} returns {function.returns}, and its docstring has no Returns"
+    if not returns and sections.keys() & {"returns", "yields"}:
+        yield f"{name} returns None, and its docstring has Returns"
+    raised = set(sections.get("raises", []))
+    for error in sorted(raised):
+        if not hasattr(errors, error) and not hasattr(builtins, error) and error != "ImportFailure":
+            yield f"{name}: Raises names {error}, which is not an error"
+    for error in sorted(_raised(function) - _with_bases(raised)):
+        yield f"{name} raises {error}, and its Raises does not name it"
+
+
+def _constructor(name: str, function: griffe.Function) -> Iterator[str]:
+    """Check the docstring of the class: it describes the parameters of the constructor."""
+    owner = function.parent
+    assert isinstance(owner, griffe.Class)
+    described = {"fields"}   # of an error: `XsemError` describes them
+    for each in (owner, *owner.mro()):
+        if isinstance(each, griffe.Class) and each.docstring is not None:
+            sections = _sections(each)
+            described |= {word.lstrip("*") for key in ("parameters", "attributes") for word in sections.get(key, [])}
+    described |= {"message"} if any(base.name == "XsemError" for base in owner.mro()) else set()
+    for parameter in _parameters(function):
+        if parameter not in described:
+            yield f"{name}: the docstring of the class does not describe {parameter}"
+
+
+def _differences(name: str, described: list[str], parameters: list[str]) -> Iterator[str]:
+    for parameter in parameters:
+        if parameter not in described:
+            yield f"{name}: Parameters does not describe {parameter}"
+    for word in described:
+        if word not in parameters:
+            yield f"{name}: Parameters describes {word}, which is not a parameter"
+
+
+def _parameters(function: griffe.Function) -> list[str]:
+    return [each.name for each in function.parameters if each.name not in {"self", "cls"}]
+
+
+def _sections(thing: griffe.Object) -> dict[str, list[str]]:
+    """Return the names in each section of a docstring. A name of a group is a name of its own."""
+    assert thing.docstring is not None
+    found: dict[str, list[str]] = {}
+    for section in thing.docstring.parse("numpy", warnings=False):
+        if section.kind.value in {"parameters", "attributes"}:
+            items = [word.strip() for item in section.value for word in item.name.split(",")]
+        elif section.kind.value == "raises":
+            items = [word.strip() for item in section.value for word in str(item.annotation).strip("()").split(",")]
+        else:
+            items = []
+        found[section.kind.value] = items
+    return found
+
+
+def _raised(function: griffe.Function) -> set[str]:
+    """Return the names of the errors of xsem in the ``raise`` statements of a body."""
+    source = textwrap.dedent("".join(
+        f"{line}\n" for line in Path(str(function.filepath)).read_text(encoding="utf-8").splitlines()[
+            (function.lineno or 1) - 1:function.endlineno]))
+    return {
+        each.exc.func.id for each in ast.walk(ast.parse(source))
+        if isinstance(each, ast.Raise) and isinstance(each.exc, ast.Call) and isinstance(each.exc.func, ast.Name)
+        and hasattr(errors, each.exc.func.id)
+    }
+
+
+def _with_bases(documented: set[str]) -> set[str]:
+    """Return the names and those of the classes below them."""
+    classes = {name: getattr(errors, name) for name in errors.__all__}
+    return documented | {name for name, error in classes.items()
+                         if any(base.__name__ in documented for base in error.__mro__)}
+
+
+@pytest.mark.parametrize("name", sorted(CALLABLES))
+def test_docstring_agrees_with_the_signature(name: str) -> None:
+    assert list(findings(name, CALLABLES[name])) == []
+
+
+def test_each_defect_of_a_docstring_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text('''
+class Thing:
+    """A thing.
+
+    Attributes
+    ----------
+    size : int
+        Its size.
+    """
+
+    def __init__(self, size: int, colour: str) -> None: ...
+
+    def act(self, first: int, second: int) -> int:
+        """Act.
+
+        Parameters
+        ----------
+        first, third : int
+            Numbers.
+
+        Raises
+        ------
+        NoSuchError
+            Never.
+        """
+        if first:
+            raise WouldBlockError("no")
+        raise BadArgumentError("no")
+
+    def rest(self) -> None:
+        """Rest.
+
+        Returns
+        -------
+        None
+            Nothing.
+
+        Raises
+        ------
+        BusyError
+            ``busy``: a base class of the raised error.
+        """
+        raise WouldBlockError("no")
+
+    def silent(self) -> None: ...
+''')
+    thing = griffe.visit("module", path, path.read_text())["Thing"]
+    found = {name: list(findings(name, thing[name])) for name in ("__init__", "act", "rest", "silent")}
+    assert found == {
+        "__init__": ["__init__: the docstring of the class does not describe colour"],
+        "act": [
+            "act: Parameters does not describe second",
+            "act: Parameters describes third, which is not a parameter",
+            "act returns int, and its docstring has no Returns",
+            "act: Raises names NoSuchError, which is not an error",
+            "act raises BadArgumentError, and its Raises does not name it",
+            "act raises WouldBlockError, and its Raises does not name it",
+        ],
+        "rest": ["rest returns None, and its docstring has Returns"],
+        "silent": ["silent has no docstring"],
+    }

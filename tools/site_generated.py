@@ -1,0 +1,205 @@
+"""The generated parts of the documentation: ``python tools/site_generated.py NAME`` prints one.
+
+A page says ``<!-- generated: NAME -->`` where the site shows the part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final, get_args, get_type_hints
+
+import typer
+
+from xsem.cli import others
+from xsem.cli.options import COMMON, new_parser
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem_conformance import requirements
+from xsem_conformance.profiles import profiles
+
+__all__ = ["PARTS", "filled"]
+
+APIS: Final = {
+    "cuda": "CUDA, driver API", "cudart": "CUDA, runtime API", "levelzero": "Level Zero", "opencl": "OpenCL",
+    "vulkan": "Vulkan",
+}
+"""The titles of the vendors' APIs, by the key in ``native``."""
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+def _code(text: object) -> str:
+    return f"`{text}`"
+
+
+# ---- handle types
+def semaphore_types() -> str:
+    """Return the table of the handle types of semaphores."""
+    return _table(
+        ("`SemaphoreHandleType`", "Kind", "Handle", "Valid only on the exporting device"),
+        ((_code(each.name), each.kind.value, _code(each.os_handle_kind.value), "yes" if each.device_bound else "no")
+         for each in SemaphoreHandleType))
+
+
+def memory_types() -> str:
+    """Return the table of the handle types of memory."""
+    return _table(
+        ("`MemoryHandleType`", "Handle", "Valid only on the exporting device", "Always dedicated"),
+        ((_code(each.name), _code(each.os_handle_kind.value), "yes" if each.device_bound else "no",
+          "yes" if each.dedicated else "no") for each in MemoryHandleType))
+
+
+def native_numbers() -> str:
+    """Return, for each API of a vendor, the names and numbers of its handle types."""
+    done = []
+    for api, title in APIS.items():
+        done.append(f"### {title}\n\n")
+        for types in (SemaphoreHandleType, MemoryHandleType):
+            rows = [(_code(each.name), _code(each.native[api][0]), _number(api, each.native[api][1]))
+                    for each in types if api in each.native]
+            done.append(_table((_code(types.__name__), "Name", "Number"), rows) + "\n")
+    return "".join(done)
+
+
+def _number(api: str, number: int) -> str:
+    return str(number) if api in ("cuda", "cudart") else f"{number:#x}"   # bits, and codes of OpenCL
+
+
+# ---- command line
+def command_line() -> str:
+    """Return a section for each command, with its arguments and options."""
+    loaded = {name: typer.main.get_command(others.load(name)) for name in others.names()}
+    return "".join(_own(new_parser(others.names().items()), "xsem")) + "".join(
+        part for name, command in loaded.items() for part in _of_typer(command, f"xsem {name}"))
+
+
+def _own(parser: argparse.ArgumentParser, path: str) -> Iterator[str]:
+    rows = []
+    below: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = dict(action.choices)
+        elif not action.option_strings or action.option_strings[-1] not in (*COMMON, "--help"):
+            text = (action.help or "") % {"default": action.default}
+            rows.append((_words(action.option_strings or [action.dest], action.metavar if action.nargs != 0 else None),
+                         text + (f" One of: {', '.join(action.choices)}." if action.choices else "")))
+    if path != "xsem":
+        yield _section(path, parser.description or "", rows)
+    else:
+        rows += [(_code(name), text) for name, text in {**COMMON, "-h": "Show the help and exit."}.items()]
+        yield _section(path, parser.description or "", rows)
+    known = others.names()
+    for name, command in below.items():
+        if name not in known:
+            yield from _own(command, f"{path} {name}")
+
+
+def _of_typer(command: Any, path: str) -> Iterator[str]:
+    rows = []
+    types = {} if command.callback is None else get_type_hints(command.callback)
+    for each in command.params:
+        if "--help" in each.opts or "--json" in each.opts or "--quiet" in each.opts:
+            continue
+        is_option = each.param_type_name == "option"
+        value = None if not is_option or each.is_flag else _value(types[each.name])
+        default = each.default if isinstance(each.default, int | float | str) and not each.is_flag else None
+        rows.append((_words([*each.opts, *each.secondary_opts] if is_option else [each.name], value),
+                     (each.help or "") + ("" if default in (None, "") else f" (default: {default})")))
+    yield _section(path, command.help or "", rows)
+    for name, below in getattr(command, "commands", {}).items():
+        if not below.hidden:
+            yield from _of_typer(below, f"{path} {name}")
+
+
+def _value(type_: Any) -> str:
+    """Return the word for the value of an option with this annotation."""
+    types = {type_, *get_args(type_)}
+    return "PATH" if Path in types else "NUMBER" if types & {int, float} else "TEXT"
+
+
+def _words(names: Iterable[str], value: object) -> str:
+    return ", ".join(_code(name) for name in names) + (f" {_code(value)}" if value else "")
+
+
+def _section(path: str, text: str, rows: list[tuple[str, str]]) -> str:
+    # An indented block is code.
+    paragraphs = re.sub(r"((?:^ {2}.*\n)+)", lambda block: f"```text\n{textwrap.dedent(block[1])}```\n",
+                        text.strip() + "\n", flags=re.MULTILINE)
+    return f"## `{path}`\n\n{paragraphs}\n" + (_table(("Argument", "Meaning"), rows) + "\n" if rows else "")
+
+
+# ---- requirements
+def requirement_areas() -> str:
+    """Return a section for each area, with its requirements."""
+    catalogue = requirements.load()
+    done = []
+    for area, group in groupby(catalogue.requirements.values(), lambda each: each.area):
+        done.append(f"### {area}: {requirements.AREAS[area]}\n\n")
+        done.append(_table(
+            ("Requirement", "Level", "Subject", "Text"),
+            ((f'<span id="{each.id.lower()}"></span>{_code(each.id)}', each.level, each.subject, each.text)
+             for each in group)) + "\n")
+    return "".join(done)
+
+
+def requirement_profiles() -> str:
+    """Return the table of the profiles."""
+    rows = []
+    for name, profile in profiles().items():
+        areas = [area for area in requirements.AREAS if area in profile.areas]
+        rows.append((_code(name), profile.text, ", ".join(areas)))
+    return _table(("Profile", "A device that", "Areas"), rows)
+
+
+# ---- API
+def api_of(module: str, *besides: str, first: str = "", signatures: bool = True) -> str:
+    """Return the directives for the public names of a module, in the order of ``__all__``, and for further names."""
+    names = sorted((f"{module}.{name}" for name in importlib.import_module(module).__all__),
+                   key=lambda name: name != first)   # in a stable order
+    # The members of a base class are in the section of the base class.
+    options = "    options:\n      inherited_members: false\n      show_bases: true\n"
+    if not signatures:
+        options += "      show_signature: false\n"
+    return "\n".join(f"::: {name}\n{options}" for name in (*names, *besides))
+
+
+PARTS: Final[Mapping[str, Callable[[], str]]] = {
+    "command line": command_line,
+    "errors API": partial(api_of, "xsem.errors", first="xsem.errors.XsemError", signatures=False),
+    "memory handle types": memory_types,
+    "names and numbers": native_numbers,
+    "profiles": requirement_profiles,
+    "requirements": requirement_areas,
+    "semaphore handle types": semaphore_types,
+    "xsem.ipc API": partial(api_of, "xsem.ipc"),
+    "xsem.spi API": partial(api_of, "xsem.spi", "xsem.types.HealthCheck"),
+}
+"""The functions that return the Markdown of a part, by its name."""
+
+_MARK: Final = re.compile(r"^<!-- generated: (.*?) -->$", re.MULTILINE)
+
+
+def filled(text: str, parts: Mapping[str, Callable[[], str]], complain: Callable[[str], None]) -> str:
+    """Return a Markdown text with its generated parts. `complain` is called with a message for each unknown name."""
+    def part(mark: re.Match[str]) -> str:
+        if mark[1] in parts:
+            return parts[mark[1]]()
+        complain(f"unknown generated part: {mark[1]}")
+        return mark[0]
+
+    return _MARK.sub(part, text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(PARTS[sys.argv[1]]())

@@ -1,0 +1,141 @@
+"""Hooks of MkDocs for the documentation site. mkdocs.yml names this file."""
+
+from __future__ import annotations
+
+import logging
+import tomllib
+from collections.abc import Callable
+from fnmatch import fnmatch
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final
+
+import site_generated
+import site_names
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+from site_links import Links, separated
+from site_markdown import SiteExtension
+
+ROOT: Final = Path(__file__).parents[1]
+PAGES: Final = {
+    "CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+}
+"""The pages of files outside docs/."""
+
+SECTIONS: Final = ("Tutorial", "How-to", "Symptoms", "Explanation", "Reference", "Project")
+"""The titles of the top level of the navigation. A section without a page is left out."""
+
+FOR_BACKENDS: Final = ("reference/api/spi.md", "authoring-a-backend.md")
+"""The pages for authors of backends."""
+_nav: Final[list[Any]] = []
+"""The navigation of this build."""
+_log: Final = logging.getLogger("mkdocs.hooks.xsem")   # with --strict, a warning below "mkdocs" ends the build
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Set the address of the repository, and the navigation."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        project = tomllib.load(file)["project"]
+    config.repo_url = project["urls"]["Source"]
+    config.repo_name = "Source"
+    config.markdown_extensions.insert(0, SiteExtension())   # type: ignore[arg-type]
+    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    config.nav = expanded(config.nav, pages)
+    _nav[:] = config.nav
+    _names.cache_clear()   # `mkdocs serve` builds again
+    return config
+
+
+def expanded(nav: Any, pages: list[str]) -> list[Any]:
+    """Return a navigation without globs.
+
+    Parameters
+    ----------
+    nav : list
+        The navigation of mkdocs.yml. An entry with a star stands for each page that matches and that no other entry
+        names, and no earlier entry matches. A title before such an entry remains if exactly one page matches.
+    pages : list of str
+        The paths of all pages.
+    """
+    named = set(_named(nav))
+
+    def entries(part: list[Any]) -> list[Any]:
+        done: list[Any] = []
+        for each in part:
+            title, value = next(iter(each.items())) if isinstance(each, dict) else (None, each)
+            if isinstance(value, list):
+                below = entries(value)
+                done += [{title: below}] if below else []
+            elif "*" in value:
+                found = [page for page in pages if page not in named and fnmatch(page, value)]
+                named.update(found)
+                done += [{title: found[0]}] if title is not None and len(found) == 1 else found
+            else:
+                done.append(each)
+        return done
+
+    return entries(nav)
+
+
+def _named(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    below = nav.values() if isinstance(nav, dict) else nav
+    return [name for part in below for name in _named(part)]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages of files outside docs/."""
+    for source, place in PAGES.items():
+        files.append(File.generated(config, place, content=(ROOT / source).read_text(encoding="utf-8")))
+    return files
+
+
+@cache
+def _names(of_backends: bool) -> dict[str, str]:
+    """Return the sections of the API. `Memory` is a class of xsem, and for authors of backends one of xsem.spi."""
+    pages = sorted((page for page in _named(_nav) if page.startswith("reference/api/")),
+                   key=lambda page: of_backends and page not in FOR_BACKENDS)   # otherwise the order of the navigation
+    return site_names.targets({page: site_generated.filled((ROOT / "docs" / page).read_text(encoding="utf-8"),
+                                                           site_generated.PARTS, _log.warning) for page in pages})
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Link the names of the API to their sections of the reference."""
+    def address(target: str) -> str:
+        place, _, anchor = target.partition("#")
+        file = files.get_file_from_path(place)
+        return f"{'' if file is None else get_relative_url(file.url, page.url)}#{anchor}"
+
+    return site_names.linked(html, _names(page.file.src_uri in FOR_BACKENDS), address)
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the generated parts, and rewrite the links that leave docs/."""
+    place = page.file.src_uri
+    file = f"docs/{place}" if page.file.generated_by is None else next(
+        source for source, there in PAGES.items() if there == place)
+    links = Links(ROOT, str(config.repo_url), PAGES)
+    text = links.on_site(markdown, file, place, lambda message: _log.warning("%s: %s", file, message))
+    parts = {**site_generated.PARTS, **_lists_of_pages(config.nav or [])}
+    return site_generated.filled(separated(text), parts, lambda message: _log.warning("%s: %s", file, message))
+
+
+def _lists_of_pages(nav: list[Any]) -> dict[str, Callable[[], str]]:
+    """Return the lists of the pages of each section, as generated parts of the home page."""
+    pages = {title: _named(below) for each in nav if isinstance(each, dict) for title, below in each.items()}
+    return {f"pages {title}": partial(_list_of, pages.get(title, [])) for title in SECTIONS}
+
+
+def _list_of(pages: list[str]) -> str:
+    return "".join(f"- [{_title(page)}]({page})\n" for page in pages)
+
+
+def _title(page: str) -> str:
+    source = next((source for source, place in PAGES.items() if place == page), f"docs/{page}")
+    return next(line for line in (ROOT / source).read_text(encoding="utf-8").splitlines()
+                if line.startswith("# ")).removeprefix("# ")
