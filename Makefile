@@ -1,7 +1,7 @@
 # make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
 # compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized windows clean
+.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized windows site clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -24,6 +24,7 @@ help:
 	@echo "make compiled  compile the append path in place; make pure removes the result (demo and test compile, too, unless XSEM_PURE=1)"
 	@echo "make sanitized  tests of the append path, compiled for the address sanitizer"
 	@echo "make windows  tests for Windows, with CPython for Windows under Wine, in build/windows; needs root for apt-get, or Wine and MinGW"
+	@echo "make site   the documentation, in build/site/index.html; a dead link or an unlisted page is an error"
 	@echo "make clean  remove the environment and caches"
 
 $(READY): pyproject.toml
@@ -74,6 +75,11 @@ levelzero: compiled
 
 windows: $(READY)
 	@tools/windows/setup && tools/windows/check
+
+# Not --quiet: it would also hide the warnings from --strict.
+site: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@$(BIN)/python tools/site_check.py build/site
 
 clean:
 	find xsem backends -name '*.so' -delete

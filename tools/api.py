@@ -16,7 +16,7 @@ BESIDES = ("ipc", "spi", "types", "errors")   # public modules in addition to th
 # Magic methods that @dataclass or Python implies. The others are listed.
 _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__str__", "__reduce__"})
 # Classes that only xsem constructs, so that their __init__ is not listed.
-_MADE_BY_XSEM = (
+MADE_BY_XSEM = (
     "xsem.facade.resource.Releasable", "xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel",
     "xsem.facade.prepared.Prepared",
 )
@@ -24,26 +24,49 @@ _MADE_BY_XSEM = (
 
 def lines(root: Path = ROOT) -> Iterator[str]:
     """Yield the listing: one line for each name. Members are indented below their class."""
+    public = names(root)
+    listed = {thing.path for members in public.values() for thing in members.values()}
+    told: dict[str, str] = {}
+    for path, members in public.items():
+        yield f"# {path}"
+        for name in sorted(members):
+            first = told.setdefault(members[name].path, path)
+            if first != path:
+                yield f"{name}: as in {first}"
+            else:
+                yield from _described(name, members[name], listed)
+        yield ""
+
+
+def names(root: Path = ROOT) -> dict[str, dict[str, griffe.Object]]:
+    """Return the public names of each public module, with their definitions."""
     loader = griffe.GriffeLoader(search_paths=[root], allow_inspection=False)
     # Otherwise a folder "xsem" in the working directory takes precedence over `root`.
     package = loader.load("xsem", try_relative_path=False)
     loader.resolve_aliases(external=False)
     modules = {"xsem": package} | {f"xsem.{name}": package[name] for name in BESIDES if name in package.members}
-    public = {
+    return {
         path: {str(name): _resolved(module[str(name)]) for name in module.exports or []}
         for path, module in modules.items()
     }
-    listed = {thing.path for names in public.values() for thing in names.values()}
-    told: dict[str, str] = {}
-    for path, names in public.items():
-        yield f"# {path}"
-        for name in sorted(names):
-            first = told.setdefault(names[name].path, path)
-            if first != path:
-                yield f"{name}: as in {first}"
-            else:
-                yield from _described(name, names[name], listed)
-        yield ""
+
+
+def callables(root: Path = ROOT) -> dict[str, griffe.Function]:
+    """Return every public function and method by its name. A constructor is ``CLASS.__init__``."""
+    public = names(root)
+    listed = {thing.path for members in public.values() for thing in members.values()}
+    found: dict[str, griffe.Function] = {}
+    seen: set[str] = set()   # a method of a base occurs once
+    for path, members in public.items():
+        for name, thing in members.items():
+            mine = {f"{path}.{name}": thing}
+            if isinstance(thing, griffe.Class):
+                mine |= {f"{path}.{name}.{key}": each for key, each in _members(thing, listed).items()}
+            for full, each in mine.items():
+                if isinstance(each, griffe.Function) and each.path not in seen:
+                    seen.add(each.path)
+                    found[full] = each
+    return found
 
 
 def _resolved(thing: griffe.Object | griffe.Alias) -> griffe.Object:
@@ -89,7 +112,7 @@ def _members(cls: griffe.Class, listed: set[str]) -> dict[str, griffe.Object]:
         if base.path.startswith("xsem.") and base.path not in listed:
             members |= base.members
     members |= cls.members
-    made_by_xsem = any(each.path in _MADE_BY_XSEM for each in (cls, *cls.mro()))
+    made_by_xsem = any(each.path in MADE_BY_XSEM for each in (cls, *cls.mro()))
     return {
         name: _resolved(member) for name, member in members.items()
         if (not name.startswith("_") or (name.startswith("__") and name.endswith("__") and name not in _IMPLIED))

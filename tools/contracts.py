@@ -48,8 +48,9 @@ LAYERS = {
         descriptors | images
         pickling | drm
         peers
-        file_descriptors | streams | hosts
-        handles | params | uuids | layout
+        file_descriptors | streams | hosts | nt_processes
+        handles | uuids | layout
+        params
         info | nt_handles
         handle_types | image_formats
     """,

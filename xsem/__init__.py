@@ -74,7 +74,7 @@ else:
         warnings.warn("xsem.Kind is deprecated: use xsem.SemaphoreKind", DeprecationWarning, stacklevel=2)
         return SemaphoreKind
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DEFAULT_TIMEOUT_S",

@@ -3,6 +3,6 @@
 - ``rig`` opens the measured device and its exporter.
 - ``timing`` interleaves repetitions and takes medians.
 - ``ways`` has the five ways to signal and wait. ``c_loop`` compiles and loads the loop in C.
-- ``signals``, ``frames``, ``imports``, ``trips``, ``copies``, ``images`` and ``objects`` measure.
+- ``signals``, ``frames``, ``imports``, ``trips``, ``copies``, ``images``, ``objects`` and ``waits`` measure.
 - ``aims`` compares the results with the aims. ``plot`` draws the results.
 """

@@ -13,6 +13,8 @@ from bench.images import DIRECTIONS as IMAGE_DIRECTIONS
 from bench.imports import UNTIL_GONE
 from bench.objects import BESIDE
 from bench.timing import Series
+from bench.waits import BESIDE as BESIDE_WAITS
+from bench.waits import NONE_PENDING, SIX_PENDING
 from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
@@ -92,6 +94,8 @@ def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
         *(Aim(f"image copy, {direction}: append_copy / cuMemcpy2DAsync", 0.95, True,
               _ratio(median("image copy", direction, "append_copy"), median("image copy", direction, BY_HAND)))
           for direction in IMAGE_DIRECTIONS),
+        most("copies: beside 6 pending waits / beside none", _FLAT, median("waits", BESIDE_WAITS, SIX_PENDING),
+             median("waits", BESIDE_WAITS, NONE_PENDING)),
     ]
     if compiled:
         listed += [of_one(f"{what}, 1 semaphore: xsem / C loop", (1.5, 1.5), what, "1 semaphore", XSEM, C_LOOP)

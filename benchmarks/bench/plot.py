@@ -15,6 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from bench.copies import PLAIN
 from bench.objects import BESIDE
+from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
 __all__ = ["plot"]
@@ -32,7 +33,7 @@ _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 
 _PURE: Final = ", pure Python"
 
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, ON_HOST, NONE_PENDING)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -41,6 +42,8 @@ _WORDS: Final = {
     REUSED: ("by hand in Python, tuned", _BLUE),
     XSEM: ("xsem", _RED),
     PREPARED: ("xsem, prepared", _RED),
+    ON_DEVICE: ("the GPU waits for the frame", _RED),
+    ON_HOST: ("the host waits for the frame", _BLUE),
 }
 _GROUPS: Final = {
     "signal": "Let the GPU signal semaphores", "wait": "Let the GPU wait for semaphores",
@@ -48,6 +51,7 @@ _GROUPS: Final = {
     "release": "Release the imported object", "round trip": "Host signals, GPU answers, host waits for the answer",
     "copy": "Copy memory", "image copy": "Copy an image",
     "live objects": "A signal or an import with many live objects",
+    "waits": "Wait on the GPU, and beside pending waits",
 }
 _INTRODUCTION: Final = (
     "xsem lets GPU work of one program wait for work of another.",

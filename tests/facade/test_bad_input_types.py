@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import uuid
@@ -134,6 +135,33 @@ def test_device_bound_import_from_another_device_is_refused(
             act(desc).release()
     if member.os_handle_kind is OsHandleKind.FD:
         os.close(number)
+
+
+@pytest.mark.parametrize(
+    "member", [each for each in (*S, *M) if each.os_handle_kind in (OsHandleKind.NT, OsHandleKind.KMT)], ids=named
+)
+@pytest.mark.parametrize("luid", [b"\xf4\3\1\0\0\0\0\1", None], ids=["another", "none"])
+def test_import_from_another_adapter_is_refused(
+    member: SemaphoreHandleType | MemoryHandleType, luid: bytes | None
+) -> None:
+    wanted = b"\xf4\3\1\0\0\0\0\0"   # equal up to the last byte: the bytes after a zero count
+    info = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake", luid=luid)
+    device, driver = open_fake(info=info)
+    desc: Any = (
+        SemaphoreDesc(type=member, handle=0x40, device_luid=wanted)
+        if isinstance(member, SemaphoreHandleType)
+        else MemoryDesc(type=member, handle=0x40, allocation_size=1, device_luid=wanted)
+    )
+    act: Any = device.import_semaphore if isinstance(member, SemaphoreHandleType) else device.import_memory
+    with device:
+        error = refused(lambda: act(desc), "wrong_device", WrongDeviceError)
+        assert isinstance(error, WrongDeviceError)
+        assert (error.expected, error.handle_type, error.backend) == (wanted.hex(), member, "fake")
+        assert (luid.hex() if luid else "no LUID") in error.actual
+        assert not driver.log
+    same, _ = open_fake(info=dataclasses.replace(info, luid=wanted))
+    with same:
+        (same.import_semaphore if isinstance(member, SemaphoreHandleType) else same.import_memory)(desc).release()
 
 
 def test_matching_or_missing_device_uuid_is_accepted() -> None:

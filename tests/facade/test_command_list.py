@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.fake_backend import INFO, FakeFence, FakeStream, binary, fake, set_last, timeline
 from support.fixtures import Opened, calls, refused_unasked
+from support.numpy_bools import IndexedBool
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, EventNotAppendedError, WrongDeviceError
@@ -100,6 +101,7 @@ def test_value_of_64_bits_is_a_value(append: Append, opened: Opened, value: int)
 SPELLED_WRONG: dict[str, tuple[S, Any, str]] = {
     "bool": (S.TIMELINE_SEMAPHORE_FD, True, "not_an_int"),
     "numpy bool": (S.TIMELINE_SEMAPHORE_FD, np.True_, "not_an_int"),
+    "numpy bool with an index": (S.TIMELINE_SEMAPHORE_FD, IndexedBool(), "not_an_int"),
     "float": (S.TIMELINE_SEMAPHORE_FD, 1.0, "not_an_int"),
     "numpy float": (S.TIMELINE_SEMAPHORE_FD, np.float64(1), "not_an_int"),
     "str": (S.TIMELINE_SEMAPHORE_FD, "1", "not_an_int"),

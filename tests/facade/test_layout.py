@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.numpy_bools import IndexedBool
 
 from xsem.data.layout import Layout, parse_dtype, parse_layout
 from xsem.errors import BadArgumentError
@@ -143,8 +144,8 @@ def test_sequences_of_other_ints_are_taken() -> None:
 
 @pytest.mark.parametrize(
     "shape",
-    [(0,), (2, 0), (-1,), (2, -1), 5, None, "23", (2.0,), ("2",), (None,), ((2,),), (True, 2), (2**63,), (2**70,),
-     (2**32, 2**32), (2**62, 2)],
+    [(0,), (2, 0), (-1,), (2, -1), 5, None, "23", (2.0,), ("2",), (None,), ((2,),), (True, 2), (IndexedBool(), 2),
+     (2**63,), (2**70,), (2**32, 2**32), (2**62, 2)],
     ids=repr,
 )
 def test_bad_shape_is_refused(shape: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 from support.at_once import in_threads
 from support.fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
 from support.fixtures import Opened, new_handle
+from support.numpy_bools import IndexedBool
 from support.open_files import numbers
 
 import xsem
@@ -177,7 +178,7 @@ def test_types_that_are_not_declared_are_refused() -> None:
 
 
 # ---- the host's signals and waits
-@pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True)])
+@pytest.mark.parametrize("value", [None, True, 1.0, "1", -1, 2**64, np.float64(1), np.bool_(True), IndexedBool()])
 def test_bad_value_of_a_host_signal_or_wait_is_refused(exporting: Opened, value: Any) -> None:
     device, driver = exporting
     sem = timeline(device)

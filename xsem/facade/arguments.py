@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any, cast
 
+from xsem.data.params import parse_index
 from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.facade.memory import Memory
 from xsem.facade.resource import Resource
@@ -122,10 +122,8 @@ def _param(state: SemaphoreState, param: Any, kind: type[WaitParams | SignalPara
             f"{state.described} takes {takes.get(state.kind, 'no value')}, not {param!r}",
             reason="value_not_allowed", handle_type=state.type,
         )
-    if isinstance(param, bool):
-        raise BadArgumentError("value must be an int, not bool", reason="not_an_int", handle_type=state.type)
     try:
-        return kind(value=operator.index(param))
+        return kind(value=parse_index(param))
     except TypeError:
         raise BadArgumentError(f"value must be an int, not {type(param).__name__}", reason="not_an_int",
                                handle_type=state.type) from None

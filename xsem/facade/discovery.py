@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from xsem.data.uuids import parse_uuid
+from xsem.data.uuids import parse_luid, parse_uuid
 from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.facade.device import Device
 from xsem.plugins import check_native_implements, one_line, registry
@@ -132,8 +132,7 @@ def open_device(
     """
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
-    if luid is not None and (not isinstance(luid, bytes | bytearray) or len(luid) != 8):
-        raise BadArgumentError(f"luid is 8 bytes, not {luid!r}", reason="bad_luid")
+    luid = None if luid is None else parse_luid(luid)
     backend = registry().get(name)
     with _asking(name):
         if native is None:
@@ -229,7 +228,7 @@ def _choose(
         info for info in candidates
         if (index is None or info.index == index)
         and (uuid is None or info.uuid == uuid)
-        and (luid is None or info.luid == bytes(luid))
+        and (luid is None or info.luid == luid)
     ]
     if len(matching) == 1:
         return matching[0]

@@ -162,6 +162,11 @@ class Event(DeviceObject):
 
         A cancellation ends the wait, but not the work. ``asyncio.timeout`` limits the wait.
 
+        Returns
+        -------
+        Generator
+            For ``await``. The result of ``await event`` is None.
+
         Raises
         ------
         EventNotAppendedError, DriverError, BusyError, ReleasedError

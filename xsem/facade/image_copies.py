@@ -12,12 +12,11 @@ from xsem.facade.image import ImageBytes, MipmapLevel
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import DriverCall
-from xsem.spi import ImageCopyQueue, ImageRegion, QueueDriver
+from xsem.spi import LARGEST_ROW_PITCH, ImageCopyQueue, ImageRegion, QueueDriver
 from xsem.types import Feature
 
 __all__ = ["CopyRegion", "image_copy"]
 
-_LARGEST_PITCH: Final = 2**31 - 1  # CU_DEVICE_ATTRIBUTE_MAX_PITCH of each GPU; other APIs take 32 bits
 _AXES: Final = ("x", "y", "z")
 _LENGTHS: Final = ("width", "height", "depth")
 
@@ -214,10 +213,10 @@ def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: Cop
         check_int("row_pitch", row_pitch, 0, UINT64_MAX, reason="bad_pitch")
         slice_pitch = row_pitch * rows if given.slice_pitch is None else given.slice_pitch
         check_int("slice_pitch", slice_pitch, 0, UINT64_MAX, reason="bad_pitch")
-    if not row <= row_pitch <= _LARGEST_PITCH or row_pitch % level._layout.element_size:
+    if not row <= row_pitch <= LARGEST_ROW_PITCH or row_pitch % level._layout.element_size:
         raise BadArgumentError(
             f"the row pitch must be a multiple of the {level._layout.element_size} bytes of an element, from the {row} "
-            f"bytes of a row to {_LARGEST_PITCH}, not {row_pitch}", reason="bad_pitch",
+            f"bytes of a row to {LARGEST_ROW_PITCH}, not {row_pitch}", reason="bad_pitch",
         )
     if slice_pitch < row_pitch * rows or slice_pitch % row_pitch:
         raise BadArgumentError(

@@ -18,18 +18,6 @@ class Prepared:
     Each call appends once. The object keeps a reference to its semaphores. The application can still release a
     semaphore. xsem then frees the semaphore as usual, and each later call raises `ReleasedError`.
 
-    Parameters
-    ----------
-    values : int, or a sequence of int
-        One value for one semaphore. For a sequence of semaphores, a sequence of the same length. None, `SignalParams`
-        and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`. The driver uses its
-        prepared arrays for timelines without ``allow_rewind``, and for one binary semaphore with None.
-
-    Raises
-    ------
-    XsemError
-        As for `CommandList.append_signal` and `CommandList.append_wait`. Nothing was appended.
-
     Examples
     --------
     >>> import xsem
@@ -55,7 +43,21 @@ class Prepared:
         self,
         values: int | SignalParams | WaitParams | Sequence[int | SignalParams | WaitParams | None] | None = None,
     ) -> None:
-        """Append the wait or signal with these values. The class describes the parameter and the errors."""
+        """Append the wait or signal with these values.
+
+        Parameters
+        ----------
+        values : int, SignalParams, WaitParams, a sequence of them, or None
+            One value for one semaphore. For a sequence of semaphores, a sequence of the same length. None,
+            `SignalParams` and `WaitParams` are valid as in `CommandList.append_signal` and `CommandList.append_wait`.
+            The driver uses its prepared arrays for timelines without ``allow_rewind``, and for one binary semaphore
+            with None.
+
+        Raises
+        ------
+        XsemError
+            As for `CommandList.append_signal` and `CommandList.append_wait`. Nothing was appended.
+        """
         self._repeat(self._append, values)
 
     def __repr__(self) -> str:

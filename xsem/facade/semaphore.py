@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import time
 from typing import TYPE_CHECKING
 
-from xsem.data.params import UINT64_MAX, check_int, parse_member
+from xsem.data.params import UINT64_MAX, check_int, parse_index, parse_member
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError
 from xsem.facade.awaiting import wait_until_done
@@ -284,9 +283,8 @@ class Semaphore(Resource):
             if value is None:
                 raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
                                        reason="value_required", handle_type=self.type)
-            if not isinstance(value, bool):
-                with contextlib.suppress(TypeError):  # check_int then raises a better error
-                    value = operator.index(value)
+            with contextlib.suppress(TypeError):  # check_int then raises a better error
+                value = parse_index(value)
             check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
         elif value is not None:
             raise BadArgumentError(f"{self._state.described} is not a timeline: it takes no value",

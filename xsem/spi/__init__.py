@@ -40,7 +40,7 @@ from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
-from xsem.spi.image_copies import ImageCopyQueue, ImageRegion
+from xsem.spi.image_copies import LARGEST_ROW_PITCH, ImageCopyQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import (
@@ -65,10 +65,11 @@ from xsem.spi.queue import (
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
 from xsem.spi.semaphores import HostSemaphore, NvSciSync, SemaphoreExport, SemaphoreImport, Semaphores
-from xsem.spi.suite_hooks import NativeEvent, NativeQueue, SuiteHooks
+from xsem.spi.suite_hooks import NativeArray, NativeEvent, NativeQueue, SuiteHooks
 from xsem.spi.tokens import Token
 
 __all__ = [
+    "LARGEST_ROW_PITCH",
     "SPI_OLDEST",
     "SPI_VERSION",
     "Backend",
@@ -93,6 +94,7 @@ __all__ = [
     "MemoryExport",
     "MemoryImport",
     "MemorySharing",
+    "NativeArray",
     "NativeCall",
     "NativeEvent",
     "NativeFunction",

@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
 
-__all__ = ["ImageCopyQueue", "ImageRegion"]
+__all__ = ["LARGEST_ROW_PITCH", "ImageCopyQueue", "ImageRegion"]
+
+LARGEST_ROW_PITCH: Final = 2**31 - 1
+"""The largest row pitch of a copy, in bytes: CU_DEVICE_ATTRIBUTE_MAX_PITCH of each GPU. Other APIs take 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +69,8 @@ class ImageCopyQueue(QueueDriver):
             Bytes from the first byte of the buffer to the first element of the region. In the memory of the buffer, the
             position is a multiple of the size of an element.
         row_pitch : int
-            Bytes from one row to the next in the buffer: at least one row of the region, at most 2**31 - 1, and a
-            multiple of the size of an element.
+            Bytes from one row to the next in the buffer: at least one row of the region, at most `LARGEST_ROW_PITCH`,
+            and a multiple of the size of an element.
         slice_pitch : int
             Bytes from one slice or layer to the next in the buffer: at least one slice of the region, and a multiple of
             `row_pitch`.

@@ -43,6 +43,11 @@ class Memory(ABC):
         """Release a mapping of `map_buffer`. Called once, when no appended work uses the mapping any more.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
+
+        Parameters
+        ----------
+        buffer : Token
+            The mapping.
         """
 
     @abstractmethod
@@ -50,6 +55,11 @@ class Memory(ABC):
         """Release imported or created memory. Called once, after the release of all its mappings and images.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
+
+        Parameters
+        ----------
+        memory : Token
+            The memory.
         """
 
     def dlpack_device(self) -> tuple[int, int] | None:
@@ -238,6 +248,11 @@ class Images(ABC):
         """Release an image of `map_mipmapped_array`. Called once, when no appended work uses the image any more.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
+
+        Parameters
+        ----------
+        array : Token
+            The image.
         """
 
 
@@ -303,4 +318,9 @@ class HostMemory(ABC):
         """Release a host buffer of `host_buffer`. Called once, when no appended work uses the buffer any more.
 
         This method may block unless `Capabilities.release_never_blocks` is declared.
+
+        Parameters
+        ----------
+        buffer : Token
+            The host buffer.
         """

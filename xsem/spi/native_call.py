@@ -37,7 +37,13 @@ class NativeFunction:
         self._failed = failed
 
     def call(self, first: int = 0, second: int = 0, third: int = 0, fourth: int = 0) -> None:
-        """Call the function. The function ignores surplus arguments."""
+        """Call the function. The function ignores surplus arguments.
+
+        Parameters
+        ----------
+        first, second, third, fourth : int
+            The arguments: addresses or numbers.
+        """
         while code := self._function(first, second, third, fourth):
             self._failed(code)
 
@@ -63,7 +69,18 @@ class NativeQuery:
         self._at = ctypes.addressof(self._result)
 
     def query(self, pointer: int) -> int:
-        """Call the function, and return the written int."""
+        """Call the function, and return the written int.
+
+        Parameters
+        ----------
+        pointer : int
+            The pointer that the function reads.
+
+        Returns
+        -------
+        int
+            The number that the function wrote.
+        """
         while code := self._function(pointer, self._at):
             self._failed(code)
         return self._result.value
@@ -128,14 +145,46 @@ class NativeCall:
         """Append the operation with these values. `PreparedCall` describes the parameters.
 
         The subclass of a backend implements this method with `call`.
+
+        Parameters
+        ----------
+        values, wait_fences, want_fence
+            As for `PreparedCall`.
+
+        Returns
+        -------
+        Token or None
+            A fence if `want_fence` is True.
+
+        Raises
+        ------
+        NotImplementedError
+            The class does not implement the method.
         """
         raise NotImplementedError
 
     def __call__(self, values: Any, wait_fences: Sequence[Token] = (), want_fence: bool = False) -> Token | None:
-        """Call `append`."""
+        """Call `append`.
+
+        Parameters
+        ----------
+        values, wait_fences, want_fence
+            As for `PreparedCall`.
+
+        Returns
+        -------
+        Token or None
+            As for `append`.
+        """
         return self.append(values, wait_fences, want_fence)
 
 
 def compiled() -> bool:
-    """Return whether the append path is compiled. False: the append path is pure Python."""
+    """Return whether the append path is compiled.
+
+    Returns
+    -------
+    bool
+        False: the append path is pure Python.
+    """
     return False

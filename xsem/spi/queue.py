@@ -102,9 +102,14 @@ class QueueDriver(ABC):
         work()
 
     def is_capturing(self) -> bool:
-        """Return whether the application or another library captures the queue into a graph. Default: False.
+        """Return whether the application or another library captures the queue into a graph.
 
         The facade calls this method only if the application can capture the queue.
+
+        Returns
+        -------
+        bool
+            True during a capture. Default: False.
         """
         return False
 
@@ -229,7 +234,18 @@ class SemaphoreQueue(QueueDriver):
         return None
 
     def prepare_signal(self, semaphores: Sequence[Token]) -> PreparedCall | None:
-        """Prepare a signal, as `prepare_wait` prepares a wait. After None, the facade calls `append_signal`."""
+        """Prepare a signal, as `prepare_wait` prepares a wait. After None, the facade calls `append_signal`.
+
+        Parameters
+        ----------
+        semaphores : sequence of Token
+            One or several timelines, or one binary semaphore.
+
+        Returns
+        -------
+        PreparedCall or None
+            A callable that appends the signal. None: the facade calls `append_signal` each time. Default: None.
+        """
         return None
 
 
@@ -368,4 +384,9 @@ class RecordingQueue(QueueDriver):
 
         xsem's releasing thread makes this call, also for a queue with `Callers.APPLICATION`. The exception is a device
         with `Callers.APPLICATION`.
+
+        Parameters
+        ----------
+        recording : Token
+            The recording.
         """

@@ -23,7 +23,14 @@ hookspec: Final = HookspecMarker("xsem")
 class Register(Protocol):
     """The function that the hook receives. The hook calls the function once for each backend."""
 
-    def __call__(self, backend: Backend, /) -> None: ...
+    def __call__(self, backend: Backend, /) -> None:
+        """Register one backend.
+
+        Parameters
+        ----------
+        backend : Backend
+            The backend. xsem keeps a reference to it.
+        """
 
 
 @hookspec

@@ -24,6 +24,11 @@ class Semaphores(ABC):
 
         This method may block unless `Capabilities.release_never_blocks` is declared or `release_semaphore_blocks` is
         False.
+
+        Parameters
+        ----------
+        semaphore : Token
+            The semaphore.
         """
 
 
@@ -114,6 +119,11 @@ class HostSemaphore(ABC):
         ----------
         semaphore : Token
             An imported or created timeline.
+
+        Returns
+        -------
+        int
+            The value, 0 … 2**64 - 1.
         """
 
     @abstractmethod
