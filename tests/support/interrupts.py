@@ -20,6 +20,8 @@ __all__ = ["Place", "interruptions"]
 # A signal set pending before another instruction is delivered at the same place as before the next one of these.
 _DECIDES: Final = ("RESUME", "PRECALL", "CALL", "JUMP_BACKWARD", "RETURN", "YIELD", "LOAD_ATTR", "FOR_ITER", "SEND",
                    "BEFORE_WITH", "COMPARE_OP", "CONTAINS_OP")
+_CALLS: Final = ("PreparedAppend.call",)
+_TESTS: Final = Path(__file__).parents[1]
 _TOOL: Final = 4   # a tool id that sys.monitoring does not reserve for debuggers, coverage or profilers
 _offsets: dict[CodeType, frozenset[int]] = {}
 
@@ -32,7 +34,7 @@ class Place(NamedTuple):
     line: int
     offset: int
     swallowed: bool   # in a finalizer, whose exceptions CPython does not propagate
-    driver: bool   # in a call of the driver, or in a function that only makes this call
+    driver: bool   # in a call of the driver, or in the method of xsem that makes this call
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line} {self.function}{' (in a finalizer)' if self.swallowed else ''}"
@@ -100,7 +102,8 @@ def _place(traceback: TracebackType | None, *, swallowed: bool) -> Place:
     while True:
         code = traceback.tb_frame.f_code
         path = Path(code.co_filename)
-        driver = driver or "backends" in path.parts or path.parent.name == "spi" or code.co_name == "<lambda>"
+        if not path.is_relative_to(_TESTS):
+            driver = driver or "backends" in path.parts or path.parent.name == "spi" or code.co_qualname in _CALLS
         if traceback.tb_next is None:
             return Place(code.co_filename, code.co_qualname, traceback.tb_lineno, traceback.tb_lasti, swallowed, driver)
         traceback = traceback.tb_next
