@@ -328,6 +328,7 @@ class Lifetime(Usable):
                 if self.freed or not self.released or self.holders or self.visitors:
                     return False
                 self.freed = claimed = True
+                self._releaser.unsettled.add(self)   # until `end`, because Ctrl-C may interrupt this thread
             called = True
             self._free()
         except Exception:
@@ -349,6 +350,7 @@ class Lifetime(Usable):
                 self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold(self._hold)
+            self._releaser.unsettled.discard(self)
 
 
 class Lease:
@@ -538,21 +540,25 @@ class Releaser:
         """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
         if exiting():
             return
-        # In `unsettled` until this method ends: after Ctrl-C, the next `drain` submits the lifetime again.
+        # In `unsettled` until this method or the free ends: after Ctrl-C, the next `drain` submits the lifetime again.
         self.unsettled.add(lifetime)
-        settled = lifetime.over
-        lifetime.end()
-        if not settled:
-            self.ending.add(lifetime)
-            if not (self.only_application and on_own_thread()):
-                _look([lifetime])
-                settled = not lifetime.may_block and lifetime.idle and lifetime.free()
-            if not lifetime.freed and not lifetime.held_by_others:
-                self._pending.append(lifetime)
-                self._start()
-        # It stays in `unsettled` while another thread frees it: Ctrl-C may interrupt that thread.
-        if settled or not lifetime.freed:
-            self.unsettled.discard(lifetime)
+        with self.lock:   # another thread may end the free now
+            over = lifetime.over
+            if not over:
+                self.ending.add(lifetime)
+        if over:
+            lifetime.end()
+            return
+        if not (self.only_application and on_own_thread()):
+            _look([lifetime])
+            if not lifetime.may_block and lifetime.idle:
+                lifetime.free()
+        if not lifetime.freed and not lifetime.held_by_others:
+            self._pending.append(lifetime)
+            self._start()
+        with self.lock:   # another thread may begin the free now
+            if not lifetime.freed:
+                self.unsettled.discard(lifetime)
 
     def releasing(self) -> tuple[str, ...]:
         """Return the names of objects released and not freed yet. An object counts until the driver's call returns."""
