@@ -97,6 +97,14 @@ def test_later_call_starts_a_thread_that_could_not_start(
     assert len(caplog.records) == 2   # a new failure logs again
 
 
+def test_request_during_a_second_attempt_of_another_thread_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    thread = Background("xsem-test", lambda: None, lambda: False)
+    thread.stalled = True   # an earlier start was refused
+    thread._idle.pop()      # and another thread starts it now
+    assert thread.ensure()
+    assert caplog.records == []
+
+
 def test_work_is_done_when_the_second_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     worked: list[int] = []
 

@@ -159,13 +159,13 @@ class Background(Worker):
         if _Exit.under_way:
             return True
         if not self._idle:
-            return not self.stalled  # the thread runs; it calls `busy` before it ends
+            return True  # the thread runs, and calls `busy` before it ends; or another caller starts it now
         try:
             self._idle.pop()
             # Not threading.Thread: its start() takes locks, and a finalizer can run while this thread holds them.
             _thread.start_new_thread(self._launch, ())
         except IndexError:
-            return not self.stalled  # another caller has just started the thread
+            return True  # another caller has just taken the start; if the start fails, that caller notes it
         except BaseException as error:
             self.stalled = True
             self._idle.append(None)
