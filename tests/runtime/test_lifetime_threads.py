@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
 
 from xsem.runtime import lifetime as lifetime_module
+from xsem.runtime.threads import Pause
 
 
 def _out_of_memory(*_: object) -> bool:
@@ -148,11 +148,10 @@ def test_pending_release_is_polled_less_and_less_often(opened: Opened, monkeypat
     device, driver = opened
     pauses: list[float] = []
 
-    class Nap(queue.SimpleQueue[None]):
-        def get(self, block: bool = True, timeout: float | None = None) -> None:
-            assert timeout is not None
-            pauses.append(timeout)
-            super().get(timeout=min(timeout, 0.001))
+    class Nap(Pause):
+        def wait(self, timeout_s: float) -> None:
+            pauses.append(timeout_s)
+            super().wait(min(timeout_s, 0.001))
 
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from xsem.errors import DriverError
 from xsem.facade.resource import Resource
 from xsem.runtime.lifetime import Releaser
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
+from xsem.runtime.threads import Pause
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -126,9 +126,9 @@ def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser
     """Let the releasing thread run only when it is woken, so that it does not find a free moment by chance."""
     releaser = opened[0]._device_state.releaser
 
-    class Nap(queue.SimpleQueue[None]):
-        def get(self, block: bool = True, timeout: float | None = None) -> None:
-            super().get(timeout=20)
+    class Nap(Pause):
+        def wait(self, timeout_s: float) -> None:
+            super().wait(20)
 
     nap = Nap()
     monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
@@ -136,13 +136,13 @@ def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser
     with monkeypatch.context() as patched:
         patched.setattr(releaser, "_nap", nap)
         yield releaser
-    nap.put(None)
+    nap.end()
 
 
 def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
     """Wake the thread until the condition is true."""
     def look() -> object:
-        releaser._nap.put(None)
+        releaser._nap.end()
         return condition()
 
     until(look)
