@@ -121,15 +121,29 @@ def test_held_releases_are_freed_by_synchronize_at_the_latest(
         assert len(driver.released("release_semaphore")) == frame
 
 
+class Nap(Pause):
+    """Pauses that only `end` ends. `resting`: the thread is in a pause, and no call of `end` is left for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ended = self.resting = False
+
+    def wait(self, timeout_s: float) -> None:
+        with self._changed:
+            self.resting = not self._ended
+            self._changed.wait_for(lambda: self._ended, 20)
+            self._ended = self.resting = False
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended, self.resting = True, False
+            self._changed.notify_all()
+
+
 @pytest.fixture
 def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
     """Let the releasing thread run only when it is woken, so that it does not find a free moment by chance."""
     releaser = opened[0]._device_state.releaser
-
-    class Nap(Pause):
-        def wait(self, timeout_s: float) -> None:
-            super().wait(20)
-
     nap = Nap()
     monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
     monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # enough for a busy machine
@@ -154,6 +168,7 @@ def crowd(device: xsem.Device, count: int = 64) -> None:
     for _ in range(count):
         timeline(device).release()
     woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
+    until(lambda: releaser._nap.resting)   # no more rounds
 
 
 @pytest.mark.parametrize("again", [False, True])
