@@ -49,7 +49,7 @@ LAYERS = {
         pickling | drm
         peers
         file_descriptors | streams | hosts | nt_processes
-        handles | uuids | layout
+        handles | uuids | layout | locks
         params
         info | nt_handles
         handle_types | image_formats

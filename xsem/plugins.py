@@ -7,7 +7,6 @@ use.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -16,6 +15,7 @@ import pluggy
 
 from xsem import spi
 from xsem.data.image_formats import FORMATS
+from xsem.data.locks import Lock
 from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
 from xsem.types import Capabilities, DeviceInfo, Feature, SemaphoreHandleType
 
@@ -190,14 +190,14 @@ def one_line(message: str) -> str:
 
 _loaded: Registry | None = None
 # Re-entrant: a plugin that calls `registry` while xsem loads it gets an error and does not wait for itself.
-_lock = threading.RLock()
+_lock = Lock()
 _loading = False
 
 
 def _in_child() -> None:
     # The thread that loads the plugins does not exist in the child.
     global _lock, _loading
-    _lock, _loading = threading.RLock(), False
+    _lock, _loading = Lock(), False
 
 
 if hasattr(os, "register_at_fork"):

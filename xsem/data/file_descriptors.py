@@ -7,10 +7,10 @@ import errno
 import os
 import platform
 import sys
-import threading
 from typing import ClassVar, Final
 
 from xsem.data.handles import OwnedHandle, own
+from xsem.data.locks import Lock
 from xsem.errors import BadHandleError, BusyError
 
 if sys.platform == "win32":
@@ -34,14 +34,14 @@ class _Numbers:
     """Count of duplicates for each number, and the start of the next search for a driver's number."""
 
     # Re-entrant, because a finalizer or a signal handler of the application can import a handle.
-    lock = threading.RLock()
+    lock = Lock()
     turn = _TURN.start
     issued: ClassVar[dict[int, int]] = {}
 
 
 def _new_lock() -> None:
     # The thread that held the old lock does not exist in the child.
-    _Numbers.lock = threading.RLock()
+    _Numbers.lock = Lock()
 
 
 if hasattr(os, "register_at_fork"):

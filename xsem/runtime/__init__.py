@@ -44,7 +44,8 @@ Ctrl-C
 
     - a hold is an element of a set;
     - a claim ends with the assignment of an attribute (`claims`);
-    - locks are those of C code, because `threading.Condition` and `Event` take theirs in Python code;
+    - locks are those of C code, because `threading.Condition` and `Event` take theirs in Python code; from Python 3.14
+      on, `xsem.data.locks.Lock` adds a safe beginning of a ``with`` statement;
     - threads exchange work through a `deque`, and wait for it with `Pause`.
 
     The next call continues an interrupted release. An append is recorded before the driver's call, and the record is

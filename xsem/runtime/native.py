@@ -6,7 +6,8 @@ GIL, so the acquisition of a free lock makes no system call.
 
 from __future__ import annotations
 
-from threading import RLock as Lock
 from time import monotonic as now
+
+from xsem.data.locks import Lock
 
 __all__ = ["Lock", "now"]

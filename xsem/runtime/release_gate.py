@@ -10,11 +10,11 @@ first lets a release in progress end. Without pending waits, this release is sho
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from xsem.data.locks import Lock
 from xsem.runtime.forks import generation
 
 __all__ = ["ReleaseGate", "Waiting", "release_gate_of"]
@@ -44,7 +44,7 @@ class ReleaseGate:
 
     def __init__(self) -> None:
         # Re-entrant: a release may call a finalizer of the application, and the finalizer may append or release.
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self.closed = False
         self._devices: tuple[weakref.ref[Waiting], ...] = ()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 
+from xsem.data import locks
 from xsem.data.handles import OwnedHandle
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -78,7 +78,7 @@ class SemaphoreState:
         self.rewound = False
         self._signal_is_there = imported  # of a sync file
         self._turning = Claimed()
-        self.host_order = threading.RLock()
+        self.host_order = locks.Lock()
 
     @property
     def described(self) -> str:

@@ -36,6 +36,7 @@ from __future__ import annotations
 from xsem.data.file_descriptors import DriverFd, duplicate_fd, same_open_file
 from xsem.data.handles import own
 from xsem.data.images import LevelLayout, level_layout
+from xsem.data.locks import Lock
 from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
@@ -90,6 +91,7 @@ __all__ = [
     "ImportFailure",
     "Imported",
     "LevelLayout",
+    "Lock",
     "Memory",
     "MemoryExport",
     "MemoryImport",

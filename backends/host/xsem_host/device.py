@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Final
@@ -68,7 +67,7 @@ class HostDevice(
 
     def __init__(self) -> None:
         self._queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()   # a worker keeps its queue alive
-        self._lock = threading.Lock()
+        self._lock = spi.Lock()
 
     @property
     def capabilities(self) -> Capabilities:

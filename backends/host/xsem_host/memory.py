@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mmap
 import sys
-import threading
 import weakref
 
 from xsem.errors import BadHandleError
+from xsem.spi import Lock
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
@@ -36,7 +36,7 @@ class HostMemory:
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pages: Pages | None = None
         # Weak references: if Ctrl-C keeps a use from the caller, it ends by itself.
         self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()

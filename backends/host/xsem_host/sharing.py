@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from xsem.errors import ReleasedError
+from xsem.spi import Lock
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
@@ -37,7 +37,7 @@ class HostSemaphore(ABC):
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._fence_lock = threading.Lock()
+        self._fence_lock = Lock()
         self._inside: set[object] = set()   # not a count: Ctrl-C could make it wrong
         self._closed = False
         self._file = handle.take()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from ctypes import byref, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, XsemError
+from xsem.spi import Lock
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.results import NO_MEMORY, NOT_READY, SUCCESS, error_of
@@ -63,7 +63,7 @@ class Events:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pools: list[int] = []
         self._all: list[int] = []
         self._fresh: deque[Fence] = deque()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_uint32, c_void_p
 from typing import Any, Final, TypeVar
 
 from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
+from xsem.spi import Lock
 from xsem_levelzero import ze
 from xsem_levelzero.results import SUCCESS, UNINITIALIZED, error_of
 
@@ -203,7 +203,7 @@ def handle_out(values: Sequence[int]) -> Any:
 
 
 _loaded: Loader | None = None
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def load() -> Loader:

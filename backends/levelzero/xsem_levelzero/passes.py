@@ -12,13 +12,12 @@ necessary, whose append waits for the end of the first pass.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
 from xsem.errors import BusyError, OutOfMemoryError
-from xsem.spi import duplicate_fd
+from xsem.spi import Lock, duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -66,7 +65,7 @@ class Passes:
         self._events = events
         self._met_object = met_object
         self._waits = waits
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._object: OwnedHandle | None = None
         self._semaphore: Semaphore | None = None
         self._list = 0

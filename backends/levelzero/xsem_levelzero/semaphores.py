@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from xsem.spi import DriverFd, duplicate_fd
+from xsem.spi import DriverFd, Lock, duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -92,7 +91,7 @@ class Semaphore:
         self.handle = handle
         self.type = type
         self.kept = kept
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
         self._kept_handles: list[int] = []

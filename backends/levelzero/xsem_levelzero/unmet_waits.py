@@ -8,9 +8,9 @@ earlier entry, the thread never looks at this entry. The next append of any wait
 from __future__ import annotations
 
 import os
-import threading
 
 from xsem.errors import BusyError, XsemError
+from xsem.spi import Lock
 from xsem_levelzero.events import Events, Fence
 
 __all__ = ["UnmetWaits", "unmet_waits_of"]
@@ -26,7 +26,7 @@ class UnmetWaits:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._waits: list[tuple[Events, Fence]] = []
 
     def add(self, events: Events, fence: Fence) -> None:

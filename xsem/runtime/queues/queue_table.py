@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Hashable
 from typing import Final
 
+from xsem.data import locks
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.completion import AllOperations
@@ -35,9 +35,9 @@ class QueueTable:
         self.device_state = device_state
         self.streams_lock = Lock()
         self.copy_queue: Queue | None = None
-        self.copy_lock = threading.Lock()
+        self.copy_lock = locks.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
-        self.lock = threading.RLock()
+        self.lock = locks.Lock()
         self._queues: dict[Hashable, Queue] = {}
         self._numbers = itertools.count(1)
         self._next_look = 0
