@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from support.at_once import restless
 from support.fake_backend import FakeDriver, FakeStream, fake, timeline, until
+from support.fixtures import new_handle
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError
-from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreDesc
+from xsem.types import MemoryHandleType, SemaphoreDesc
 
 SECONDS = 1.0
 EXPECTED = (ReleasedError, BusyError, BadArgumentError, EventNotAppendedError)
@@ -64,7 +65,7 @@ def progress(driver: FakeDriver) -> Callable[[random.Random], None]:
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("restless")
 def test_import_append_release_in_eight_threads() -> None:
-    with fake() as (device, driver), OwnedHandle(os.eventfd(0)) as handle:
+    with fake() as (device, driver), new_handle() as handle:
         desc = SemaphoreDesc.timeline_fd(handle, device_uuid=None)
 
         def body(luck: random.Random) -> None:

@@ -37,15 +37,8 @@ def under_wine() -> bool:
     return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
 
 
-def reported_handle_count() -> int:
-    """Return the answer of GetProcessHandleCount. Under Wine 8, it is always 0: use `handle_count` there."""
-    count = ctypes.c_uint32()
-    assert kernel32().GetProcessHandleCount(ctypes.c_void_p(INVALID), ctypes.byref(count))
-    return count.value
-
-
-def handle_count() -> int:
-    """Return the number of open handles of this process, from the list of all handles of the system."""
+def handles() -> set[int]:
+    """Return the open handles of this process, from the list of all handles of the system."""
     if sys.platform != "win32":
         raise NotImplementedError
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
@@ -58,7 +51,12 @@ def handle_count() -> int:
     assert status == 0, hex(status)
     total, _ = struct.unpack_from("<QQ", into)
     entries = struct.iter_unpack("<QQQIHHII", into.raw[16:16 + 40 * total])
-    return [pid for _, pid, *_ in entries].count(os.getpid())
+    return {handle for _, pid, handle, *_ in entries if pid == os.getpid()}
+
+
+def handle_count() -> int:
+    """Return the number of open handles of this process. Under Wine 8, GetProcessHandleCount always returns 0."""
+    return len(handles())
 
 
 def event(manual: bool = False, name: str | None = None) -> int:
@@ -96,9 +94,18 @@ def process() -> int:
 
 def with_access(handle: int, access: int) -> int:
     """Duplicate a handle with less access."""
+    return _duplicate(handle, access, 0)
+
+
+def duplicate(handle: int) -> int:
+    """Duplicate a handle with the same access."""
+    return _duplicate(handle, 0, 2)
+
+
+def _duplicate(handle: int, access: int, options: int) -> int:
     out = ctypes.c_void_p()
     me = ctypes.c_void_p(INVALID)
-    assert kernel32().DuplicateHandle(me, ctypes.c_void_p(handle), me, ctypes.byref(out), access, False, 0)
+    assert kernel32().DuplicateHandle(me, ctypes.c_void_p(handle), me, ctypes.byref(out), access, False, options)
     return int(out.value or 0)
 
 

@@ -18,8 +18,7 @@ GRACE_S = 20.0
 @pytest.fixture(autouse=True)
 def no_handle_left() -> Iterator[None]:
     """Each test leaves as many handles as before. The handle of a thread that has ended can be closed later."""
-    # Under Wine 8, this number is always 0: the tests named …handle_count_is_flat… count there.
-    from support.windows_objects import reported_handle_count as handle_count
+    from support.windows_objects import handle_count
 
     before = handle_count()
     yield
