@@ -1,19 +1,21 @@
-"""The handle types of the host device on this system: NT objects on Windows, file descriptors elsewhere."""
+"""What differs between the systems: the handle types of the host device, and the C library of Python."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from typing import Any
 
 import xsem
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["BINARY", "MEMORY", "TIMELINE", "binary", "binary_of", "memory_of", "timeline"]
+__all__ = ["BINARY", "C_LIBRARY", "MEMORY", "TIMELINE", "binary", "binary_of", "memory_of", "timeline"]
 
 _WINDOWS = sys.platform == "win32"
 BINARY = SemaphoreHandleType.OPAQUE_WIN32 if _WINDOWS else SemaphoreHandleType.OPAQUE_FD
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32 if _WINDOWS else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 MEMORY = MemoryHandleType.OPAQUE_WIN32 if _WINDOWS else MemoryHandleType.OPAQUE_FD
+C_LIBRARY = ctypes.CDLL("ucrtbase" if _WINDOWS else None, use_errno=True)
 
 
 def timeline(device: xsem.Device) -> xsem.Semaphore:
