@@ -23,7 +23,7 @@ _GRACE_S = 20.0
 def numbers() -> set[int]:
     """Return the open handles of this process, except the file descriptor that lists them."""
     if sys.platform == "win32":
-        return nt.handles()
+        return {*nt.handles()}
     found = {int(name) for name in os.listdir("/proc/self/fd")}
     return {number for number in found if is_open(number)}
 
@@ -45,7 +45,7 @@ def untouched(*handles: int) -> Iterator[None]:
     before = numbers()
     try:
         yield
-        _until_again(before)
+        _check_numbers(before)
         for number, witness in witnesses:
             assert same_open_file(number, witness) is True
             assert not is_inheritable(number)
@@ -54,12 +54,15 @@ def untouched(*handles: int) -> Iterator[None]:
             close(witness)
 
 
-def _until_again(before: set[int]) -> None:
-    """Check that the handles are those before. On Windows, a thread has handles, which its end closes."""
-    deadline = time.monotonic() + (_GRACE_S if sys.platform == "win32" else 0)
-    while (now := numbers()) != before and time.monotonic() < deadline:
+def _check_numbers(before: set[int]) -> None:
+    if sys.platform != "win32":
+        assert numbers() == before
+        return
+    # The end of a thread closes handles: those of threads that began meanwhile, and those of earlier ones.
+    deadline = time.monotonic() + _GRACE_S
+    while (gained := numbers() - before) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert now == before
+    assert not gained
 
 
 def is_inheritable(number: int) -> bool:

@@ -14,6 +14,9 @@ from typing import Any
 import xsem
 from xsem.types import MemoryDesc, SemaphoreDesc
 
+if sys.platform == "win32":
+    from xsem.data.nt_handles import object_type
+
 READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
@@ -37,8 +40,11 @@ def under_wine() -> bool:
     return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
 
 
-def handles() -> set[int]:
-    """Return the open handles of this process, from the list of all handles of the system."""
+def handles() -> dict[int, str]:
+    """Return the type of each open handle of this process, from the list of all handles of the system.
+
+    Without semaphores: each lock of CPython 3.11 is one, so that their number follows the objects of Python.
+    """
     if sys.platform != "win32":
         raise NotImplementedError
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
@@ -51,7 +57,8 @@ def handles() -> set[int]:
     assert status == 0, hex(status)
     total, _ = struct.unpack_from("<QQ", into)
     entries = struct.iter_unpack("<QQQIHHII", into.raw[16:16 + 40 * total])
-    return {handle for _, pid, handle, *_ in entries if pid == os.getpid()}
+    found = {handle: object_type(handle) for _, pid, handle, *_ in entries if pid == os.getpid()}
+    return {handle: name for handle, name in found.items() if name not in ("Semaphore", None)}
 
 
 def handle_count() -> int:
