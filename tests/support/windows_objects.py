@@ -21,6 +21,7 @@ READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
 _EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
+_OF_THE_SYSTEM = ("Semaphore", "Key", "Directory", None)   # None: closed meanwhile
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -41,10 +42,21 @@ def under_wine() -> bool:
 
 
 def handles() -> dict[int, str]:
-    """Return the type of each open handle of this process, from the list of all handles of the system.
+    """Return the type of each open handle of this process that a test can leave behind.
 
-    Without semaphores: each lock of CPython 3.11 is one, so that their number follows the objects of Python.
+    Without semaphores, because each lock of CPython 3.11 is one. Without the keys of the registry and the directory of
+    names, which Windows keeps from the first use.
     """
+    return {handle: name for handle in _all_handles() if (name := object_type(handle)) not in _OF_THE_SYSTEM}
+
+
+def handle_count() -> int:
+    """Return the number of all open handles of this process. Under Wine 8, GetProcessHandleCount always returns 0."""
+    return len(_all_handles())
+
+
+def _all_handles() -> list[int]:
+    """Return the open handles of this process, from the list of all handles of the system."""
     if sys.platform != "win32":
         raise NotImplementedError
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
@@ -57,13 +69,7 @@ def handles() -> dict[int, str]:
     assert status == 0, hex(status)
     total, _ = struct.unpack_from("<QQ", into)
     entries = struct.iter_unpack("<QQQIHHII", into.raw[16:16 + 40 * total])
-    found = {handle: object_type(handle) for _, pid, handle, *_ in entries if pid == os.getpid()}
-    return {handle: name for handle, name in found.items() if name not in ("Semaphore", None)}
-
-
-def handle_count() -> int:
-    """Return the number of open handles of this process. Under Wine 8, GetProcessHandleCount always returns 0."""
-    return len(handles())
+    return [handle for _, pid, handle, *_ in entries if pid == os.getpid()]
 
 
 def event(manual: bool = False, name: str | None = None) -> int:
@@ -123,6 +129,10 @@ def close(handle: int) -> bool:
 def is_open(handle: int) -> bool:
     flags = ctypes.c_uint32()
     return bool(kernel32().GetHandleInformation(ctypes.c_void_p(handle), ctypes.byref(flags)))
+
+
+def set_event(handle: int) -> None:
+    assert kernel32().SetEvent(ctypes.c_void_p(handle))
 
 
 def is_signalled(handle: int) -> bool:
