@@ -76,17 +76,6 @@ def test_loaders_are_looked_for_by_their_names_on_windows() -> None:
     assert not checks["OpenCL driver"]["ok"]
 
 
-def test_loader_of_level_zero_is_found_where_windows_searches() -> None:
-    if not (ROOT / "build" / "windows" / "drivers" / "ze_loader.dll").exists():
-        pytest.skip("the stand-in ze_loader.dll is missing: run tests/drivers/windows-dll levelzero")
-    code = (r"import os, runpy, sys; os.add_dll_directory(os.path.abspath('build\windows\drivers'));"
-            f"sys.argv = ['xsem', 'doctor', '--json', *{PATIENCE}]; runpy.run_module('xsem', run_name='__main__')")
-    _, said = python("-c", code)
-    loader = checks_of(json.loads(said), "levelzero")["loader"]
-    assert loader["ok"]
-    assert "ze_loader.dll" in loader["detail"]
-
-
 @pytest.mark.parametrize(("module", "found"), [("nvcuda.dll", "OpenCL.dll"), ("OpenCL.dll", "OpenCL.dll")])
 def test_loader_of_opencl_is_found_beside_an_extension_module(module: str, found: str) -> None:
     """The extension module of pyopencl does not export the functions of the loader that it is linked with."""

@@ -17,6 +17,7 @@ from support.paths import ROOT
 import xsem
 from xsem.errors import BadHandleError
 from xsem.types import MemoryDesc, SemaphoreDesc
+from xsem_levelzero.backend import LevelZeroBackend
 
 FOLDER = ROOT / "build" / "windows" / "drivers"
 SIZE = 1 << 16
@@ -50,6 +51,13 @@ def device(loader: None) -> Iterator[xsem.Device]:
 def host() -> Iterator[xsem.Device]:
     with xsem.open_device("host") as opened:
         yield opened
+
+
+@pytest.mark.usefixtures("loader")
+def test_loader_is_found_by_its_name_on_windows() -> None:
+    (check,) = [each for each in LevelZeroBackend().checks() if each.name == "loader"]
+    assert check.ok
+    assert "ze_loader.dll" in check.detail
 
 
 def given(handle: int, name: str | None) -> dict[str, Any]:
