@@ -72,12 +72,16 @@ def is_inheritable(number: int) -> bool:
 
 
 def duplicate(number: int) -> int:
-    return nt.duplicate(number) if sys.platform == "win32" else os.dup(number)
+    if sys.platform == "win32":
+        return nt.duplicate(number)
+    return os.dup(number)
 
 
 def new_number() -> int:
     """Return a new eventfd, or a new event on Windows."""
-    return nt.event() if sys.platform == "win32" else os.eventfd(0)
+    if sys.platform == "win32":
+        return nt.event()
+    return os.eventfd(0)
 
 
 def close(number: int) -> None:

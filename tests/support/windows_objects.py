@@ -21,7 +21,7 @@ READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
 _EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
-_OF_THE_SYSTEM = ("Semaphore", "Key", "Directory", None)   # None: closed meanwhile
+_OF_THE_SYSTEM = ("Semaphore", "Key", "Directory")
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -47,7 +47,10 @@ def handles() -> dict[int, str]:
     Without semaphores, because each lock of CPython 3.11 is one. Without the keys of the registry and the directory of
     names, which Windows keeps from the first use.
     """
-    return {handle: name for handle in _all_handles() if (name := object_type(handle)) not in _OF_THE_SYSTEM}
+    if sys.platform != "win32":
+        raise NotImplementedError
+    return {handle: name for handle in _all_handles()
+            if (name := object_type(handle)) is not None and name not in _OF_THE_SYSTEM}
 
 
 def handle_count() -> int:
