@@ -47,10 +47,10 @@ def handles() -> dict[int, str]:
     Without semaphores, because each lock of CPython 3.11 is one. Without the keys of the registry and the directory of
     names, which Windows keeps from the first use.
     """
-    if sys.platform != "win32":
-        raise NotImplementedError
-    return {handle: name for handle in _all_handles()
-            if (name := object_type(handle)) is not None and name not in _OF_THE_SYSTEM}
+    if sys.platform == "win32":
+        found = {handle: object_type(handle) for handle in _all_handles()}
+        return {handle: name for handle, name in found.items() if name is not None and name not in _OF_THE_SYSTEM}
+    raise NotImplementedError
 
 
 def handle_count() -> int:
