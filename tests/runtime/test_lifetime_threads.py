@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 
 import pytest
@@ -12,6 +11,7 @@ from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
 
 from xsem.runtime import lifetime as lifetime_module
+from xsem.runtime.threads import Pause
 
 
 def _out_of_memory(*_: object) -> bool:
@@ -83,6 +83,30 @@ def test_objects_are_freed_by_the_caller_when_frees_never_block() -> None:
         assert threads() == set()
 
 
+def test_object_that_another_thread_frees_meanwhile_has_no_release_left() -> None:
+    with fake(NEVER_BLOCKS) as (device, driver):
+        mem, releaser = memory(device), device._device_state.releaser
+        others: list[threading.Thread] = []
+
+        class Ending(set[object]):
+            def add(self, lifetime: object) -> None:
+                other = threading.Thread(target=mem._lifetime.free)
+                other.start()
+                if not releaser.lock._is_owned():   # otherwise the thread can free the object only after this call
+                    other.join()
+                others.append(other)
+                super().add(lifetime)
+
+        releaser.ending = Ending()
+        mem.release()
+        for other in others:
+            other.join()
+        assert len(driver.released("release_memory")) == len(others) == 1
+        assert releaser.releasing() == ()
+        assert device.releasing() == ()
+        assert releaser.unsettled == set()
+
+
 def test_thread_ends_when_nothing_is_pending_and_comes_back(opened: Opened) -> None:
     device, driver = opened
     for round_ in range(1, 4):
@@ -124,11 +148,10 @@ def test_pending_release_is_polled_less_and_less_often(opened: Opened, monkeypat
     device, driver = opened
     pauses: list[float] = []
 
-    class Nap(queue.SimpleQueue[None]):
-        def get(self, block: bool = True, timeout: float | None = None) -> None:
-            assert timeout is not None
-            pauses.append(timeout)
-            super().get(timeout=min(timeout, 0.001))
+    class Nap(Pause):
+        def wait(self, timeout_s: float) -> None:
+            pauses.append(timeout_s)
+            super().wait(min(timeout_s, 0.001))
 
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from xsem.errors import DriverError
 from xsem.facade.resource import Resource
 from xsem.runtime.lifetime import Releaser
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
+from xsem.runtime.threads import Pause
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -104,41 +104,59 @@ def test_nothing_is_held_when_releases_never_block() -> None:
         driver.lists[0].reach_all()
 
 
-def test_held_releases_are_freed_by_synchronize_at_the_latest(opened: Opened) -> None:
+def test_held_releases_are_freed_by_synchronize_at_the_latest(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A loop with a pending wait at all times except after synchronize() leaks no memory."""
     device, driver = opened
+    releaser = device._device_state.releaser
+    monkeypatch.setattr(releaser, "wake", partial(releaser.wake, 10))   # enough for a busy machine
     commands, waited = device.create_command_list(), timeline(device)
     for frame in range(1, 20):
         commands.append_wait(waited, frame)
         timeline(device).release()
-        until(lambda: device._device_state.releaser._held_back)
+        until(lambda: releaser._held_back)
         driver.lists[0].reach_all()
         commands.synchronize()
         assert len(driver.released("release_semaphore")) == frame
+
+
+class Nap(Pause):
+    """Pauses that only `end` ends. `resting`: the thread is in a pause, and no call of `end` is left for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._ended = self.resting = False
+
+    def wait(self, timeout_s: float) -> None:
+        with self._changed:
+            self.resting = not self._ended
+            self._changed.wait_for(lambda: self._ended, 20)
+            self._ended = self.resting = False
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended, self.resting = True, False
+            self._changed.notify_all()
 
 
 @pytest.fixture
 def asleep(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Iterator[Releaser]:
     """Let the releasing thread run only when it is woken, so that it does not find a free moment by chance."""
     releaser = opened[0]._device_state.releaser
-
-    class Nap(queue.SimpleQueue[None]):
-        def get(self, block: bool = True, timeout: float | None = None) -> None:
-            super().get(timeout=20)
-
     nap = Nap()
     monkeypatch.setattr(xsem.runtime.lifetime, "_LOOK_S", 0)
     monkeypatch.setattr(xsem.runtime.lifetime, "_NUDGE_IN_APPEND_S", 10)   # enough for a busy machine
     with monkeypatch.context() as patched:
         patched.setattr(releaser, "_nap", nap)
         yield releaser
-    nap.put(None)
+    nap.end()
 
 
 def woken(releaser: Releaser, condition: Callable[[], object]) -> None:
     """Wake the thread until the condition is true."""
     def look() -> object:
-        releaser._nap.put(None)
+        releaser._nap.end()
         return condition()
 
     until(look)
@@ -150,6 +168,7 @@ def crowd(device: xsem.Device, count: int = 64) -> None:
     for _ in range(count):
         timeline(device).release()
     woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
+    until(lambda: releaser._nap.resting)   # no more rounds
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -6,6 +6,7 @@ import _thread
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from support.fake_backend import timeline, until
 from support.fixtures import Opened
 
 import xsem
-from xsem.runtime.threads import Background
+from xsem.runtime.threads import Background, Pause
 from xsem.types import MemoryHandleType
 
 pytestmark = pytest.mark.timeout(30)
@@ -95,6 +96,14 @@ def test_later_call_starts_a_thread_that_could_not_start(
     threads.given = False
     assert not thread.ensure()
     assert len(caplog.records) == 2   # a new failure logs again
+
+
+def test_request_during_a_second_attempt_of_another_thread_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    thread = Background("xsem-test", lambda: None, lambda: False)
+    thread.stalled = True   # an earlier start was refused
+    thread._idle.pop()      # and another thread starts it now
+    assert thread.ensure()
+    assert caplog.records == []
 
 
 def test_work_is_done_when_the_second_thread_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,3 +329,27 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
     assert queue.done_seq == queue.seq - 1
     sem.release()
     assert not driver.released("release_semaphore")
+
+
+# ---- pauses
+@pytest.mark.parametrize("count", [1, 2])
+def test_end_before_a_pause_ends_the_next_one_only(count: int) -> None:
+    nap = Pause()
+    for _ in range(count):
+        nap.end()
+    nap.wait(1000)   # the time limit of the tests is shorter
+    began = time.monotonic()
+    nap.wait(0.02)
+    assert time.monotonic() - began >= 0.02
+
+
+def test_another_thread_ends_a_pause() -> None:
+    nap, over = Pause(), threading.Event()
+
+    def pause() -> None:
+        nap.wait(1000)
+        over.set()
+
+    threading.Thread(target=pause, daemon=True).start()
+    nap.end()
+    assert over.wait(10)

@@ -45,7 +45,7 @@ Ctrl-C
     - a hold is an element of a set;
     - a claim ends with the assignment of an attribute (`claims`);
     - locks are those of C code, because `threading.Condition` and `Event` take theirs in Python code;
-    - threads exchange work through `SimpleQueue`.
+    - threads exchange work through a `deque`, and wait for it with `Pause`.
 
     The next call continues an interrupted release. An append is recorded before the driver's call, and the record is
     removed if the driver refuses. An append that Ctrl-C interrupts in the driver's call counts as appended, because the

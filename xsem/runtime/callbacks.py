@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from xsem.data.handles import store
 from xsem.errors import DriverError
-from xsem.runtime.threads import Background, Deferred, Worker, exiting, on_own_thread
+from xsem.runtime.threads import Background, Deferred, Pause, Worker, exiting, on_own_thread
 
 __all__ = ["Callback", "Notifier", "Watched"]
 
@@ -68,8 +68,8 @@ class Notifier:
     ) -> None:
         # The context of each poll. It keeps the device open, and raises after the device's release.
         self._polling = polling
-        # No signal handler and no finalizer can interrupt SimpleQueue.put while it holds a lock.
-        self._new: SimpleQueue[_Request] = SimpleQueue()
+        self._new: deque[_Request] = deque()
+        self._nap = Pause()
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
         self.thread: Worker = (
@@ -92,7 +92,7 @@ class Notifier:
         return self.thread.resume(now=now)
 
     def _busy(self) -> bool:
-        return bool(self._requests) or not self._new.empty()
+        return bool(self._requests or self._new)
 
     def add(self, fence: Watched, callback: Callback) -> Callable[[], None]:
         """Request one call of `callback` when the fence is reached, or when it never will be.
@@ -105,7 +105,8 @@ class Notifier:
             Cancels the request. The callback may already be running then.
         """
         request = _Request(fence, callback)
-        self._new.put(request)
+        self._new.append(request)
+        self._nap.end()
         self.thread.ensure()
         return request.cancel
 
@@ -113,22 +114,20 @@ class Notifier:
         pause_s = _PAUSE_FIRST_S
         while not exiting():
             before = len(self._requests)
-            try:
-                self._requests.append(self._new.get(timeout=pause_s) if self._requests else self._new.get_nowait())
-                while True:
-                    self._requests.append(self._new.get_nowait())
-            except Empty:
-                pass
+            if self._requests:
+                self._nap.wait(pause_s)
+            while self._new:   # no other thread takes requests
+                self._requests.append(self._new.popleft())
             changed = len(self._requests) > before
             changed |= self._call_settled()
             pause_s = _PAUSE_FIRST_S if changed else min(pause_s * 1.5, _PAUSE_LAST_S)
-            if not self._requests and self._new.empty():
+            if not self._busy():
                 return
 
     def _work_here(self) -> None:
         """Poll the requests once, on a thread of the application."""
-        while not self._new.empty():   # no other thread takes requests
-            store(self._requests, self._new.get_nowait)   # Ctrl-C loses no request
+        while self._new:   # no other thread takes requests
+            store(self._requests, self._new.popleft)   # Ctrl-C loses no request
         while self._call_settled():   # a callback may release the device, which settles the other requests
             pass
 

@@ -24,14 +24,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from queue import Empty, SimpleQueue
 from typing import Final, Protocol, Self
 
 from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate
-from xsem.runtime.threads import Background, Deferred, exiting, on_own_thread
+from xsem.runtime.threads import Background, Deferred, Pause, exiting, on_own_thread
 
 __all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable", "User"]
 
@@ -328,6 +327,7 @@ class Lifetime(Usable):
                 if self.freed or not self.released or self.holders or self.visitors:
                     return False
                 self.freed = claimed = True
+                self._releaser.unsettled.add(self)   # until `end`, because Ctrl-C may interrupt this thread
             called = True
             self._free()
         except Exception:
@@ -349,6 +349,7 @@ class Lifetime(Usable):
                 self._releaser.ending.discard(self)
             if self.parent is not None:
                 self.parent.unhold(self._hold)
+            self._releaser.unsettled.discard(self)
 
 
 class Lease:
@@ -427,7 +428,7 @@ class Releaser:
         self.later: deque[Callable[[], None]] = deque()
         self._pending: deque[Lifetime] = deque()   # for the releasing thread; may contain a lifetime twice
         self.unsettled: set[Lifetime] = set()   # released, but `submit` has not ended: Ctrl-C may interrupt it
-        self._nap: SimpleQueue[None] = SimpleQueue()   # an element ends a pause of the thread
+        self._nap = Pause()
         self._lingering = False   # the thread has no work, and waits for new work before it ends
         self._rounds = 0
         # Unused objects that wait only for the release gate. They are not polled one by one: there may be thousands.
@@ -518,7 +519,7 @@ class Releaser:
     def _rouse(self) -> None:
         """End `_linger` of the releasing thread, because there is new work. A finalizer may call this method."""
         if self._lingering:
-            self._nap.put(None)
+            self._nap.end()
 
     def _has_work(self) -> bool:
         return bool(self.inbox or self._pending or self._ready or self._last_jobs)
@@ -527,9 +528,8 @@ class Releaser:
         """Wait for new work before the thread ends. Return whether there is new work."""
         self._lingering = True   # set before the query of the work, so that a later release ends the wait
         try:
-            with contextlib.suppress(Empty):
-                if not self._has_work():
-                    self._nap.get(timeout=_LINGER_S)
+            if not self._has_work():
+                self._nap.wait(_LINGER_S)
             return self._has_work()
         finally:
             self._lingering = False
@@ -538,21 +538,25 @@ class Releaser:
         """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
         if exiting():
             return
-        # In `unsettled` until this method ends: after Ctrl-C, the next `drain` submits the lifetime again.
+        # In `unsettled` until this method or the free ends: after Ctrl-C, the next `drain` submits the lifetime again.
         self.unsettled.add(lifetime)
-        settled = lifetime.over
-        lifetime.end()
-        if not settled:
-            self.ending.add(lifetime)
-            if not (self.only_application and on_own_thread()):
-                _look([lifetime])
-                settled = not lifetime.may_block and lifetime.idle and lifetime.free()
-            if not lifetime.freed and not lifetime.held_by_others:
-                self._pending.append(lifetime)
-                self._start()
-        # It stays in `unsettled` while another thread frees it: Ctrl-C may interrupt that thread.
-        if settled or not lifetime.freed:
-            self.unsettled.discard(lifetime)
+        with self.lock:   # another thread may end the free now
+            over = lifetime.over
+            if not over:
+                self.ending.add(lifetime)
+        if over:
+            lifetime.end()
+            return
+        if not (self.only_application and on_own_thread()):
+            _look([lifetime])
+            if not lifetime.may_block and lifetime.idle:
+                lifetime.free()
+        if not lifetime.freed and not lifetime.held_by_others:
+            self._pending.append(lifetime)
+            self._start()
+        with self.lock:   # another thread may begin the free now
+            if not lifetime.freed:
+                self.unsettled.discard(lifetime)
 
     def releasing(self) -> tuple[str, ...]:
         """Return the names of objects released and not freed yet. An object counts until the driver's call returns."""
@@ -578,10 +582,7 @@ class Releaser:
                     if not self._linger():
                         return
                     continue
-                with contextlib.suppress(Empty):
-                    self._nap.get(timeout=pause_s)
-                    while True:
-                        self._nap.get_nowait()
+                self._nap.wait(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_LAST_S)
         finally:
             self._pending.extend(waiting)
@@ -658,7 +659,7 @@ class Releaser:
             return
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
-            self._nap.put(None)
+            self._nap.end()
             time.sleep(_PAUSE_FIRST_S)
 
     def use_moment(self, gate: ReleaseGate) -> None:

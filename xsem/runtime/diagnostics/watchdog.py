@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import BadArgumentError, OutOfMemoryError
 from xsem.runtime.diagnostics.pending_operations import Stuck, overdue_lists, recorded_lists
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.runtime.threads import Background, exiting
+from xsem.runtime.threads import Background, Pause, exiting
 from xsem.types import PendingOp
 
 __all__ = ["Report", "watch"]
@@ -91,7 +91,8 @@ class _Asker:
         # after half the time, and again when the list is overdue.
         self._after_s = after_s / 2
         self._asked: deque[weakref.ref[QueueTable]] = deque()
-        self._answers: SimpleQueue[list[Stuck] | None] = SimpleQueue()
+        self._answers: deque[list[Stuck] | None] = deque()
+        self._nap = Pause()
         self._open = False  # True while a question waits for its answer
         self._thread = Background(name, self._work, lambda: bool(self._asked))
 
@@ -99,8 +100,8 @@ class _Asker:
         """Return the overdue lists; None if the driver does not answer within `_ANSWER_S`."""
         if self._open:
             try:
-                self._answers.get_nowait()  # the answer to an old question is dropped
-            except Empty:
+                self._answers.popleft()  # the answer to an old question is dropped
+            except IndexError:
                 if self._thread.stalled:
                     self._thread.ensure()
                 return None
@@ -108,9 +109,12 @@ class _Asker:
             return []  # no list is overdue, so no driver call is needed
         self._asked.append(weakref.ref(queues))
         self._open = True
+        deadline = time.monotonic() + (_ANSWER_S if self._thread.ensure() else 0)
+        while not self._answers and (left_s := deadline - time.monotonic()) > 0:
+            self._nap.wait(left_s)
         try:
-            answer = self._answers.get(timeout=_ANSWER_S if self._thread.ensure() else 0)
-        except Empty:
+            answer = self._answers.popleft()
+        except IndexError:
             return None
         self._open = False
         return answer
@@ -124,7 +128,8 @@ class _Asker:
             except Exception:
                 _log.warning("watch() cannot ask the driver what is done", exc_info=True)
             finally:
-                self._answers.put(answer)
+                self._answers.append(answer)
+                self._nap.end()
             del queues
 
 
