@@ -250,7 +250,10 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+# A process starts slowly under Wine, where each program runs with the host device only.
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.slow if sys.platform == "win32" and name.endswith("fake") else ())
+    for name in SCRIPTS])
 def test_program_exits_without_output_on_stderr(name: str) -> None:
     done = run(SCRIPTS[name])
     assert (done.returncode, done.stderr) == (0, "")
