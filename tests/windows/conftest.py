@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import sys
 import threading
@@ -21,7 +22,8 @@ GRACE_S = 20.0
 
 @pytest.fixture(scope="session")
 def drivers_started() -> None:
-    """Each device has done work once. The libraries of a driver keep a few handles from then on."""
+    """Each device has done work once, and asyncio. The libraries keep a few handles from then on."""
+    asyncio.run(asyncio.sleep(0))
     for info in xsem.devices():
         with xsem.open_device(info.id) as device:
             commands = device.create_command_list()
