@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,18 +10,15 @@ from typing import Any
 
 import pytest
 from support.bad_input import Counted, faked
-from support.fake_backend import FakeStream, binary, timeline
+from support.fake_backend import FakeStream
 from support.fixtures import refused
+from support.system_types import BINARY, MEMORY, TIMELINE, binary, timeline
 
 import xsem
 from xsem.errors import EventNotAppendedError, ReleasedError, WrongDeviceError
 from xsem.facade.device import Device
-from xsem.types import MemoryHandleType, SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import SignalParams, WaitParams
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
-
-S = SemaphoreHandleType
-M = MemoryHandleType
 PAGE = mmap.PAGESIZE
 
 
@@ -30,7 +26,7 @@ PAGE = mmap.PAGESIZE
 @pytest.mark.parametrize("size", [0, -1, 2**64, True, 1.0, "1", None])
 def test_memory_of_no_size_is_refused(counted: Counted, size: Any) -> None:
     reason = "bad_size" if type(size) is int else "not_an_int"
-    refused(lambda: counted.create_memory(M.OPAQUE_FD, size), reason)
+    refused(lambda: counted.create_memory(MEMORY, size), reason)
     refused(lambda: counted.host_buffer(size), reason)
 
 
@@ -57,14 +53,14 @@ def test_memory_of_no_size_is_refused(counted: Counted, size: Any) -> None:
     ],
 )
 def test_a_range_beyond_the_allocation_is_refused(counted: Counted, offset: Any, size: Any, reason: str) -> None:
-    memory = counted.create_memory(M.OPAQUE_FD, PAGE)
+    memory = counted.create_memory(MEMORY, PAGE)
     assert memory.allocation_size == PAGE
     refused(lambda: memory.map_buffer(offset, size), reason)
     memory.map_buffer(0, PAGE).release()
 
 
 def test_an_imported_range_ends_where_the_descriptor_says(device: Device) -> None:
-    with device.create_memory(M.OPAQUE_FD, 4 * PAGE) as made, made.export() as desc:
+    with device.create_memory(MEMORY, 4 * PAGE) as made, made.export() as desc:
         import dataclasses
 
         with device.import_memory(dataclasses.replace(desc, allocation_size=PAGE)) as memory:
@@ -129,10 +125,10 @@ def test_a_value_going_back_is_refused(counted: Counted) -> None:
 
 
 def test_bad_initial_values_are_refused(counted: Counted) -> None:
-    refused(lambda: counted.create_semaphore(S.OPAQUE_FD, initial_value=1), "value_not_allowed")
+    refused(lambda: counted.create_semaphore(BINARY, initial_value=1), "value_not_allowed")
     for value, reason in ((-1, "value_out_of_range"), (2**64, "value_out_of_range"), (True, "not_an_int")):
         refused(lambda value=value: counted.create_semaphore(  # type: ignore[misc]
-            S.TIMELINE_SEMAPHORE_FD, initial_value=value), reason)
+            TIMELINE, initial_value=value), reason)
 
 
 # ---- events, other devices, released objects
@@ -160,8 +156,8 @@ def test_objects_of_another_device_are_refused(counted: Counted) -> None:
         commands, their_list = counted.create_command_list(), other.create_command_list()
         event = other.create_event()
         their_list.append_barrier(signal_event=event)
-        memory = other.create_memory(M.OPAQUE_FD, 4096)
-        mine = counted.create_memory(M.OPAQUE_FD, 4096).map_buffer()
+        memory = other.create_memory(MEMORY, 4096)
+        mine = counted.create_memory(MEMORY, 4096).map_buffer()
         acts: list[Callable[[], object]] = [
             lambda: commands.append_wait(theirs, 1),
             lambda: commands.append_signal(theirs, 1),
@@ -188,7 +184,7 @@ def test_objects_of_another_device_are_refused(counted: Counted) -> None:
 def test_released_objects_are_refused(counted: Counted) -> None:
     commands = counted.create_command_list()
     semaphore, event = timeline(counted.device), counted.create_event()
-    memory = counted.create_memory(M.OPAQUE_FD, PAGE)
+    memory = counted.create_memory(MEMORY, PAGE)
     buffer = memory.map_buffer()
     commands.append_barrier(signal_event=event)
     if counted.driver is not None:
@@ -237,8 +233,8 @@ def test_released_objects_are_refused(counted: Counted) -> None:
         refused(act, "released", ReleasedError)
     counted.device.release()
     for act in (lambda: counted.create_command_list(), lambda: counted.create_event(), lambda: counted.pending(),
-                lambda: counted.host_buffer(1), lambda: counted.create_semaphore(S.OPAQUE_FD),
-                lambda: counted.create_memory(M.OPAQUE_FD, 1), lambda: counted.event(threading.Event()),
+                lambda: counted.host_buffer(1), lambda: counted.create_semaphore(BINARY),
+                lambda: counted.create_memory(MEMORY, 1), lambda: counted.event(threading.Event()),
                 lambda: counted.command_list(FakeStream(5)), lambda: counted.watch(after_s=1), lambda: kept.value()):
         refused(act, "released", ReleasedError)
 

@@ -13,17 +13,16 @@ from typing import Any, Self
 
 import pytest
 from support.bad_input import importing
-from support.descriptors import FD, named
+from support.descriptors import OF_SYSTEM, named
 from support.fake_backend import ALL, INFO, FakeDriver, until
 from support.fixtures import refused
-from support.open_files import holding, is_open, untouched
+from support.open_files import close, holding, is_open, new_number, untouched
+from support.system_types import BINARY
 
 from xsem.errors import BadHandleError, ReleasedError, XsemError
 from xsem.facade.device import Device
 from xsem.spi import Imported, ImportFailure, same_open_file
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 
 S = SemaphoreHandleType
 ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
@@ -51,7 +50,7 @@ class RefusedError(BadHandleError):
 
 
 def _close(handle: OwnedHandle) -> None:
-    os.close(handle.fileno())
+    close(handle.fileno())
 
 
 def _nothing(handle: OwnedHandle) -> None:
@@ -59,7 +58,7 @@ def _nothing(handle: OwnedHandle) -> None:
 
 
 def _detach_and_close(handle: OwnedHandle) -> None:
-    os.close(handle.detach())
+    close(handle.detach())
 
 
 FATES: dict[str, tuple[str, Callable[[OwnedHandle], object]]] = {
@@ -71,7 +70,7 @@ FATES: dict[str, tuple[str, Callable[[OwnedHandle], object]]] = {
 }
 
 
-@pytest.mark.parametrize("member", FD, ids=named)
+@pytest.mark.parametrize("member", OF_SYSTEM, ids=named)
 @pytest.mark.parametrize("fate", FATES)
 def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandleType | MemoryHandleType) -> None:
     said: Any
@@ -93,9 +92,10 @@ def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandl
         assert error.backend == "fake"
         assert (error.call, error.code, error.code_name) == ("fakeImport", 999, "FAKE_UNKNOWN")
         assert device.pending() == ()
-    os.close(given)
+    close(given)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows gives a handle no chosen number")
 def test_failed_import_does_not_close_a_reused_number() -> None:
     other = holding(b"another's")
 
@@ -106,7 +106,7 @@ def test_failed_import_does_not_close_a_reused_number() -> None:
 
     reused: list[int] = []
     device = Device(INFO, Scripted(importer))
-    given = os.eventfd(0)
+    given = new_number()
     with device:
         refused(importing(device, S.OPAQUE_FD, given), "driver_refused", RefusedError)
     assert os.pread(reused[0], 99, 0) == b"another's"
@@ -116,15 +116,15 @@ def test_failed_import_does_not_close_a_reused_number() -> None:
 
 def test_import_is_released_when_device_is_released_meanwhile() -> None:
     # The device was released during the driver's import, so the driver gets the new object back.
-    given = os.eventfd(0)
+    given = new_number()
     scripted = Scripted(lambda handle: late.release())
     late = Device(INFO, scripted)
     with untouched(given):
-        refused(importing(late, S.OPAQUE_FD, given), "released", ReleasedError)
+        refused(importing(late, BINARY, given), "released", ReleasedError)
     until(lambda: ("close",) in scripted.log)
     assert len(scripted.released("import_semaphore")) == 1
     assert scripted.released("release_semaphore") == scripted.released("import_semaphore")
-    os.close(given)
+    close(given)
 
 
 # ---- the storm
@@ -172,6 +172,7 @@ class Storm:
             self.lost.append(f"{number}: {error}")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs os.pread")
 @pytest.mark.timeout(60)
 def test_failed_imports_in_four_threads_leak_no_handle(tmp_path: Path) -> None:
     turn = threading.local()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import sys
 import uuid
 from typing import Any
 
 import pytest
 from support.bad_input import Counted, importing
-from support.descriptors import FD, named
-from support.fake_backend import FakeDriver, binary, open_fake
+from support.descriptors import OF_SYSTEM, named
+from support.fake_backend import FakeDriver, open_fake
 from support.fixtures import refused
-from support.open_files import holding, untouched
+from support.open_files import close, holding, new_number, untouched
+from support.system_types import BINARY, MEMORY, TIMELINE, binary, binary_of, memory_of
 
 import xsem
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError, WrongDeviceError
 from xsem.facade.device import Device
 from xsem.types import DeviceInfo, MemoryDesc, MemoryHandleType, OsHandleKind, SemaphoreDesc, SemaphoreHandleType
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 
 S = SemaphoreHandleType
 M = MemoryHandleType
@@ -33,16 +30,16 @@ TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
 def test_a_type_that_host_does_not_declare_is_unsupported(
     device: Device, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    if member in (S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD):  # M.OPAQUE_FD equals S.OPAQUE_FD, and is also declared
+    if member in (BINARY, TIMELINE):  # MEMORY equals BINARY, and is also declared
         return
     kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
-    number = os.eventfd(0)
+    number = new_number()
     with untouched(number):
         error = refused(importing(device, member, number), "unsupported", UnsupportedError)
     assert isinstance(error, UnsupportedError)
     assert error.capability == f"{kind}.import.{member.value}"
     assert error.backend == "host"
-    os.close(number)
+    close(number)
     create: Any = device.create_semaphore if kind == "semaphore" else lambda member: device.create_memory(member, 4096)
     error = refused(lambda: create(member), "unsupported", UnsupportedError)
     assert isinstance(error, UnsupportedError)
@@ -51,12 +48,12 @@ def test_a_type_that_host_does_not_declare_is_unsupported(
 
 def test_import_is_unsupported_when_nothing_is_declared() -> None:
     device, driver = open_fake(xsem.Capabilities())
-    number = os.eventfd(0)
+    number = new_number()
     with device, untouched(number):
-        for member in FD:
+        for member in OF_SYSTEM:
             refused(importing(device, member, number), "unsupported", UnsupportedError)
     assert not driver.seen_handles
-    os.close(number)
+    close(number)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "desc", object, {"type": S.OPAQUE_FD}], ids=repr)
@@ -66,13 +63,13 @@ def test_non_descriptor_is_refused(counted: Counted, wrong: Any) -> None:
 
 
 def test_each_import_takes_its_own_descriptor(counted: Counted) -> None:
-    number = os.eventfd(0)
-    semaphore = SemaphoreDesc.opaque_fd(number, device_uuid=None)
-    memory = MemoryDesc.opaque_fd(number, allocation_size=1, device_uuid=None)
+    number = new_number()
+    semaphore = binary_of(number, device_uuid=None)
+    memory = memory_of(number, 1)
     with untouched(number):
         refused(lambda: counted.import_semaphore(memory), "not_a_descriptor")
         refused(lambda: counted.import_memory(semaphore), "not_a_descriptor")
-    os.close(number)
+    close(number)
 
 
 @pytest.mark.parametrize("wrong", ["opaque", "DMABUF_FD", None, 1, S, M.OPAQUE_FD], ids=repr)
@@ -87,7 +84,7 @@ def test_create_memory_takes_a_member_of_the_enum(counted: Counted, wrong: Any) 
 
 @pytest.mark.parametrize("wrong", [None, 0, 1, "False"])
 def test_create_memory_takes_a_bool_for_dedicated(counted: Counted, wrong: Any) -> None:
-    refused(lambda: counted.create_memory(M.OPAQUE_FD, 4096, dedicated=wrong), "not_a_bool")
+    refused(lambda: counted.create_memory(MEMORY, 4096, dedicated=wrong), "not_a_bool")
 
 
 # ---- devices
@@ -113,7 +110,7 @@ def test_device_bound_import_from_another_device_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
     device, driver = fake_with_uuids(info_uuid)
-    number = holding(b"x") if member.os_handle_kind is OsHandleKind.FD else 0x40
+    number = holding(b"x") if member in OF_SYSTEM else 0x40
     desc: Any = (
         SemaphoreDesc(type=member, handle=number, device_uuid=ONE)
         if isinstance(member, SemaphoreHandleType)
@@ -122,7 +119,7 @@ def test_device_bound_import_from_another_device_is_refused(
     act: Any = device.import_semaphore if isinstance(member, SemaphoreHandleType) else device.import_memory
     with device:
         if member.device_bound:
-            with untouched(*([number] if member.os_handle_kind is OsHandleKind.FD else [])):
+            with untouched(*([number] if member in OF_SYSTEM else [])):
                 error = refused(lambda: act(desc), "wrong_device", WrongDeviceError)
             assert isinstance(error, WrongDeviceError)
             assert error.expected == str(ONE)
@@ -133,8 +130,8 @@ def test_device_bound_import_from_another_device_is_refused(
             assert not driver.log
         else:
             act(desc).release()
-    if member.os_handle_kind is OsHandleKind.FD:
-        os.close(number)
+    if member in OF_SYSTEM:
+        close(number)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +144,11 @@ def test_import_from_another_adapter_is_refused(
     wanted = b"\xf4\3\1\0\0\0\0\0"   # equal up to the last byte: the bytes after a zero count
     info = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake", luid=luid)
     device, driver = open_fake(info=info)
+    number = holding(b"x") if member in OF_SYSTEM else 0x40
     desc: Any = (
-        SemaphoreDesc(type=member, handle=0x40, device_luid=wanted)
+        SemaphoreDesc(type=member, handle=number, device_luid=wanted)
         if isinstance(member, SemaphoreHandleType)
-        else MemoryDesc(type=member, handle=0x40, allocation_size=1, device_luid=wanted)
+        else MemoryDesc(type=member, handle=number, allocation_size=1, device_luid=wanted)
     )
     act: Any = device.import_semaphore if isinstance(member, SemaphoreHandleType) else device.import_memory
     with device:
@@ -162,20 +160,22 @@ def test_import_from_another_adapter_is_refused(
     same, _ = open_fake(info=dataclasses.replace(info, luid=wanted))
     with same:
         (same.import_semaphore if isinstance(member, SemaphoreHandleType) else same.import_memory)(desc).release()
+    if member in OF_SYSTEM:
+        close(number)
 
 
 def test_matching_or_missing_device_uuid_is_accepted() -> None:
-    number = os.eventfd(0)
+    number = new_number()
     for info_uuid, desc_uuid in ((ONE, ONE), (ONE, None), (None, None)):
         device, _ = fake_with_uuids(info_uuid)
         with device, untouched(number):
-            device.import_semaphore(SemaphoreDesc.opaque_fd(number, device_uuid=desc_uuid)).release()
-    os.close(number)
+            device.import_semaphore(binary_of(number, device_uuid=desc_uuid)).release()
+    close(number)
 
 
 def test_import_from_another_driver_is_refused_when_both_known() -> None:
-    number = os.eventfd(0)
-    desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE, driver_uuid=ONE)
+    number = new_number()
+    desc = binary_of(number, device_uuid=ONE, driver_uuid=ONE)
     device, _ = fake_with_uuids(ONE, TWO)
     with device, untouched(number):
         error = refused(lambda: device.import_semaphore(desc), "wrong_driver", WrongDeviceError)
@@ -185,26 +185,26 @@ def test_import_from_another_driver_is_refused_when_both_known() -> None:
         device, _ = fake_with_uuids(ONE, driver_uuid)
         with device, untouched(number):
             device.import_semaphore(desc).release()
-    os.close(number)
+    close(number)
 
 
 def test_host_refuses_a_descriptor_of_a_gpu(device: Device) -> None:
-    number = os.eventfd(0)
+    number = new_number()
     with untouched(number):
-        desc = SemaphoreDesc.opaque_fd(number, device_uuid=ONE)
+        desc = binary_of(number, device_uuid=ONE)
         refused(lambda: device.import_semaphore(desc), "wrong_device", WrongDeviceError)
-    os.close(number)
+    close(number)
 
 
 def test_export_for_another_device_is_refused_except_from_host(device: Device) -> None:
     here, _ = fake_with_uuids(ONE)
     there, _ = fake_with_uuids(TWO)
     with here, there:
-        for made in (binary(here), here.create_memory(M.OPAQUE_FD, 1)):
+        for made in (binary(here), here.create_memory(MEMORY, 1)):
             error = refused(lambda made=made: made.export(for_device=there), "wrong_device", WrongDeviceError)  # type: ignore[misc]
             assert isinstance(error, WrongDeviceError)
             assert (str(ONE) in error.expected, str(TWO) in error.actual) == (True, True)
-        for made in (binary(device), device.create_memory(M.OPAQUE_FD, 1)):
+        for made in (binary(device), device.create_memory(MEMORY, 1)):
             with made.export(for_device=there) as desc:
                 assert (desc.device_uuid, desc.driver_uuid) == (TWO, None)
             with made.export() as desc:

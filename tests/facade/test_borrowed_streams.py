@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 
 import pytest
 from support.fake_backend import FakeStream, timeline, until
@@ -11,8 +10,6 @@ from support.fixtures import Opened
 
 from xsem.errors import BadArgumentError, ReleasedError, WrongDeviceError
 from xsem.runtime.queues import queue_table
-
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["identity", "no identity"])

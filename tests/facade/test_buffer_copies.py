@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from support.fake_backend import open_fake, timeline, until
 from support.fixtures import refused
-from support.real_bytes import PAGE, Gpu, M, mapped
+from support.real_bytes import PAGE, Gpu, mapped
+from support.system_types import MEMORY
 
 from xsem.errors import DriverError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device
@@ -28,7 +29,7 @@ LAYOUTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
 def test_copy_to_host_returns_the_values_copied_in(gpu_or_host: Device, given: dict[str, Any]) -> None:
-    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
+    memory = gpu_or_host.create_memory(MEMORY, PAGE)
     buffer = memory.map_buffer(**given)
     values = (np.arange(np.prod(given["shape"], dtype=int)) % 2).reshape(given["shape"]).astype(given["dtype"])
     buffer.copy_from_host(values)
@@ -40,7 +41,7 @@ def test_copy_to_host_returns_the_values_copied_in(gpu_or_host: Device, given: d
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
 def test_bytes_between_the_rows_are_unchanged(gpu_or_host: Device, given: dict[str, Any]) -> None:
-    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
+    memory = gpu_or_host.create_memory(MEMORY, PAGE)
     whole = memory.map_buffer()
     whole.copy_from_host(np.full(PAGE, 0xAA, np.uint8))
     buffer = memory.map_buffer(**given, overlap=True)
@@ -65,7 +66,7 @@ def test_bytes_between_the_rows_are_unchanged(gpu_or_host: Device, given: dict[s
     ids=lambda value: value if isinstance(value, str) else str(getattr(value, "dtype", "list")),
 )
 def test_lossless_conversion_is_accepted(gpu_or_host: Device, dtype: str, values: Any) -> None:
-    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
+    buffer = gpu_or_host.create_memory(MEMORY, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     buffer.copy_from_host(values)
     assert np.array_equal(buffer.copy_to_host(), np.asarray(values))
 
@@ -88,7 +89,7 @@ def test_lossless_conversion_is_accepted(gpu_or_host: Device, dtype: str, values
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_lossy_conversion_is_refused(gpu_or_host: Device, dtype: str, values: Any, reason: str) -> None:
-    buffer = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
+    buffer = gpu_or_host.create_memory(MEMORY, PAGE).map_buffer(shape=(2, 2), dtype=dtype)
     refused(lambda: buffer.copy_from_host(values), reason)
 
 
@@ -114,7 +115,7 @@ def test_copies_of_a_gpu_use_a_transfer_list(gpu: tuple[Device, Gpu]) -> None:
 
 def test_a_strided_write_reads_first(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
-    buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer(shape=(2, 2), strides=(16, 1))
+    buffer = device.create_memory(MEMORY, PAGE).map_buffer(shape=(2, 2), strides=(16, 1))
     buffer.copy_from_host(np.ones((2, 2), np.uint8))
     assert [size for _, _, size in driver.copies] == [18, 18]
     driver.copies.clear()
@@ -124,7 +125,7 @@ def test_a_strided_write_reads_first(gpu: tuple[Device, Gpu]) -> None:
 
 def test_copy_that_times_out_keeps_its_memory_until_it_ends(gpu: tuple[Device, Gpu]) -> None:
     device, driver = gpu
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
     buffer = memory.map_buffer()
     driver.everything_is_done = False
     with pytest.raises(WaitTimeoutError) as caught:
@@ -203,6 +204,6 @@ def test_a_device_without_copies_says_so() -> None:
     device, driver = open_fake()
     driver.everything_is_done = True
     with device:
-        buffer = device.create_memory(M.OPAQUE_FD, PAGE).map_buffer()
+        buffer = device.create_memory(MEMORY, PAGE).map_buffer()
         refused(buffer.copy_to_host, "unsupported", UnsupportedError)
         refused(lambda: device.host_buffer(5), "unsupported", UnsupportedError)

@@ -12,6 +12,7 @@ import pytest
 from support.fake_backend import INFO, until
 from support.fixtures import refused
 from support.real_bytes import PAGE, ImageGpu, M
+from support.system_types import MEMORY
 
 from xsem.errors import DriverError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device
@@ -37,7 +38,7 @@ def image(**fields: Any) -> MipmapDesc:
 def test_device_with_simple_images_refuses_other_images(fields: dict[str, Any], what: str) -> None:
     driver = ImageGpu(Feature.IMAGE)
     with Device(INFO, driver) as device:
-        memory = device.create_memory(M.OPAQUE_FD, 64 * PAGE)
+        memory = device.create_memory(MEMORY, 64 * PAGE)
         with pytest.raises(UnsupportedError, match=what) as refused:
             memory.map_mipmapped_array(image(**fields))
         assert refused.value.capability == "mipmapped_array"
@@ -65,7 +66,7 @@ def test_levels_halve_and_read_back_written_values(
 ) -> None:
     device, _ = images
     desc = image(format=component, **fields)
-    array = device.create_memory(M.OPAQUE_FD, 64 * PAGE).map_mipmapped_array(desc)
+    array = device.create_memory(MEMORY, 64 * PAGE).map_mipmapped_array(desc)
     assert array.desc is desc
     for index, (extent, shape) in enumerate(zip(extents, shapes, strict=True)):
         level = array.level(index)
@@ -83,7 +84,7 @@ def test_levels_halve_and_read_back_written_values(
 
 def test_a_level_takes_its_own_shape_and_type(images: tuple[Device, ImageGpu]) -> None:
     device, driver = images
-    level = device.create_memory(M.OPAQUE_FD, PAGE).map_mipmapped_array(image(format="float32", channels=1)).level(0)
+    level = device.create_memory(MEMORY, PAGE).map_mipmapped_array(image(format="float32", channels=1)).level(0)
     for wrong in (np.zeros((16, 8, 1), "float32"), np.zeros((8, 16), "float32"), np.zeros((8, 16, 4), "float32"), 5):
         refused(lambda wrong=wrong: level.write(wrong), "shape_mismatch")  # type: ignore[misc]
     for name in ("float64", "int32", ">f4", "uint8"):
@@ -131,7 +132,7 @@ def test_an_image_that_just_fits_is_mapped(images: tuple[Device, ImageGpu]) -> N
 
 def test_images_and_buffers_over_the_same_bytes_need_permission(images: tuple[Device, ImageGpu]) -> None:
     device, _ = images
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
     first = memory.map_mipmapped_array(image(offset=1024))   # 512 bytes of pixels
     acts: list[Callable[[], object]] = [
         memory.map_buffer, lambda: memory.map_buffer(1535, 1),
@@ -152,7 +153,7 @@ def test_images_and_buffers_over_the_same_bytes_need_permission(images: tuple[De
 
 def test_bytes_of_an_image_that_the_driver_did_not_map_are_free(images: tuple[Device, ImageGpu]) -> None:
     device, driver = images
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
 
     driver.map_fails = DriverError("no", reason="driver", call="map", code=1)
     with pytest.raises(DriverError):
@@ -164,18 +165,18 @@ def test_bytes_of_an_image_that_the_driver_did_not_map_are_free(images: tuple[De
 @pytest.mark.parametrize("wrong", [None, {}, "image", MemoryDesc.dmabuf_fd(0, allocation_size=1)], ids=repr)
 def test_non_descriptor_of_an_image_is_refused(images: tuple[Device, ImageGpu], wrong: Any) -> None:
     device, _ = images
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
     refused(lambda: memory.map_mipmapped_array(wrong), "not_a_descriptor")
 
 
 def test_images_are_unsupported_when_not_declared(gpu_or_host: Device) -> None:
-    memory = gpu_or_host.create_memory(M.OPAQUE_FD, PAGE)
+    memory = gpu_or_host.create_memory(MEMORY, PAGE)
     refused(lambda: memory.map_mipmapped_array(image()), "unsupported", UnsupportedError)
 
 
 def test_a_released_image_has_no_levels_any_more(images: tuple[Device, ImageGpu]) -> None:
     device, driver = images
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
     array = memory.map_mipmapped_array(image())
     level = array.level(0)
     memory.release()
@@ -198,7 +199,7 @@ def test_level_copy_that_times_out_keeps_its_memory(
     images: tuple[Device, ImageGpu], direction: str, interrupted: bool
 ) -> None:
     device, driver = images
-    memory = device.create_memory(M.OPAQUE_FD, PAGE)
+    memory = device.create_memory(MEMORY, PAGE)
     array = memory.map_mipmapped_array(image())
     level = array.level(0)
     ones = np.ones((8, 16, 4), np.uint8)
@@ -237,7 +238,7 @@ def test_level_copy_that_times_out_keeps_its_memory(
 
 def test_level_copies_default_to_30_seconds_and_check_timeout(images: tuple[Device, ImageGpu]) -> None:
     device, driver = images
-    level = device.create_memory(M.OPAQUE_FD, PAGE).map_mipmapped_array(image()).level(0)
+    level = device.create_memory(MEMORY, PAGE).map_mipmapped_array(image()).level(0)
     for function in (level.read, level.write):
         assert inspect.signature(function).parameters["timeout_s"].default == 30.0
     for wrong in (-1, True, "1", float("nan")):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.fake_backend import FakeDriver, fake, timeline, until
 from support.fixtures import Opened, refused
+from support.system_types import TIMELINE
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, UnsupportedError
@@ -39,7 +40,7 @@ def gone() -> None:
 
 
 def test_await_returns_when_the_value_is_reached(device: xsem.Device) -> None:
-    frames = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    frames = device.create_semaphore(TIMELINE)
     with frames.export() as desc:
         imported = device.import_semaphore(desc)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 from support.fake_backend import INFO, fake, timeline
-from support.fixtures import Opened
+from support.fixtures import Opened, new_handle
 
 from xsem.errors import BusyError, DriverError
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
@@ -146,7 +145,7 @@ def test_a_signal_that_is_done_has_the_handle_minus_one(exporting_done: Opened) 
     with drawn.export() as desc:
         assert (desc.type, desc.handle) == (SYNC, -1)
         commands.append_wait(device.import_semaphore(desc))
-    driver.export_semaphore = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+    driver.export_semaphore = lambda _: new_handle()  # type: ignore[assignment,method-assign]
     commands.append_signal(drawn)
     with drawn.export() as desc:
         assert isinstance(desc.handle, OwnedHandle)
@@ -156,7 +155,7 @@ def test_sync_files_and_dma_bufs_are_exported_for_any_device() -> None:
     ours, theirs = uuid.uuid4(), uuid.uuid4()
     with fake(info=dataclasses.replace(INFO, uuid=ours)) as (device, driver):
         driver.export_semaphore = lambda _: None  # type: ignore[assignment,method-assign]
-        driver.export_memory = lambda _: OwnedHandle(os.eventfd(0))  # type: ignore[assignment,method-assign]
+        driver.export_memory = lambda _: new_handle()  # type: ignore[assignment,method-assign]
         drawn, memory = device.create_semaphore(SYNC), device.create_memory(MemoryHandleType.DMABUF_FD, 4096)
         device.create_command_list().append_signal(drawn)
         with drawn.export(for_device=theirs) as fence, memory.export(for_device=theirs) as shared:

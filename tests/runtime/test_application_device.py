@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -426,7 +428,7 @@ def test_ctrl_c_anywhere_in_a_pass_loses_no_work(never_blocks: bool) -> None:
         driver.everything_is_done = False
         assert state.releaser.releasing() == (), place
         # An interrupted driver call counts as made, and an interrupted callback as called.
-        in_driver = place.driver or place.file.endswith(("fake_backend.py", "/threading.py"))
+        in_driver = place.driver or Path(place.file).name in ("fake_backend.py", "threading.py")
         if not in_driver and place.function.rpartition(".")[2] not in ("_free_made", "_return_fence", "<lambda>"):
             places[place.function.rpartition(".")[2]] += 1
             assert (len(ended), len(called)) == (2, 1), place
@@ -595,7 +597,7 @@ threading.Event().wait(0.1)
 print("end", flush=True)
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=50,
-                          check=False, env={"PYTHONPATH": ":".join(sys.path)})
+                          check=False, env={"PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr
     assert done.stdout == "end\n", done.stdout
     assert done.stderr == ""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.system_types import C_LIBRARY
 
 import xsem
 from xsem import spi
@@ -17,7 +19,7 @@ from xsem.facade.device import Device
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
 
 TIMELINE, BINARY = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.OPAQUE_FD
-ABS = ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value or 0   # returns 0, its argument
+ABS = ctypes.cast(C_LIBRARY.abs, ctypes.c_void_p).value or 0   # returns 0, its argument
 
 
 class Call(spi.NativeCall):
@@ -228,6 +230,7 @@ print(interrupts)
 """
 
 
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals to threads are POSIX")
 @pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["signal", "event", "batch"])
 def test_list_works_after_each_ctrl_c_of_a_loop_of_appends(kind: str, count: int) -> None:

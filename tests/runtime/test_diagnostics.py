@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import gc
-import os
 import sys
 import threading
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, timeline, until
-from support.fixtures import Opened
+from support.fixtures import Opened, new_handle
 
 import xsem
 from xsem import spi
@@ -25,7 +24,7 @@ from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SignalPar
 
 
 def imported(device: xsem.Device, label: str = "") -> xsem.Semaphore:
-    with OwnedHandle(os.eventfd(0)) as handle:
+    with new_handle() as handle:
         return device.import_semaphore(SemaphoreDesc.timeline_fd(handle, device_uuid=None), label=label)
 
 

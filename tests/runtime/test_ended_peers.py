@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
+from support.system_types import BINARY, TIMELINE
 
 import xsem
 from xsem import ipc
@@ -27,8 +28,13 @@ SENDER = """
 import socket, sys
 import xsem
 from xsem.types import SemaphoreHandleType
-with xsem.open_device("host") as device, socket.socket(socket.AF_UNIX) as sock:
+def connected():
+    if sys.platform == "win32":
+        return xsem.ipc.connect(sys.argv[1], timeout_s=50)
+    sock = socket.socket(socket.AF_UNIX)
     sock.connect(sys.argv[1])
+    return sock
+with xsem.open_device("host") as device, connected() as sock:
     semaphore = device.create_semaphore(SemaphoreHandleType(sys.argv[2]))
     with semaphore.export() as desc:
         xsem.ipc.send(sock, desc)
@@ -41,17 +47,26 @@ with xsem.open_device("host") as device, socket.socket(socket.AF_UNIX) as sock:
 class Sender:
     """A process that sent a semaphore of its own."""
 
-    def __init__(self, folder: Path, type: SemaphoreHandleType = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD) -> None:
+    def __init__(self, folder: Path, type: SemaphoreHandleType = TIMELINE) -> None:
+        with self._connected(folder, type) as connection:
+            self.message = ipc.receive(connection, timeout_s=50)
+        self.desc = self.message.semaphores[0]
+
+    def _connected(self, folder: Path, type: SemaphoreHandleType) -> Any:
+        if sys.platform == "win32":
+            with ipc.listen() as pipe:
+                self._start(pipe.name, type)
+                return pipe.accept(timeout_s=50)
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(folder / "socket"))
             listener.listen()
-            self.process = subprocess.Popen([sys.executable, "-c", SENDER, str(folder / "socket"), type.value],
-                                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._start(str(folder / "socket"), type)
             listener.settimeout(50)
-            connection, _ = listener.accept()
-        with connection:
-            self.message = ipc.receive(connection, timeout_s=50)
-        self.desc = self.message.semaphores[0]
+            return listener.accept()[0]
+
+    def _start(self, place: str, type: SemaphoreHandleType) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", SENDER, place, type.value],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def signal(self, value: int) -> None:
         stdin, stdout = self.process.stdin, self.process.stdout
@@ -97,11 +112,12 @@ def test_message_and_descriptor_name_their_sender(sender: Sender) -> None:
     assert sender.message.peer is not None
     assert sender.message.peer.pid == sender.process.pid
     assert sender.message.peer.alive
-    sender.process.send_signal(signal.SIGSTOP)
-    assert sender.message.peer.alive
-    sender.process.kill()
-    os.waitid(os.P_PID, sender.process.pid, os.WEXITED | os.WNOWAIT)
-    assert not sender.message.peer.alive   # a zombie has ended
+    if sys.platform != "win32":
+        sender.process.send_signal(signal.SIGSTOP)
+        assert sender.message.peer.alive
+        sender.process.kill()
+        os.waitid(os.P_PID, sender.process.pid, os.WEXITED | os.WNOWAIT)
+        assert not sender.message.peer.alive   # a zombie has ended
     sender.end()
     assert not sender.message.peer.alive
 
@@ -138,7 +154,7 @@ def test_host_wait_in_progress_ends_at_the_death_of_the_sender(sender: Sender, d
 
 
 def test_binary_semaphore_of_an_ended_sender_ends_the_wait(tmp_path: Path, device: xsem.Device) -> None:
-    sender = Sender(tmp_path, SemaphoreHandleType.OPAQUE_FD)
+    sender = Sender(tmp_path, BINARY)
     semaphore = device.import_semaphore(sender.desc)
     sender.close()
     with pytest.raises(xsem.WaitTimeoutError) as failure:
@@ -161,7 +177,7 @@ def test_list_and_event_behind_a_wait_for_an_ended_sender_end(sender: Sender, de
 
 def test_signal_of_this_process_still_meets_the_wait(sender: Sender, device: xsem.Device) -> None:
     semaphore = device.import_semaphore(sender.desc)
-    gate = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    gate = device.create_semaphore(TIMELINE)
     signals, waits = device.create_command_list(), device.create_command_list()
     signals.append_wait(gate, 1)
     signals.append_signal(semaphore, 5)
@@ -191,6 +207,7 @@ def test_bad_peer_is_refused() -> None:
 
 
 # ---- other channels
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork() is missing")
 def test_socket_pair_names_the_sender_only_with_credentials() -> None:
     so_passcred = 16
     near, far = socket.socketpair()
@@ -211,7 +228,7 @@ def test_socket_pair_names_the_sender_only_with_credentials() -> None:
 
 def _send(connection: multiprocessing.connection.Connection) -> None:
     with xsem.open_device("host") as device:
-        semaphore = device.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+        semaphore = device.create_semaphore(TIMELINE)
         with semaphore.export() as desc:
             connection.send(desc)
             connection.recv()

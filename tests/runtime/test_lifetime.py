@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -385,7 +386,7 @@ if {left!r} == "waiting":
 print("end", flush=True)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=50, check=False,
-                          env={"PYTHONPATH": ":".join(sys.path)})
+                          env={"PYTHONPATH": os.pathsep.join(sys.path)})
     assert done.returncode == 0, done.stderr
     assert done.stdout == "end\n", done.stdout
     assert "Traceback" not in done.stderr

@@ -156,6 +156,7 @@ def test_ctrl_c_in_a_prepared_append_leaves_the_list_usable(opened: Opened, oper
     assert values_of(driver)[-1] == (2 * (reached + 1) + 1,)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C ends no wait for a lock on Windows")
 @pytest.mark.timeout(30)
 def test_ctrl_c_ends_an_append_that_waits_for_another_append(opened: Opened) -> None:
     device, driver = opened

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.system_types import C_LIBRARY
 
 from xsem.spi import NativeCall, NativeFunction, NativeQuery, compiled
 
@@ -190,9 +191,8 @@ def test_call_keeps_its_memory_and_no_cycle_survives() -> None:
 
 def test_other_threads_run_during_the_call() -> None:
     read, write = os.pipe()
-    libc: Any = ctypes.CDLL(None, use_errno=True)
     buffer = ctypes.create_string_buffer(1)
-    address = ctypes.cast(libc.read, ctypes.c_void_p).value or 0
+    address = ctypes.cast(C_LIBRARY["_read" if sys.platform == "win32" else "read"], ctypes.c_void_p).value or 0
 
     def failed(code: int) -> None:
         raise StopIteration(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ ALL: list[SemaphoreHandleType | MemoryHandleType] = [*SemaphoreHandleType, *Memo
 FD = [member for member in ALL if member.os_handle_kind is OsHandleKind.FD]
 NT = [member for member in ALL if member.os_handle_kind is OsHandleKind.NT]
 KMT = [member for member in ALL if member.os_handle_kind is OsHandleKind.KMT]
+OF_SYSTEM = NT if sys.platform == "win32" else FD   # the kind that this system can open
 NVSCI = [member for member in ALL if member.os_handle_kind is OsHandleKind.NVSCI]
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import xsem
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
+from support.system_types import MEMORY
 from xsem import spi
 from xsem.facade.device import Device
 from xsem.types import Capabilities, Feature, MemoryHandleType, MipmapDesc
@@ -154,7 +155,7 @@ def gpu_or_host(request: pytest.FixtureRequest) -> Device:
 
 
 def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
-    return device.create_memory(M.OPAQUE_FD, size).map_buffer()
+    return device.create_memory(MEMORY, size).map_buffer()
 
 
 class ImageGpu(Gpu, spi.Images):

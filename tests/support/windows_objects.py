@@ -14,10 +14,14 @@ from typing import Any
 import xsem
 from xsem.types import MemoryDesc, SemaphoreDesc
 
+if sys.platform == "win32":
+    from xsem.data.nt_handles import object_type
+
 READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
 _EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
+_OF_THE_SYSTEM = ("Semaphore", "Key", "Directory")
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -37,15 +41,25 @@ def under_wine() -> bool:
     return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
 
 
-def reported_handle_count() -> int:
-    """Return the answer of GetProcessHandleCount. Under Wine 8, it is always 0: use `handle_count` there."""
-    count = ctypes.c_uint32()
-    assert kernel32().GetProcessHandleCount(ctypes.c_void_p(INVALID), ctypes.byref(count))
-    return count.value
+def handles() -> dict[int, str]:
+    """Return the type of each open handle of this process that a test can leave behind.
+
+    Without semaphores, because each lock of CPython 3.11 is one. Without the keys of the registry and the directory of
+    names, which Windows keeps from the first use.
+    """
+    if sys.platform == "win32":
+        found = {handle: object_type(handle) for handle in _all_handles()}
+        return {handle: name for handle, name in found.items() if name is not None and name not in _OF_THE_SYSTEM}
+    raise NotImplementedError
 
 
 def handle_count() -> int:
-    """Return the number of open handles of this process, from the list of all handles of the system."""
+    """Return the number of all open handles of this process. Under Wine 8, GetProcessHandleCount always returns 0."""
+    return len(_all_handles())
+
+
+def _all_handles() -> list[int]:
+    """Return the open handles of this process, from the list of all handles of the system."""
     if sys.platform != "win32":
         raise NotImplementedError
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
@@ -58,7 +72,7 @@ def handle_count() -> int:
     assert status == 0, hex(status)
     total, _ = struct.unpack_from("<QQ", into)
     entries = struct.iter_unpack("<QQQIHHII", into.raw[16:16 + 40 * total])
-    return [pid for _, pid, *_ in entries].count(os.getpid())
+    return [handle for _, pid, handle, *_ in entries if pid == os.getpid()]
 
 
 def event(manual: bool = False, name: str | None = None) -> int:
@@ -96,9 +110,18 @@ def process() -> int:
 
 def with_access(handle: int, access: int) -> int:
     """Duplicate a handle with less access."""
+    return _duplicate(handle, access, 0)
+
+
+def duplicate(handle: int) -> int:
+    """Duplicate a handle with the same access."""
+    return _duplicate(handle, 0, 2)
+
+
+def _duplicate(handle: int, access: int, options: int) -> int:
     out = ctypes.c_void_p()
     me = ctypes.c_void_p(INVALID)
-    assert kernel32().DuplicateHandle(me, ctypes.c_void_p(handle), me, ctypes.byref(out), access, False, 0)
+    assert kernel32().DuplicateHandle(me, ctypes.c_void_p(handle), me, ctypes.byref(out), access, False, options)
     return int(out.value or 0)
 
 
@@ -109,6 +132,10 @@ def close(handle: int) -> bool:
 def is_open(handle: int) -> bool:
     flags = ctypes.c_uint32()
     return bool(kernel32().GetHandleInformation(ctypes.c_void_p(handle), ctypes.byref(flags)))
+
+
+def set_event(handle: int) -> None:
+    assert kernel32().SetEvent(ctypes.c_void_p(handle))
 
 
 def is_signalled(handle: int) -> bool:

@@ -71,6 +71,9 @@ def test_loaders_are_looked_for_by_their_names_on_windows() -> None:
     loader = checks_of(doctor(), "levelzero")["loader"]
     assert "ze_loader.dll" in loader["detail"]
     assert loader["remedy"] == "install Intel's GPU driver, which has the loader"
+    checks = checks_of(doctor(), "opencl")
+    assert checks["pyopencl"]["detail"].endswith("loader by way of OpenCL.dll")   # under Wine, it has no driver
+    assert not checks["OpenCL driver"]["ok"]
 
 
 @pytest.mark.parametrize(("module", "found"), [("nvcuda.dll", "OpenCL.dll"), ("OpenCL.dll", "OpenCL.dll")])

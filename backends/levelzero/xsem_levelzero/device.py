@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_void_p
@@ -51,8 +52,8 @@ from xsem_levelzero.unmet_waits import UnmetWaits
 __all__ = ["LevelZeroDevice"]
 
 _DLPACK_ONEAPI: Final = 14
-_NOT_EXPORTED_HERE: Final = ("it is not {what} exported on this device, by a driver that exports DRM syncobjs and "
-                             "dma-bufs (Mesa's does)")
+_NOT_EXPORTED_HERE: Final = "it is not {what} exported on this device" + (
+    "" if sys.platform == "win32" else ", by a driver that exports DRM syncobjs and dma-bufs (Mesa's does)")
 
 
 class LevelZeroDevice(

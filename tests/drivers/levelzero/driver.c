@@ -33,7 +33,12 @@ void sim_settings(void) {
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
     sim.engines = is_set("SIMZE_ENGINES", false);
     sim.guard = is_set("SIMZE_GUARD", false);
+#ifdef _WIN32
+    sim.windows = true;
+    (void)platform;
+#else
     sim.windows = platform && strcmp(platform, "windows") == 0;
+#endif
     sim.fd_fate = sim.intel ? FD_CLOSED : FD_ON_SUCCESS;
     if (fate && strcmp(fate, "open") == 0) sim.fd_fate = FD_OPEN;
     if (fate && strcmp(fate, "on-success") == 0) sim.fd_fate = FD_ON_SUCCESS;
@@ -333,7 +338,12 @@ bool sim_sleep(int64_t deadline_ns) {
         return true;
     }
     if (xsem_host_now_ns() >= deadline_ns) return false;
+#ifdef _WIN32
+    int64_t left_ms = (deadline_ns - xsem_host_now_ns() + 999999) / 1000000;
+    SleepConditionVariableSRW(&sim.changed, &sim.lock, left_ms < 0 ? 0 : left_ms > INT32_MAX ? INT32_MAX : (DWORD)left_ms, 0);
+#else
     struct timespec until = {deadline_ns / 1000000000, deadline_ns % 1000000000};
     pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
+#endif
     return true;
 }

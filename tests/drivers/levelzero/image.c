@@ -49,8 +49,8 @@ ze_result_t zeImageCreate(ze_context_handle_t context_handle, ze_device_handle_t
     size_t there = made.size;
     TRY(sim_import(desc->pNext, &map, &there, NULL));
     if (map && there < made.size) sim_abort("this image is larger than the memory that is imported for it");
-    if (!map) map = mmap(NULL, there, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    REFUSE_IF(map == MAP_FAILED, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
+    if (!map) map = sim_pages_new(there);
+    REFUSE_IF(!map, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);
     sim_image *image = sim_new(SIM_IMAGE, sizeof *image);
     made.object = image->object;
     made.context = context;
@@ -67,7 +67,7 @@ ze_result_t zeImageDestroy(ze_image_handle_t handle) {
     sim_image *image;
     TRY(sim_get(handle, SIM_IMAGE, &image));
     if (image->queued) sim_abort("this image is destroyed while work that is queued uses it");
-    munmap(image->data, image->map_size);
+    sim_pages_free(image->data, image->map_size);
     image->context->users--;
     image->object.alive = false;
     RETURN(ZE_RESULT_SUCCESS);

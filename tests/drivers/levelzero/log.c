@@ -68,6 +68,14 @@ EXPORT int64_t simze_alive(void) {
 }
 
 /* ---- start */
+#ifdef _WIN32
+__attribute__((constructor)) static void begin(void) {
+    pthread_cond_init(&sim.changed, NULL);
+    sim_begin();
+    sim.counters = &own_counters;
+    sim_settings();
+}
+#else
 static void before_fork(void) { pthread_mutex_lock(&sim.lock); }
 static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 
@@ -90,3 +98,4 @@ __attribute__((constructor)) static void begin(void) {
     pthread_atfork(before_fork, after_fork, in_child);
     sim_settings();
 }
+#endif

@@ -3,6 +3,7 @@
 #include "sim.h"
 
 #define PAGE 4096u
+#define MEMORY_KMT (0x8u | 0x20u) /* OPAQUE_WIN32_KMT, D3D_TEXTURE_KMT */
 
 #define POOL_BYTES ((size_t)2 << 20)
 #define LARGEST_POOLED ((size_t)64 << 10)
@@ -45,7 +46,7 @@ static sim_allocation *make(sim_context *context, sim_device *device, int type, 
     made->address = (uintptr_t)map;
     if (sim.guard && type == ZE_MEMORY_TYPE_DEVICE) {
         made->guard_size = made->map_size;
-        made->guard = mmap(NULL, made->guard_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        made->guard = sim_pages_reserve(made->guard_size);
         made->address = (uintptr_t)made->guard;
     }
     return made;
@@ -59,17 +60,23 @@ static void *add(sim_allocation *made) {
 }
 
 static void unmake(sim_allocation *found) {
-    if (found->map) munmap(found->map, found->map_size);
-    if (found->guard) munmap(found->guard, found->guard_size);
+    if (found->map) sim_pages_free(found->map, found->map_size);
+    if (found->guard) sim_pages_free(found->guard, found->guard_size);
     if (found->file >= 0) close(found->file);
     if (found->exported >= 0) close(found->exported);
     free(found);
 }
 
-/* Memory that can be exported is a file of host (docs/host-objects.md). */
+/* Memory that can be exported is a file of host (docs/host-objects.md). Windows: no memory can be exported. */
 static void *map_file(size_t size, int *file) {
+#ifdef _WIN32
+    *file = -1;
+    return sim_pages_new(pages(size));
+#else
     *file = xsem_host_memory_create(pages(size));
-    return *file < 0 ? MAP_FAILED : mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+    void *map = *file < 0 ? MAP_FAILED : mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
+    return map == MAP_FAILED ? NULL : map;
+#endif
 }
 
 /* ---- the pool: small device allocations that are not exportable, as in NEO. It ends with its last allocation. */
@@ -78,7 +85,7 @@ static sim_allocation *pooled(sim_context *context, sim_device *device, size_t s
     if (!pool) {
         int file;
         void *map = map_file(POOL_BYTES, &file);
-        if (map == MAP_FAILED) return NULL;
+        if (!map) return NULL;
         pool = make(context, device, ZE_MEMORY_TYPE_DEVICE, map, POOL_BYTES);
         pool->file = file;
     }
@@ -102,6 +109,31 @@ static void leave_pool(void) {
 }
 
 /* ---- imports */
+#ifdef _WIN32
+/* A section of the host device; the caller keeps its handle. A KMT handle gives memory that is not shared. */
+static ze_result_t map_win32(const ze_external_memory_import_win32_handle_t *import, void **map, size_t *size) {
+    if (import->flags & MEMORY_KMT) return (*map = sim_pages_new(pages(*size))) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+    HANDLE own = sim_nt_open(import->handle, import->name);
+    bool memory = own && xsem_host_recognise(own) == XSEM_HOST_MEMORY;
+    *size = memory ? (size_t)xsem_host_section_size(own) : 0;
+    *map = memory ? MapViewOfFile(own, FILE_MAP_READ | FILE_MAP_WRITE, 0, 0, *size) : NULL;
+    if (own) CloseHandle(own);
+    return *map ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
+#else
+/* Memory that is not shared, of the requested size. */
+static ze_result_t map_win32(const ze_external_memory_import_win32_handle_t *import, void **map, size_t *size) {
+    (void)import;
+    return (*map = sim_pages_new(pages(*size))) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+}
+#endif
+
+#ifdef _WIN32
+static ze_result_t map_fd(int fd, void **map, size_t *size) {
+    (void)fd, (void)map, (void)size;
+    return ZE_RESULT_ERROR_UNSUPPORTED_ENUMERATION;
+}
+#else
 static ze_result_t map_fd(int fd, void **map, size_t *size) {
     struct stat status;
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
@@ -114,6 +146,7 @@ static ze_result_t map_fd(int fd, void **map, size_t *size) {
     if (sim.fd_fate != FD_OPEN) close(fd); /* a failed import leaves it open in every release */
     return ZE_RESULT_SUCCESS;
 }
+#endif
 
 ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *exports) {
     *map = NULL;
@@ -127,9 +160,7 @@ ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *ex
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 && sim.windows) {
             const ze_external_memory_import_win32_handle_t *import = (const void *)each;
             sim_note("# import handle=%p flags=%u named=%d", import->handle, import->flags, import->name != NULL);
-            /* Memory that is not shared, of the requested size. */
-            *map = mmap(NULL, pages(*size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-            if (*map == MAP_FAILED) *map = NULL, code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+            code = map_win32(import, map, size);
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC && exports) {
             const ze_external_memory_export_desc_t *export = (const void *)each;
             sim_note("# exportable flags=%u", export->flags);
@@ -164,8 +195,8 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     if (!made) {
         /* NEO exports device memory that was not made exportable, too. */
         if (exports || (plain && sim.intel)) map = map_file(size, &file);
-        if (!map) map = mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        if (map == MAP_FAILED) {
+        else if (!map) map = sim_pages_new(pages(size));
+        if (!map) {
             if (file >= 0) close(file);
             return ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
         }
@@ -242,6 +273,12 @@ ze_result_t zeMemGetAddressRange(ze_context_handle_t context_handle, const void 
 }
 
 /* An fd of the memory. SIMZE_EXPORT_FD tells its owner. */
+#ifdef _WIN32
+static ze_result_t export_fd(sim_allocation *found, ze_external_memory_export_fd_t *out) {
+    (void)found, (void)out;
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+}
+#else
 static ze_result_t export_fd(sim_allocation *found, ze_external_memory_export_fd_t *out) {
     sim_allocation *whole = found->pool ? found->pool : found;
     sim_note("# export flags=%u", out->flags);
@@ -258,6 +295,7 @@ static ze_result_t export_fd(sim_allocation *found, ze_external_memory_export_fd
     out->fd = fd;
     return ZE_RESULT_SUCCESS;
 }
+#endif
 
 ze_result_t zeMemGetAllocProperties(ze_context_handle_t context_handle, const void *address,
                                     ze_memory_allocation_properties_t *out, ze_device_handle_t *device) {

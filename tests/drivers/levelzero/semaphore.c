@@ -1,8 +1,12 @@
-/* External semaphores: objects of the host device, and inert objects in place of those of Windows. */
+/* External semaphores: objects of the host device, and inert objects in place of those of Windows.
+ * On Windows, only keyed mutexes and objects with KMT handles are inert. */
 #include "work.h"
 
 #define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 #define ALL_FLAGS 0x1ffu
+#define INERT_FLAGS                                                                                          \
+    (ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_WIN32_KMT | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX |          \
+     ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX_KMT)
 
 /* ---- inert objects: one payload for each handle or name while it is imported */
 struct sim_payload {
@@ -58,14 +62,44 @@ static const ze_base_desc_t *structure(const ze_external_semaphore_ext_desc_t *d
     return each;
 }
 
+#ifdef _WIN32
+/* KMT handles and keyed mutexes are inert. */
+static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaphore_win32_ext_desc_t *desc) {
+    wchar_t name[300];
+    if (semaphore->type & INERT_FLAGS) {
+        semaphore->inert = payload_of(semaphore->type, desc->handle, desc->name ? desc->name : "");
+        return ZE_RESULT_SUCCESS;
+    }
+    if (desc->name) MultiByteToWideChar(CP_UTF8, 0, desc->name, -1, name, 300);
+    HANDLE own = sim_nt_open(desc->handle, desc->name ? name : NULL);
+    xsem_host_kind kind = own ? xsem_host_recognise(own) : XSEM_HOST_UNKNOWN;
+    if (!is_timeline(semaphore->type) && kind == XSEM_HOST_BINARY) {
+        semaphore->event = own;
+        return ZE_RESULT_SUCCESS;
+    }
+    if (is_timeline(semaphore->type) && kind == XSEM_HOST_TIMELINE) semaphore->timeline = xsem_host_timeline_open(own);
+    if (own) CloseHandle(own);
+    return semaphore->timeline ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+}
+
+static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
+    (void)semaphore, (void)fd;
+    return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+}
+#else
+static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaphore_win32_ext_desc_t *desc) {
+    semaphore->inert = payload_of(semaphore->type, desc->handle, desc->name ? desc->name : "");
+    return ZE_RESULT_SUCCESS;
+}
+
 /* The fd must match the type. NEO gives the same code for every fd that it cannot take. */
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     xsem_host_kind kind = xsem_host_recognise(fd);
     ze_result_t bad = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
     ze_result_t code = ZE_RESULT_SUCCESS;
     if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD && kind == XSEM_HOST_BINARY) {
-        semaphore->eventfd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
-        if (semaphore->eventfd < 0) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+        semaphore->event = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
+        if (semaphore->event < 0) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     } else if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD && kind == XSEM_HOST_TIMELINE) {
         semaphore->timeline = xsem_host_timeline_open(fd);
         if (!semaphore->timeline) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
@@ -76,6 +110,7 @@ static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     if (closes && !(sim.intel && fd == 0)) close(fd);
     return code;
 }
+#endif
 
 static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_ext_desc_t *desc) {
     const ze_base_desc_t *found = structure(desc);
@@ -83,7 +118,7 @@ static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_
     if (desc->flags & ~ALL_FLAGS) return sim.intel ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_ERROR_INVALID_ENUMERATION;
     bool is_fd = desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD || desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD;
     semaphore->type = desc->flags;
-    semaphore->eventfd = -1;
+    semaphore->event = NO_HANDLE;
     if (found->stype == ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_FD_EXT_DESC) {
         sim_note("# import fd=%d flags=0x%x", ((const ze_external_semaphore_fd_ext_desc_t *)found)->fd, desc->flags);
         if (!is_fd || sim.windows) return is_fd || sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
@@ -94,8 +129,7 @@ static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_
     sim_note("# import handle=%p name=%s flags=0x%x", win32->handle, win32->name ? win32->name : "", desc->flags);
     if (!sim.windows) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     if (is_fd || (win32->handle == NULL) == (win32->name == NULL)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    semaphore->inert = payload_of(desc->flags, win32->handle, win32->name ? win32->name : "");
-    return ZE_RESULT_SUCCESS;
+    return take_win32(semaphore, win32);
 }
 
 ze_result_t zeDeviceImportExternalSemaphoreExt(ze_device_handle_t device_handle, const ze_external_semaphore_ext_desc_t *desc,
@@ -104,7 +138,7 @@ ze_result_t zeDeviceImportExternalSemaphoreExt(ze_device_handle_t device_handle,
     sim_device *device;
     TRY(sim_get(device_handle, SIM_DEVICE, &device));
     NEEDS(desc && out);
-    sim_semaphore made = {.eventfd = -1};
+    sim_semaphore made = {.event = NO_HANDLE};
     TRY(import(&made, desc));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
@@ -121,7 +155,7 @@ ze_result_t zeDeviceReleaseExternalSemaphoreExt(ze_external_semaphore_ext_handle
     if (semaphore->queued) sim_abort("this semaphore is released while a wait or a signal of it is queued");
     semaphore->object.alive = false;
     if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
-    if (semaphore->eventfd >= 0) close(semaphore->eventfd);
+    if (semaphore->event != NO_HANDLE) sim_close_handle(semaphore->event);
     if (semaphore->inert) let_go(semaphore->inert);
     RETURN(ZE_RESULT_SUCCESS);
 }
@@ -137,7 +171,7 @@ void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value) {
         pthread_cond_broadcast(&sim.changed);
         pthread_mutex_unlock(&sim.lock);
     } else {
-        xsem_host_binary_signal(semaphore->eventfd);
+        xsem_host_binary_signal(semaphore->event);
     }
     atomic_fetch_add(&sim.counters->signals, 1);
 }
@@ -146,6 +180,11 @@ static bool inert_is_met(const sim_payload *payload, uint64_t value) {
     return payload->timeline ? payload->value >= value : payload->signalled;
 }
 
+#ifdef _WIN32
+/* Each wait resets an event: SIMZE_NO_RESET has no effect. */
+static bool pass_on(HANDLE event) { return xsem_host_binary_wait(event, 0) == 1; }
+static bool wait_without_reset(sim_semaphore *semaphore) { return xsem_host_binary_wait(semaphore->event, -1) == 1; }
+#else
 /* The counter of an eventfd is the number of signals since its reset. The lower half holds up to 2^32 signals. The upper half counts
  * the signals that waits of this mode have consumed. For other processes the eventfd is signalled before and after. */
 static uint64_t counter_of(int fd) {
@@ -168,19 +207,20 @@ static bool pass_on(int fd) {
 
 /* Does not reset. True if a signal existed that no wait had consumed. */
 static bool wait_without_reset(sim_semaphore *semaphore) {
-    struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
+    struct pollfd poller = {semaphore->event, POLLIN, 0};
     while (poll(&poller, 1, -1) < 0 && errno == EINTR) {
     }
     pthread_mutex_lock(&sim.lock);
-    bool met = pass_on(semaphore->eventfd);
+    bool met = pass_on(semaphore->event);
     pthread_mutex_unlock(&sim.lock);
     return met;
 }
+#endif
 
 static bool is_met(sim_semaphore *semaphore, uint64_t value) {
     if (semaphore->timeline) return xsem_host_timeline_value(semaphore->timeline) >= value;
     if (semaphore->inert) return inert_is_met(semaphore->inert, value);
-    return sim.no_reset ? pass_on(semaphore->eventfd) : xsem_host_binary_wait(semaphore->eventfd, 0) == 1;
+    return sim.no_reset ? pass_on(semaphore->event) : xsem_host_binary_wait(semaphore->event, 0) == 1;
 }
 
 static bool wait_inert(sim_payload *payload, uint64_t value) {
@@ -193,8 +233,13 @@ static bool wait_inert(sim_payload *payload, uint64_t value) {
 
 /* A binary semaphore that no wait resets stays signalled, and every later wait passes. */
 static bool stays_signalled(const sim_semaphore *semaphore) {
-    struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
+#ifdef _WIN32
+    (void)semaphore;
+    return false;
+#else
+    struct pollfd poller = {semaphore->event, POLLIN, 0};
     return sim.no_reset && !semaphore->timeline && !semaphore->inert && poll(&poller, 1, 0) == 1;
+#endif
 }
 
 bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value) {
@@ -225,7 +270,7 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     } else if (sim.no_reset) {
         met = wait_without_reset(semaphore);
     } else {
-        xsem_host_binary_wait(semaphore->eventfd, -1);
+        xsem_host_binary_wait(semaphore->event, -1);
     }
     if (!met) {
         atomic_fetch_add(&sim.counters->let_through, 1);

@@ -23,7 +23,7 @@ ze_result_t sim_get(const void *handle, int kind, void *out);
 
 /* ---- each call: refused before it acts (not initialised, configured failure), and logged */
 enum { CALL_ANY = 1 };
-ze_result_t sim_enter(const char *name, int flags, const char *format, ...) __attribute__((format(printf, 3, 4)));
+ze_result_t sim_enter(const char *name, int flags, const char *format, ...) SIM_PRINTF(3, 4);
 ze_result_t sim_leave(const char *name, ze_result_t code);
 
 #define CALL_AS(flags, ...)                                              \
@@ -157,12 +157,16 @@ typedef struct sim_semaphore {
     sim_object object;
     uint32_t type;                   /* the imported type */
     xsem_host_timeline *timeline;    /* its object: one of these three */
-    int eventfd;
+    sim_handle event;                /* of a binary semaphore */
     sim_payload *inert;
     bool satisfied;                  /* one wait on this handle has been met */
     int queued;
 } sim_semaphore;
 
+#ifdef _WIN32
+/* A handle of its own to the object; NULL: it does not exist. The caller keeps its handle. */
+HANDLE sim_nt_open(const void *handle, const wchar_t *name);
+#endif
 /* One look at a wait, with the lock; marks the handle if the wait passes. */
 bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value);
 /* On a worker, without the lock. A wait sleeps until it is met. */
