@@ -91,6 +91,21 @@ LAYERS = {
         resource | dmabuf_images
         dlpack | current_stream | awaiting
     """,
+    "xsem.ipc": """
+        asynchronous | packing | ticket_exchange
+        offers
+        sockets | pipes | tickets
+        channels | message | received_handles
+        wire
+    """,
+    "xsem.ipc.pipes": """
+        listener
+        connections
+        pipe
+        transit | peers | names
+        calls
+        deadlines
+    """,
 }
 
 # The one import upwards, for annotations only: a resource names its device.

@@ -31,7 +31,8 @@ from xsem.errors import (
     UnsupportedError,
     WaitTimeoutError,
 )
-from xsem.ipc import pipe_calls, transit, wire
+from xsem.ipc import wire
+from xsem.ipc.pipes import deadlines, transit
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["device"]
@@ -63,7 +64,7 @@ def number_of(desc: SemaphoreDesc | MemoryDesc) -> int:
 
 
 def write(pipe: ipc.Pipe, data: bytes) -> None:
-    pipe._write(data, pipe_calls.Deadline(nt.BOUND_S))
+    pipe._write(data, deadlines.Deadline(nt.BOUND_S))
 
 
 # ---- messages

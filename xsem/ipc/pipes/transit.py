@@ -10,7 +10,7 @@ from typing import Final
 
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.handles import store
-from xsem.ipc.pipe_calls import count_receipts, create_receipts
+from xsem.ipc.pipes.calls import count_receipts, create_receipts
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import time
 from itertools import starmap
 from typing import Any, Final, Self
 
@@ -15,10 +14,10 @@ from xsem.errors import (
     BusyError,
     DriverError,
     OutOfMemoryError,
-    WaitTimeoutError,
     XsemError,
 )
-from xsem.runtime.timeouts import check_timeout, wait_in_slices
+from xsem.ipc.pipes.deadlines import Deadline
+from xsem.runtime.timeouts import wait_in_slices
 
 __all__ = [
     "ACCESS_DENIED",
@@ -26,7 +25,6 @@ __all__ = [
     "ENDED",
     "MORE_DATA",
     "NOT_FOUND",
-    "Deadline",
     "PipeError",
     "Transfer",
     "connect_pipe",
@@ -56,7 +54,6 @@ _READ_WRITE: Final = 0xC0000000
 _OPEN_EXISTING: Final = 3
 _OVERLAPPED_ANONYMOUS: Final = 0x40000000 | 0x00100000   # the server cannot act in the name of this process
 _MOST_RECEIPTS: Final = 2**31 - 1
-_LONGEST_S: Final = 1e9
 _SLICE_MS: Final = 50
 
 _POINTER, _NUMBER, _BOOL = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
@@ -100,35 +97,6 @@ class PipeError(Exception):
                                   code=self.code)
         return DriverError(f"Windows refused the call with error {self.code}", reason="system_call_failed",
                            call=self.call, code=self.code)
-
-
-class Deadline:
-    """The time limit of one call.
-
-    Parameters
-    ----------
-    timeout_s : float or None
-        Seconds; None: no limit.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_timeout``.
-    """
-
-    def __init__(self, timeout_s: float | None) -> None:
-        check_timeout(timeout_s)
-        self.timeout_s = timeout_s
-        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds that are left; None: no limit."""
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
-
-    def passed(self, why: str) -> WaitTimeoutError:
-        """Return the error for the end of the time."""
-        return WaitTimeoutError(f"{why} for {self.timeout_s:g} s")
 
 
 @functools.cache

@@ -1,0 +1,145 @@
+"""`listen`: the server of a named pipe."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Self
+
+from xsem.errors import BadArgumentError, BusyError
+from xsem.ipc.pipes.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
+from xsem.ipc.pipes.connections import authenticated
+from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.names import check_name, new_name, no_pipes
+from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.pipes.transit import settle_all
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+from xsem.types import OwnedHandle
+
+if sys.platform == "win32":
+    from xsem.data.nt_processes import user_of
+
+__all__ = ["PipeListener", "listen"]
+
+
+class PipeListener:
+    """A named pipe that waits for connections, the result of `listen`. The end of ``with`` closes it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the pipe, for `connect` in another process of the same user.
+
+    Parameters
+    ----------
+    name : str
+        As above.
+    user : str
+        The security identifier of the user who may connect.
+    """
+
+    def __init__(self, name: str, user: str) -> None:
+        self.name = name
+        self._user = user
+        self._lock = threading.Lock()
+        try:
+            self._instance = create_pipe(name, user, first=True)
+        except PipeError as error:
+            if error.code == ACCESS_DENIED:
+                raise BusyError(f"the name {name!r} is in use", reason="name_in_use", call=error.call,
+                                code=error.code) from error
+            raise error.error() from error
+
+    def accept(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
+        """Wait for the next connection and return it.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Returns
+        -------
+        Pipe
+            The connection. The caller must close it.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``: no process of this user connects.
+        ReleasedError
+            ``handle_closed``: the listener is closed.
+        BadArgumentError
+            ``bad_timeout``.
+        BusyError
+            ``fd_limit``.
+        """
+        deadline = Deadline(timeout_s)
+        with Turn(self._lock, deadline, "another thread accepts"):
+            settle_all()
+            while True:
+                try:
+                    connected = self._connected(deadline)
+                    return authenticated(connected, of_client=True)
+                except PipeError as error:
+                    raise error.error() from error
+                except BadArgumentError as error:   # the client has ended, or belongs to another user
+                    if error.reason not in ("peer_closed", "other_user"):
+                        raise
+
+    def _connected(self, deadline: Deadline) -> OwnedHandle:
+        transfer = Transfer(self._instance, "ConnectNamedPipe")
+        with transfer, transfer:
+            transfer.start()
+            if not transfer.wait(deadline) and transfer.cancel():
+                raise deadline.passed("no process connected")
+        if transfer.code and transfer.code not in ENDED:
+            raise PipeError("ConnectNamedPipe", transfer.code)
+        # The next instance exists before the connection ends, so another process cannot take the name.
+        following = create_pipe(self.name, self._user, first=False)
+        connected, self._instance = self._instance, following
+        return connected
+
+    def close(self) -> None:
+        """Close the listener. Connections stay open. A second call has no effect."""
+        self._instance.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PipeListener {self.name}{', closed' if self._instance.closed else ''}>"
+
+
+def listen(name: str | None = None) -> PipeListener:
+    r"""Create a named pipe of Windows for connections of processes of the same user on this machine.
+
+    Parameters
+    ----------
+    name : str, optional
+        Name of the pipe, which begins with ``\\.\pipe\``. By default, a random name.
+
+    Returns
+    -------
+    PipeListener
+        The listener. The caller must close it.
+
+    Raises
+    ------
+    UnsupportedError
+        The system is not Windows: use a Unix socket there.
+    BadArgumentError
+        ``bad_name``.
+    BusyError
+        ``name_in_use``: a pipe has the name. ``fd_limit``.
+    """
+    if name is None:
+        name = new_name()
+    check_name(name)
+    if sys.platform == "win32":
+        settle_all()
+        return PipeListener(name, user_of())
+    raise no_pipes("listen")

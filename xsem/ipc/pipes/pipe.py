@@ -1,0 +1,215 @@
+"""A connected pipe, which passes descriptors between two processes."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Self
+
+from xsem.data.peers import Peer
+from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
+from xsem.ipc import wire
+from xsem.ipc.message import Message, check_nt_content, decode, split
+from xsem.ipc.pipes.calls import ENDED, MORE_DATA, PipeError, Transfer, give_receipt
+from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.peers import taken
+from xsem.ipc.pipes.transit import Transit, settle_all
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["Pipe"]
+
+
+class Pipe:
+    """A connected pipe of Windows, the result of `connect` and `PipeListener.accept`.
+
+    A pipe is a channel for `send` and `receive`. The end of ``with`` closes the pipe. Any thread may call any method.
+    Two transfers in one direction take place one after the other.
+
+    Attributes
+    ----------
+    peer : Peer
+        The process at the other end. It belongs to the user of this process.
+
+    Parameters
+    ----------
+    handle, process : OwnedHandle
+        The pipe, and the process at the other end. This object owns both.
+    peer : Peer
+        As above.
+    """
+
+    def __init__(self, handle: OwnedHandle, process: OwnedHandle, peer: Peer) -> None:
+        self._handle = handle
+        self._transit = Transit(process)
+        self._sending, self._receiving = threading.Lock(), threading.Lock()
+        self.peer = peer
+
+    def fileno(self) -> int:
+        """Return the number of the pipe's NT handle. This object owns it.
+
+        Returns
+        -------
+        int
+            The number.
+
+        Raises
+        ------
+        ReleasedError
+            ``handle_closed``.
+        """
+        return self._handle.fileno()
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Close the pipe. The peer can still receive the messages in it. A second call has no effect.
+
+        The handles of those messages stay open until the peer has received them or has ended. A later call of
+        `xsem.ipc` closes them. At the end of this process, Windows closes them.
+        """
+        if not self._handle.closed:
+            self._handle.close()
+            self._transit.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_transit"):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Pipe to process {self.peer.pid}{', closed' if self.closed else ''}>"
+
+    def send(
+        self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview = b"", *,
+        timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Send one message, as `xsem.ipc.send` does.
+
+        Parameters
+        ----------
+        descs : sequence of SemaphoreDesc or MemoryDesc
+            The descriptors. The caller keeps their handles, on success and on failure.
+        payload : bytes-like
+            Bytes of the application.
+        timeout_s : float or None
+            Seconds; None: no limit.
+        """
+        deadline = Deadline(timeout_s)
+        self._handle.fileno()
+        data, numbers = check_nt_content(descs, payload)
+        with Turn(self._sending, deadline, "another thread sends"):
+            settle_all()
+            self._transit.settle()
+            kept, receipt = self._transit.keep([number for number in numbers if number is not None])
+            try:
+                copies = iter([each.fileno() for each in kept])
+                message = wire.encode_nt(descs, [None if number is None else next(copies) for number in numbers], data,
+                                         receipt if kept else 0)
+                self._write(message, deadline)
+                self._transit.sent(kept)
+                kept = []
+            except PipeError as error:
+                raise self._refusal(error) from error
+            finally:
+                for each in kept:
+                    each.close()
+
+    def _write(self, message: bytes, deadline: Deadline) -> None:
+        buffer = ctypes.create_string_buffer(message, len(message))
+        transfer = Transfer(self._handle, "WriteFile", buffer)
+        with transfer, transfer:
+            transfer.start()
+            if not transfer.wait(deadline) and transfer.cancel():
+                raise deadline.passed("the peer does not read")
+        if transfer.code:
+            raise PipeError("WriteFile", transfer.code)
+
+    def receive(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
+        """Receive one message, as `xsem.ipc.receive` does.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Returns
+        -------
+        Message
+            The message. It owns the received handles.
+        """
+        deadline = Deadline(timeout_s)
+        self._handle.fileno()
+        with Turn(self._receiving, deadline, "another thread receives"):
+            settle_all()
+            try:
+                data = self._read(deadline)
+            except PipeError as error:
+                raise self._refusal(error) from error
+            header, body = split(data, wire.NT_HANDLES)
+            return self._decoded(header, body)
+
+    def _read(self, deadline: Deadline) -> bytes:
+        buffer = ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES)
+        longer = False
+        while True:
+            transfer = Transfer(self._handle, "ReadFile", buffer)
+            with transfer, transfer:
+                transfer.start()
+                if not transfer.wait(deadline) and transfer.cancel():
+                    raise deadline.passed("the peer sent nothing")
+            if transfer.code == MORE_DATA:   # the next read continues the same message
+                longer = True
+                continue
+            if transfer.code:
+                raise PipeError("ReadFile", transfer.code)
+            if longer:
+                raise BadArgumentError(f"the message is longer than {len(buffer)} bytes", reason="message_truncated")
+            return buffer.raw[:transfer.count]
+
+    def _decoded(self, header: wire.Header, body: bytes) -> Message:
+        numbers = wire.handle_numbers(header, body)
+        handles: list[OwnedHandle] = []
+        receipts: list[OwnedHandle] = []
+        try:
+            # The receipt first: after a refusal, the sender can close its duplicates, too.
+            for into, wanted in ((receipts, [header.receipt] if header.receipt else []), (handles, numbers)):
+                for number in wanted:
+                    into.append(self._take(number))
+            message = decode(header, body, handles, self.peer)
+            handles = []
+            return message
+        finally:
+            for each in handles:
+                each.close()
+            for each in receipts:
+                give_receipt(each.fileno())
+                each.close()
+
+    def _take(self, number: int) -> OwnedHandle:
+        """Duplicate a handle of the peer into this process."""
+        try:
+            return taken(self._transit.process.fileno(), number)
+        except (BadHandleError, DriverError) as error:
+            if self._transit.peer_ended:
+                raise BadArgumentError(
+                    f"process {self.peer.pid}, which sent the message, has ended: it must live until the message is "
+                    "received", reason="sender_ended") from error
+            raise BadHandleError(f"process {self.peer.pid} has closed a handle of its message", reason="closed_fd",
+                                 call="DuplicateHandle", code=error.code) from error
+
+    def _refusal(self, error: PipeError) -> XsemError:
+        if error.code not in ENDED:
+            return error.error()
+        ended = "has ended" if self._transit.peer_ended else "has closed the pipe"
+        return BadArgumentError(f"process {self.peer.pid} {ended}", reason="peer_closed", call=error.call,
+                                code=error.code)
