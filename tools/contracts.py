@@ -100,9 +100,11 @@ LAYERS = {
     """,
     "xsem.ipc.pipes": """
         listener
-        connections
+        instances
+        connections | asynchronous
         pipe
-        transit | peers | names
+        incoming | outgoing
+        transit | peers | names | loop_waits
         calls
         deadlines
     """,

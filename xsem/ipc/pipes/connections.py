@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Final
 
 from xsem.data.peers import Peer
@@ -13,12 +14,12 @@ from xsem.ipc.pipes.names import check_name, no_pipes
 from xsem.ipc.pipes.peers import other_user, process_of_user
 from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.pipes.transit import settle_all
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, wait_in_slices
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import OwnedHandle
 
 __all__ = ["authenticated", "connect"]
 
-_RETRY_NS: Final = 5_000_000
+_RETRY_S: Final = 0.005
 
 
 def connect(name: str, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
@@ -66,7 +67,7 @@ def connect(name: str, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
         left = deadline.left_s
         if left == 0.0:
             raise deadline.passed("the listening process accepted no connection")
-        wait_in_slices(lambda _: False, min(_RETRY_NS / 1e9, _RETRY_NS / 1e9 if left is None else left))
+        time.sleep(_RETRY_S if left is None else min(_RETRY_S, left))
 
 
 def authenticated(handle: OwnedHandle, *, of_client: bool) -> Pipe:

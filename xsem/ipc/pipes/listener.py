@@ -6,15 +6,12 @@ import sys
 import threading
 from typing import Self
 
-from xsem.errors import BadArgumentError, BusyError
-from xsem.ipc.pipes.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
-from xsem.ipc.pipes.connections import authenticated
 from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.instances import Instances
 from xsem.ipc.pipes.names import check_name, new_name, no_pipes
 from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.pipes.transit import settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
-from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
     from xsem.data.nt_processes import user_of
@@ -40,15 +37,8 @@ class PipeListener:
 
     def __init__(self, name: str, user: str) -> None:
         self.name = name
-        self._user = user
         self._lock = threading.Lock()
-        try:
-            self._instance = create_pipe(name, user, first=True)
-        except PipeError as error:
-            if error.code == ACCESS_DENIED:
-                raise BusyError(f"the name {name!r} is in use", reason="name_in_use", call=error.call,
-                                code=error.code) from error
-            raise error.error() from error
+        self._instances = Instances(name, user)
 
     def accept(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
         """Wait for the next connection and return it.
@@ -78,31 +68,17 @@ class PipeListener:
         with Turn(self._lock, deadline, "another thread accepts"):
             settle_all()
             while True:
-                try:
-                    connected = self._connected(deadline)
-                    return authenticated(connected, of_client=True)
-                except PipeError as error:
-                    raise error.error() from error
-                except BadArgumentError as error:   # the client has ended, or belongs to another user
-                    if error.reason not in ("peer_closed", "other_user"):
-                        raise
-
-    def _connected(self, deadline: Deadline) -> OwnedHandle:
-        transfer = Transfer(self._instance, "ConnectNamedPipe")
-        with transfer, transfer:
-            transfer.start()
-            if not transfer.wait(deadline) and transfer.cancel():
-                raise deadline.passed("no process connected")
-        if transfer.code and transfer.code not in ENDED:
-            raise PipeError("ConnectNamedPipe", transfer.code)
-        # The next instance exists before the connection ends, so another process cannot take the name.
-        following = create_pipe(self.name, self._user, first=False)
-        connected, self._instance = self._instance, following
-        return connected
+                with self._instances.arrival() as transfer, transfer:
+                    transfer.start()
+                    if not transfer.wait(deadline) and transfer.cancel():
+                        raise deadline.passed("no process connected")
+                pipe = self._instances.accepted(transfer)
+                if pipe is not None:
+                    return pipe
 
     def close(self) -> None:
         """Close the listener. Connections stay open. A second call has no effect."""
-        self._instance.close()
+        self._instances.close()
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +87,7 @@ class PipeListener:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<PipeListener {self.name}{', closed' if self._instance.closed else ''}>"
+        return f"<PipeListener {self.name}{', closed' if self._instances.closed else ''}>"
 
 
 def listen(name: str | None = None) -> PipeListener:

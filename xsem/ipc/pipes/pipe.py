@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, check_nt_content, decode, split
-from xsem.ipc.pipes.calls import ENDED, MORE_DATA, PipeError, Transfer, give_receipt
+from xsem.ipc.pipes.calls import ENDED, PipeError, give_receipt
 from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.incoming import Incoming
+from xsem.ipc.pipes.outgoing import Outgoing
 from xsem.ipc.pipes.peers import taken
 from xsem.ipc.pipes.transit import Transit, settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Pipe"]
+__all__ = ["NOTHING_SENT", "NOT_READ", "OTHER_RECEIVES", "OTHER_SENDS", "Pipe"]
+
+# Why a transfer takes too long.
+NOT_READ: Final = "the peer does not read"
+NOTHING_SENT: Final = "the peer sent nothing"
+OTHER_SENDS: Final = "another thread sends"
+OTHER_RECEIVES: Final = "another thread receives"
 
 
 class Pipe:
@@ -43,6 +50,7 @@ class Pipe:
     def __init__(self, handle: OwnedHandle, process: OwnedHandle, peer: Peer) -> None:
         self._handle = handle
         self._transit = Transit(process)
+        self._incoming = Incoming(handle)
         self._sending, self._receiving = threading.Lock(), threading.Lock()
         self.peer = peer
 
@@ -107,32 +115,23 @@ class Pipe:
         deadline = Deadline(timeout_s)
         self._handle.fileno()
         data, numbers = check_nt_content(descs, payload)
-        with Turn(self._sending, deadline, "another thread sends"):
-            settle_all()
-            self._transit.settle()
-            kept, receipt = self._transit.keep([number for number in numbers if number is not None])
+        with Turn(self._sending, deadline, OTHER_SENDS):
             try:
-                copies = iter([each.fileno() for each in kept])
-                message = wire.encode_nt(descs, [None if number is None else next(copies) for number in numbers], data,
-                                         receipt if kept else 0)
-                self._write(message, deadline)
-                self._transit.sent(kept)
-                kept = []
+                outgoing = self._outgoing(descs, data, numbers)
+                with outgoing as transfer, outgoing:
+                    transfer.start()
+                    if not transfer.wait(deadline) and transfer.cancel():
+                        raise deadline.passed(NOT_READ)
+                outgoing.check()
             except PipeError as error:
                 raise self._refusal(error) from error
-            finally:
-                for each in kept:
-                    each.close()
 
-    def _write(self, message: bytes, deadline: Deadline) -> None:
-        buffer = ctypes.create_string_buffer(message, len(message))
-        transfer = Transfer(self._handle, "WriteFile", buffer)
-        with transfer, transfer:
-            transfer.start()
-            if not transfer.wait(deadline) and transfer.cancel():
-                raise deadline.passed("the peer does not read")
-        if transfer.code:
-            raise PipeError("WriteFile", transfer.code)
+    def _outgoing(
+        self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes, numbers: Sequence[int | None],
+    ) -> Outgoing:
+        settle_all()
+        self._transit.settle()
+        return Outgoing(self._handle, self._transit, descs, payload, numbers)
 
     def receive(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
         """Receive one message, as `xsem.ipc.receive` does.
@@ -149,34 +148,20 @@ class Pipe:
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
-        with Turn(self._receiving, deadline, "another thread receives"):
+        with Turn(self._receiving, deadline, OTHER_RECEIVES):
             settle_all()
             try:
-                data = self._read(deadline)
+                while (data := self._incoming.finished()) is None:
+                    with self._incoming.begin() as transfer, transfer:
+                        transfer.start()
+                        if not transfer.wait(deadline) and transfer.cancel():
+                            raise deadline.passed(NOTHING_SENT)
             except PipeError as error:
                 raise self._refusal(error) from error
-            header, body = split(data, wire.NT_HANDLES)
-            return self._decoded(header, body)
+            return self._message(data)
 
-    def _read(self, deadline: Deadline) -> bytes:
-        buffer = ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES)
-        longer = False
-        while True:
-            transfer = Transfer(self._handle, "ReadFile", buffer)
-            with transfer, transfer:
-                transfer.start()
-                if not transfer.wait(deadline) and transfer.cancel():
-                    raise deadline.passed("the peer sent nothing")
-            if transfer.code == MORE_DATA:   # the next read continues the same message
-                longer = True
-                continue
-            if transfer.code:
-                raise PipeError("ReadFile", transfer.code)
-            if longer:
-                raise BadArgumentError(f"the message is longer than {len(buffer)} bytes", reason="message_truncated")
-            return buffer.raw[:transfer.count]
-
-    def _decoded(self, header: wire.Header, body: bytes) -> Message:
+    def _message(self, data: bytes) -> Message:
+        header, body = split(data, wire.NT_HANDLES)
         numbers = wire.handle_numbers(header, body)
         handles: list[OwnedHandle] = []
         receipts: list[OwnedHandle] = []

@@ -65,8 +65,10 @@ class Transit:
         return kept, self._receipts[0].fileno()
 
     def sent(self, handles: Sequence[OwnedHandle]) -> None:
-        """Keep the duplicates of a sent message until the peer has received it."""
-        self._messages.append(handles)
+        """Keep the duplicates of the last message until the peer has received it. A second call has no effect."""
+        # Without a handle, the message has no receipt.
+        if handles and not (self._messages and self._messages[-1] is handles):
+            self._messages.append(handles)
 
     @property
     def peer_ended(self) -> bool:
