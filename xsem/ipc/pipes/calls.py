@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import sys
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Any, Final, Self
 
@@ -34,7 +36,7 @@ __all__ = [
     "create_pipe",
     "create_receipts",
     "end_wait",
-    "give_receipt",
+    "give_receipts",
     "peer_pid",
     "wait_for_any",
 ]
@@ -220,9 +222,14 @@ def create_receipts() -> OwnedHandle:
     return _own("CreateSemaphoreW", None, 0, _MOST_RECEIPTS, None)
 
 
-def give_receipt(number: int) -> None:
-    """Count one message. A failure has no effect: the number can belong to another object."""
-    _call("ReleaseSemaphore")(number, 1, None)
+def give_receipts(numbers: Sequence[int], then: Callable[[], object]) -> None:
+    """Count one message on each semaphore, and call `then`. Ctrl-C takes effect before or after all of it.
+
+    A failure has no effect: a number can belong to another object.
+    """
+    release = _call("ReleaseSemaphore")
+    steps = [*[(release, number, 1, None) for number in numbers], (then,)]
+    deque(starmap(operator.call, steps), maxlen=0)   # one call of C
 
 
 def count_receipts(number: int) -> int:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
-from typing import Final
+from collections import deque
+from itertools import starmap
+from typing import Final, Self
 
+from xsem.data.handles import store
 from xsem.errors import WaitTimeoutError
-from xsem.runtime.timeouts import check_timeout, wait_in_slices
+from xsem.runtime.timeouts import check_timeout
 
-__all__ = ["Deadline", "Turn"]
+__all__ = ["Deadline", "Turn", "Turns"]
 
+_RETRY_S: Final = 0.002
 _LONGEST_S: Final = 1e9
 
 
@@ -43,19 +47,63 @@ class Deadline:
         return WaitTimeoutError(f"{why} for {self.timeout_s:g} s")
 
 
-class Turn:
-    """The right to transfer in one direction of a pipe, within the time limit."""
+class Turns:
+    """The right to transfer in one direction of a pipe, which one call at a time has."""
 
-    def __init__(self, lock: threading.Lock, deadline: Deadline, why: str) -> None:
-        self._lock = lock
+    def __init__(self) -> None:
+        self.free: deque[None] = deque([None])
+
+
+class Turn:
+    """One call that transfers in one direction. The caller enters it twice: ``with turn, turn:``.
+
+    The end of ``with`` gives the right back, also if Ctrl-C interrupts the inner exit.
+
+    Parameters
+    ----------
+    turns : Turns
+    deadline : Deadline
+    why : str
+        For the error after the time: what the call waits for.
+    """
+
+    def __init__(self, turns: Turns, deadline: Deadline, why: str) -> None:
+        self._turns = turns
         self._deadline = deadline
         self._why = why
+        self._held: list[None] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def take(self) -> float:
+        """Take the right. Return 0, or the seconds after which to try again.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``.
+        """
+        with contextlib.suppress(IndexError):
+            store(self._held, self._turns.free.pop)
+            return 0.0
         left = self._deadline.left_s
-        # A wait of `Lock.acquire` ends early for Ctrl-C only if it has a limit.
-        if not wait_in_slices(lambda timeout_ns: self._lock.acquire(timeout=timeout_ns / 1e9), left):
+        if left == 0.0:
             raise self._deadline.passed(self._why)
+        return _RETRY_S if left is None else min(_RETRY_S, left)
+
+    def wait(self) -> None:
+        """Wait for the right.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``.
+        """
+        while pause_s := self.take():
+            time.sleep(pause_s)
 
     def __exit__(self, *exc: object) -> None:
-        self._lock.release()
+        if self._held:
+            # As `store`: Ctrl-C takes effect before or after the move.
+            self._turns.free.extend(starmap(self._held.pop, ((),)))

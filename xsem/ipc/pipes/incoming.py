@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
-from xsem.ipc.pipes.calls import MORE_DATA, PipeError, Transfer
+from xsem.ipc.pipes.calls import MORE_DATA, PipeError, Transfer, give_receipts
 from xsem.types import OwnedHandle
 
 __all__ = ["Incoming"]
@@ -25,16 +26,19 @@ class Incoming:
 
     def __init__(self, handle: OwnedHandle) -> None:
         self._handle = handle
-        self._transfer: Transfer | None = None
+        self._reads: list[Transfer] = []   # at most one
         self._longer = False
 
     def begin(self) -> Transfer:
         """Return a read, to be started."""
-        self._transfer = Transfer(self._handle, "ReadFile", ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES))
-        return self._transfer
+        self._reads[:] = [
+            Transfer(self._handle, "ReadFile", ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES))]
+        return self._reads[0]
 
     def finished(self) -> bytes | None:
         """Return the message of the read that has ended. None: another read is needed.
+
+        The message stays here until `drop`.
 
         Raises
         ------
@@ -42,16 +46,23 @@ class Incoming:
             ``message_truncated``: the message is longer than the limit. It is read as a whole.
         PipeError
         """
-        transfer, self._transfer = self._transfer, None
-        if transfer is None or transfer.cancelled:
+        if not self._reads:
             return None
-        if transfer.code == MORE_DATA:   # the next read continues the same message
-            self._longer = True
-            return None
-        if transfer.code:
-            raise PipeError("ReadFile", transfer.code)
-        longer, self._longer = self._longer, False
-        if longer:
+        read = self._reads[0]
+        if not read.cancelled and read.code != MORE_DATA:
+            if read.code == 0 and not self._longer:
+                return read.data
+            self._longer = False
+            self._reads.clear()
+            if read.code:
+                raise PipeError("ReadFile", read.code)
             raise BadArgumentError(f"the message is longer than {wire.MAX_NT_MESSAGE_BYTES} bytes",
                                    reason="message_truncated")
-        return transfer.data
+        if not read.cancelled:
+            self._longer = True   # the next read continues the same message
+        self._reads.clear()
+        return None
+
+    def drop(self, receipts: Sequence[OwnedHandle]) -> None:
+        """Drop the message, and count it on the sender's semaphores for receipts. Ctrl-C does not separate the two."""
+        give_receipts([each.fileno() for each in receipts], self._reads.clear)

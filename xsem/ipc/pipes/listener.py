@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Self
 
-from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
 from xsem.ipc.pipes.instances import Instances
 from xsem.ipc.pipes.names import check_name, new_name, no_pipes
 from xsem.ipc.pipes.pipe import Pipe
@@ -37,7 +36,7 @@ class PipeListener:
 
     def __init__(self, name: str, user: str) -> None:
         self.name = name
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._instances = Instances(name, user)
 
     def accept(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
@@ -65,7 +64,8 @@ class PipeListener:
             ``fd_limit``.
         """
         deadline = Deadline(timeout_s)
-        with Turn(self._lock, deadline, "another thread accepts"):
+        with Turn(self._turns, deadline, "another thread accepts") as turn, turn:
+            turn.wait()
             settle_all()
             while True:
                 with self._instances.arrival() as transfer, transfer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -10,8 +9,8 @@ from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, check_nt_content, decode, split
-from xsem.ipc.pipes.calls import ENDED, PipeError, give_receipt
-from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.calls import ENDED, PipeError
+from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
 from xsem.ipc.pipes.incoming import Incoming
 from xsem.ipc.pipes.outgoing import Outgoing
 from xsem.ipc.pipes.peers import taken
@@ -51,7 +50,7 @@ class Pipe:
         self._handle = handle
         self._transit = Transit(process)
         self._incoming = Incoming(handle)
-        self._sending, self._receiving = threading.Lock(), threading.Lock()
+        self._sending, self._receiving = Turns(), Turns()
         self.peer = peer
 
     def fileno(self) -> int:
@@ -115,7 +114,8 @@ class Pipe:
         deadline = Deadline(timeout_s)
         self._handle.fileno()
         data, numbers = check_nt_content(descs, payload)
-        with Turn(self._sending, deadline, OTHER_SENDS):
+        with Turn(self._sending, deadline, OTHER_SENDS) as turn, turn:
+            turn.wait()
             try:
                 outgoing = self._outgoing(descs, data, numbers)
                 with outgoing as transfer, outgoing:
@@ -148,7 +148,8 @@ class Pipe:
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
-        with Turn(self._receiving, deadline, OTHER_RECEIVES):
+        with Turn(self._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+            turn.wait()
             settle_all()
             try:
                 while (data := self._incoming.finished()) is None:
@@ -161,24 +162,30 @@ class Pipe:
             return self._message(data)
 
     def _message(self, data: bytes) -> Message:
-        header, body = split(data, wire.NT_HANDLES)
-        numbers = wire.handle_numbers(header, body)
+        """Return the received message, and drop it from `_incoming`, also after a refusal."""
         handles: list[OwnedHandle] = []
         receipts: list[OwnedHandle] = []
         try:
-            # The receipt first: after a refusal, the sender can close its duplicates, too.
-            for into, wanted in ((receipts, [header.receipt] if header.receipt else []), (handles, numbers)):
-                for number in wanted:
-                    into.append(self._take(number))
-            message = decode(header, body, handles, self.peer)
-            handles = []
+            try:
+                message = self._decoded(data, handles, receipts)
+            except XsemError:
+                self._incoming.drop(receipts)
+                raise
+            self._incoming.drop(receipts)
+            handles.clear()
             return message
         finally:
-            for each in handles:
+            for each in (*handles, *receipts):
                 each.close()
-            for each in receipts:
-                give_receipt(each.fileno())
-                each.close()
+
+    def _decoded(self, data: bytes, handles: list[OwnedHandle], receipts: list[OwnedHandle]) -> Message:
+        header, body = split(data, wire.NT_HANDLES)
+        numbers = wire.handle_numbers(header, body)
+        # The receipt first: after a refusal, the sender can close its duplicates, too.
+        for into, wanted in ((receipts, [header.receipt] if header.receipt else []), (handles, numbers)):
+            for number in wanted:
+                into.append(self._take(number))
+        return decode(header, body, handles, self.peer)
 
     def _take(self, number: int) -> OwnedHandle:
         """Duplicate a handle of the peer into this process."""
