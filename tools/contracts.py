@@ -94,7 +94,9 @@ LAYERS = {
     "xsem.ipc": """
         asynchronous | packing | ticket_exchange
         offers
-        sockets | pipes | tickets
+        ticket_sockets | ticket_pipes
+        sockets | pipes | ticket_verdicts
+        tickets
         channels | message | received_handles
         wire
     """,

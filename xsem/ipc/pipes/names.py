@@ -7,15 +7,15 @@ from typing import Final
 
 from xsem.errors import BadArgumentError, UnsupportedError
 
-__all__ = ["check_name", "new_name", "no_pipes"]
+__all__ = ["PREFIX", "check_name", "new_name", "no_pipes"]
 
-_PREFIX: Final = "\\\\.\\pipe\\"
+PREFIX: Final = "\\\\.\\pipe\\"
 _MAX_NAME: Final = 256
 
 
 def new_name() -> str:
     """Return a random name that no other pipe has."""
-    return f"{_PREFIX}xsem-{os.urandom(16).hex()}"
+    return f"{PREFIX}xsem-{os.urandom(16).hex()}"
 
 
 def check_name(name: object) -> None:
@@ -26,9 +26,9 @@ def check_name(name: object) -> None:
     BadArgumentError
         ``bad_name``.
     """
-    if (not isinstance(name, str) or not name.startswith(_PREFIX) or not len(_PREFIX) < len(name) <= _MAX_NAME
+    if (not isinstance(name, str) or not name.startswith(PREFIX) or not len(PREFIX) < len(name) <= _MAX_NAME
             or "\0" in name):
-        raise BadArgumentError(f"the name of a pipe begins with {_PREFIX} and has at most {_MAX_NAME} characters, not "
+        raise BadArgumentError(f"the name of a pipe begins with {PREFIX} and has at most {_MAX_NAME} characters, not "
                                f"{name!r}", reason="bad_name")
 
 

@@ -200,8 +200,10 @@ class Pipe:
                                  call="DuplicateHandle", code=error.code) from error
 
     def _refusal(self, error: PipeError) -> XsemError:
+        """Return the error of the application."""
         if error.code not in ENDED:
             return error.error()
+        self._transit.lost()
         ended = "has ended" if self._transit.peer_ended else "has closed the pipe"
         return BadArgumentError(f"process {self.peer.pid} {ended}", reason="peer_closed", call=error.call,
                                 code=error.code)

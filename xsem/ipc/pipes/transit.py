@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -20,6 +21,8 @@ __all__ = ["Transit", "settle_all"]
 
 # Handles of closed pipes. They stay open until their peer has received them or has ended.
 _left: Final[list[Transit]] = []
+# No thread closes handles that another thread looks at. Re-entrant, because a finalizer can close a pipe.
+_lock: Final = threading.RLock()
 
 
 class Transit:
@@ -84,12 +87,20 @@ class Transit:
 
     def settle(self) -> None:
         """Close the duplicates of the messages that the peer has received. If the peer has ended, close all."""
-        if not self._messages:
-            return
-        over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
-        for _ in range(min(over, len(self._messages))):
-            for handle in self._messages.popleft():
-                handle.close()
+        with _lock:
+            if not self._messages:
+                return
+            over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
+            for _ in range(min(over, len(self._messages))):
+                for handle in self._messages.popleft():
+                    handle.close()
+
+    def lost(self) -> None:
+        """Close the duplicates of all messages. The peer has closed the pipe, so it cannot receive them."""
+        with _lock:
+            while self._messages:
+                for handle in self._messages.popleft():
+                    handle.close()
 
     def close(self) -> None:
         """End the use by the pipe. The duplicates of messages in transit stay open for the peer."""
@@ -101,9 +112,7 @@ class Transit:
 
     def free(self) -> None:
         """Close all handles."""
-        while self._messages:
-            for handle in self._messages.popleft():
-                handle.close()
+        self.lost()
         for each in self._receipts:
             each.close()
         self.process.close()
@@ -111,9 +120,10 @@ class Transit:
 
 def settle_all() -> None:
     """Close the duplicates of closed pipes whose peer has received them or has ended."""
-    for transit in list(_left):
-        transit.settle()
-        if not transit.messages:
-            transit.free()
-            if transit in _left:
-                _left.remove(transit)
+    with _lock:
+        for transit in list(_left):
+            transit.settle()
+            if not transit.messages:
+                transit.free()
+                if transit in _left:
+                    _left.remove(transit)
