@@ -185,9 +185,8 @@ def test_listener_that_does_not_accept_is_busy() -> None:
 def test_sockets_and_their_calls_are_unavailable(ends: Ends) -> None:
     import socket
 
-    for act in (lambda: ipc.offer(payload=b""), lambda: ipc.receive_fds(ends[0], 1, 1)):
-        with pytest.raises(UnsupportedError):
-            act()
+    with pytest.raises(UnsupportedError):
+        ipc.receive_fds(ends[0], 1, 1)
     with socket.socket() as sock, pytest.raises(UnsupportedError, match=r"xsem\.ipc\.connect"):
         ipc.send(sock)
 

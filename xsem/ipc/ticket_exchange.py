@@ -60,9 +60,10 @@ def offer(
 
     Notes
     -----
-    Ownership: the offer keeps duplicates of the file descriptors until the last claim, the end of `lifetime_s`, or the
-    end of this process. The file descriptors of the caller stay open, on success and on failure. After an error or
-    Ctrl-C no offer exists. A forked child serves no offers of its parent.
+    Ownership: the offer keeps duplicates of the file descriptors or NT handles until the last claim, the end of
+    `lifetime_s`, or the end of this process. The handles of the caller stay open, on success and on failure. After an
+    error or Ctrl-C no offer exists. A forked child serves no offers of its parent. On Windows, this process must live
+    until `claim` has returned.
     """
     if isinstance(claims, bool) or not isinstance(claims, int) or not 1 <= claims <= _MAX_CLAIMS:
         raise BadArgumentError(f"claims is an int from 1, not {claims!r}", reason="bad_claims")
@@ -87,7 +88,7 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     Returns
     -------
     Message
-        The message. It owns its file descriptors, and the caller must close it.
+        The message. It owns its handles, and the caller must close it.
 
     Raises
     ------
@@ -99,6 +100,8 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
         namespace. ``bad_timeout``.
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
+    BusyError
+        ``fd_limit``, on Windows: this process cannot open so many handles. The claim counts.
     UnsupportedError
         The system is neither Linux nor Windows.
     WaitTimeoutError
@@ -106,7 +109,7 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
 
     Notes
     -----
-    Ownership: after an error or Ctrl-C every received file descriptor is closed. An interrupted claim can count.
+    Ownership: after an error or Ctrl-C every received handle is closed. An interrupted claim can count.
     """
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
