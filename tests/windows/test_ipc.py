@@ -109,7 +109,11 @@ def test_duplicates_of_the_sender_live_until_the_receipt(ends: Ends) -> None:
         assert message.semaphores[0].handle is not None
         a._transit.settle()
         assert a._transit.messages == 1
+    ipc.send(a, payload=b"no handle")
+    assert a._transit.messages == 1   # it has no receipt
     ipc.receive(b).close()
+    a._transit.settle()
+    assert a._transit.messages == 0
 
 
 def test_closed_pipe_keeps_the_handles_of_its_messages() -> None:

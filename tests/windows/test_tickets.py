@@ -148,8 +148,12 @@ def test_offer_outlives_the_descriptors_of_the_caller() -> None:
     event = nt.event()
     ticket = ipc.offer(SemaphoreDesc.opaque_win32(event, device_uuid=None), SemaphoreDesc.d3d12_fence(name="n"),
                        MemoryDesc.opaque_win32_kmt(0x4000_0040, allocation_size=4096, device_uuid=None))
+    witness = nt.with_access(event, nt.SYNCHRONIZE)
     assert nt.close(event)
-    with ipc.claim(ticket) as message:
+    with nt.closing(witness), ipc.claim(ticket) as message:
+        handle = message.semaphores[0].handle
+        assert isinstance(handle, OwnedHandle)
+        assert same_open_file(handle.fileno(), witness)
         assert [each.type.value for each in message.semaphores] == ["opaque_win32", "d3d12_fence"]
         assert message.semaphores[1].name == "n"
         assert message.memories[0].handle == 0x4000_0040
@@ -190,9 +194,9 @@ def test_thread_and_pipes_end_with_the_last_offer(desc: SemaphoreDesc) -> None:
     ticket = ipc.offer(desc)
     name = ticket_pipes._name(ticket.fields()[0].address)
     ipc.connect(name).close()
-    assert any(each.name == "xsem-offers" for each in threading.enumerate())
+    assert not ended()
     ipc.claim(ticket).close()
-    until(lambda: not any(each.name == "xsem-offers" for each in threading.enumerate()))
+    until(ended)
     assert reason_of(lambda: ipc.connect(name)) == "no_listener"
     ipc.claim(ipc.offer(desc)).close()   # a new thread
 
@@ -345,17 +349,46 @@ def test_killed_receiver_of_an_answer_leaves_no_handle(desc: SemaphoreDesc) -> N
         child.stdin.flush()
         assert child.stdout.readline() == "asked\n"
         until(lambda: not offers.server()._offers)
-        assert any(each.name == "xsem-offers" for each in threading.enumerate())   # the handles are in transit
         child.kill()
     until(idle)
     assert reason_of(lambda: ipc.claim(ticket)) == "ticket_spent"
 
 
+def asked(ticket: ipc.Ticket) -> ipc.Pipe:
+    """Claim a ticket up to its verdict, and return the pipe with the message."""
+    pipe = ipc.connect(ticket_pipes._name(ticket.fields()[0].address))
+    ipc.send(pipe, payload=ticket.encode())
+    assert ipc.receive(pipe).payload == b"\0"
+    until(lambda: not offers.server()._offers)
+    return pipe
+
+
+def ended() -> bool:
+    """Return whether the thread of the offers has ended. Does nothing for the handles of closed pipes."""
+    return not any(each.name == "xsem-offers" for each in threading.enumerate())
+
+
+def test_thread_lives_until_the_message_is_received(desc: SemaphoreDesc) -> None:
+    with asked(ipc.offer(desc)) as pipe:
+        assert not ended()
+        ipc.receive(pipe).close()
+    until(ended)
+    assert not transit._left   # no handle waits for a later call
+
+
+def test_receiver_that_does_not_take_its_message_leaves_no_handle(desc: SemaphoreDesc) -> None:
+    asked(ipc.offer(desc)).close()
+    until(ended)
+    assert not transit._left   # although the receiver lives
+
+
 def test_silent_connections_do_not_hold_up_others(desc: SemaphoreDesc) -> None:
-    ticket = ipc.offer(desc)
+    ticket = ipc.offer(desc, claims=2)
     name = ticket_pipes._name(ticket.fields()[0].address)
-    silent = [ipc.connect(name) for _ in range(70)]   # more than the session keeps
+    silent = [ipc.connect(name) for _ in range(70)]
     ipc.claim(ticket).close()
+    session: Any = offers.server()._session
+    assert len(session._connections) <= ticket_pipes._MAX_CONNECTIONS
     for each in silent:
         each.close()
 
@@ -403,7 +436,7 @@ def test_handle_count_is_flat_over_many_offers(desc: SemaphoreDesc) -> None:
                     ipc.claim(ticket).close()
         offers.server()._offers.clear()
         until(idle)
-        until(lambda: not any(each.name == "xsem-offers" for each in threading.enumerate()))
+        until(ended)
         return nt.handle_count()
 
     some(20)
