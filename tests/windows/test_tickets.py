@@ -25,6 +25,7 @@ from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadArgumentError
 from xsem.ipc import offers, ticket_pipes, tickets
 from xsem.ipc.pipes import calls, peers, transit
+from xsem.ipc.pipes.instances import Instances
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 OFFER = """
@@ -380,6 +381,24 @@ def test_receiver_that_does_not_take_its_message_leaves_no_handle(desc: Semaphor
     asked(ipc.offer(desc)).close()
     until(ended)
     assert not transit._left   # although the receiver lives
+
+
+def test_client_that_connects_before_the_wait_for_it_is_served(
+    desc: SemaphoreDesc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ConnectNamedPipe then ends at once, and sets no event."""
+    monkeypatch.setattr(offers, "_SLICE_S", 600)
+    early: list[OwnedHandle] = []
+    arrival = Instances.arrival
+
+    def late(instances: Instances) -> calls.Transfer:
+        if not early:
+            early.append(calls.connect_pipe(instances._name))
+        return arrival(instances)
+
+    monkeypatch.setattr(Instances, "arrival", late)
+    ipc.claim(ipc.offer(desc), timeout_s=20).close()
+    early[0].close()
 
 
 def test_silent_connections_do_not_hold_up_others(desc: SemaphoreDesc) -> None:

@@ -181,7 +181,10 @@ class Session:
         answer : callable
             Called with each request, and with a function that sends a verdict and a content to its sender.
         """
-        wait_for_any([self._arrivals[0].event, *[each.read.event for each in self._connections]], timeout_s)
+        transfers = [self._arrivals[0], *[each.read for each in self._connections]]
+        # A transfer that ended at its start sets no event.
+        at_once = any(each.code is not None for each in transfers)
+        wait_for_any([each.event for each in transfers], 0.0 if at_once else timeout_s)
         for each in list(self._connections):
             if not each.read.wait(_NOW):
                 continue
