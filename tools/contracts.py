@@ -91,6 +91,25 @@ LAYERS = {
         resource | dmabuf_images
         dlpack | current_stream | awaiting
     """,
+    "xsem.ipc": """
+        asynchronous | packing | ticket_exchange
+        offers
+        ticket_sockets | ticket_pipes
+        sockets | pipes | ticket_verdicts
+        tickets
+        channels | message | received_handles
+        wire
+    """,
+    "xsem.ipc.pipes": """
+        listener
+        instances
+        connections | asynchronous
+        pipe
+        incoming | outgoing
+        transit | peers | names | loop_waits
+        calls
+        deadlines
+    """,
 }
 
 # The one import upwards, for annotations only: a resource names its device.

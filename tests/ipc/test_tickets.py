@@ -21,7 +21,7 @@ from support.open_files import closed_number, numbers
 
 import xsem
 from xsem import ipc
-from xsem.ipc import offers, ticket_exchange, tickets
+from xsem.ipc import offers, ticket_sockets, tickets
 from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -219,10 +219,10 @@ def test_ticket_of_another_machine_is_refused(desc: MemoryDesc, monkeypatch: pyt
 def test_claim_by_another_user_is_refused_on_both_sides(desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = ipc.offer(desc)
     with monkeypatch.context() as stranger:   # the claiming side sees a server of another user
-        stranger.setattr(ticket_exchange, "peer_user", lambda _: os.geteuid() + 1)
+        stranger.setattr(ticket_sockets, "peer_user", lambda _: os.geteuid() + 1)
         assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
     with monkeypatch.context() as stranger:   # the offering side sees a claim of another user
-        stranger.setattr(offers, "peer_user", lambda _: os.geteuid() + 1)
+        stranger.setattr(ticket_sockets.Session, "_admits", lambda _session, _connection: False)
         assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
     ipc.claim(ticket).close()
 
@@ -231,7 +231,7 @@ def test_claim_by_another_user_is_refused_on_both_sides(desc: MemoryDesc, monkey
 def test_process_of_another_user_is_refused_by_the_kernels_word(desc: MemoryDesc) -> None:
     ticket = ipc.offer(desc)
     program = "import os; os.setuid(65534)\n"
-    for change in ("import xsem.ipc.ticket_exchange as e; e.peer_user = lambda _: os.geteuid()\n", ""):
+    for change in ("import xsem.ipc.ticket_sockets as e; e.peer_user = lambda _: os.geteuid()\n", ""):
         # The first process skips its own check, so the offering process must refuse it.
         done = subprocess.run([sys.executable, "-c", "import xsem\n" + change + program + CLAIM, ticket],
                               capture_output=True, text=True, check=True, timeout=55)
@@ -287,7 +287,7 @@ def test_refused_socket_leaves_no_offer(desc: MemoryDesc, monkeypatch: pytest.Mo
         raise OSError(24, "Too many open files")
 
     with monkeypatch.context() as full:
-        full.setattr(offers._Session, "listen", refuse)
+        full.setattr(ticket_sockets.Session, "_listen", refuse)
         assert reason_of(lambda: ipc.offer(desc)) == "fd_limit"
     until(idle)
 

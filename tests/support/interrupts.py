@@ -40,15 +40,15 @@ class Place(NamedTuple):
         return f"{Path(self.file).name}:{self.line} {self.function}{' (in a finalizer)' if self.swallowed else ''}"
 
 
-def interruptions(act: Callable[[], object]) -> Iterator[tuple[Place, str]]:
-    """Call `act` repeatedly, each time with the interrupt one instruction later, until `act` ends before it.
+def interruptions(act: Callable[[], object], step: int = 1) -> Iterator[tuple[Place, str]]:
+    """Call `act` repeatedly, each time with the interrupt `step` instructions later, until `act` ends before it.
 
     Yields each place and the repr of the exception that `act` raised instead of KeyboardInterrupt, or an empty string.
     The exception itself is already freed, with the objects that its traceback kept alive.
     """
     at, counted = 0, 0
     while counted >= at:
-        at += 1
+        at += step
         place, otherwise, counted = _interrupted(act, at)
         if place is not None:
             yield place, otherwise

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import xsem
+from xsem.ipc.pipes.calls import Transfer
+from xsem.ipc.pipes.deadlines import Deadline
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 if sys.platform == "win32":
@@ -147,6 +149,14 @@ def is_signalled(handle: int) -> bool:
 def closing(handle: int) -> Iterator[int]:
     yield handle
     assert close(handle), "other code has closed the handle"
+
+
+def write_to_pipe(pipe: xsem.ipc.Pipe, data: bytes) -> None:
+    """Send bytes as one message of the pipe."""
+    with Transfer(pipe._handle, "WriteFile", ctypes.create_string_buffer(data, len(data))) as transfer, transfer:
+        transfer.start()
+        assert transfer.wait(Deadline(BOUND_S))
+    assert transfer.code == 0
 
 
 # ---- targets of spawned processes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from typing import Any, Final
 
@@ -60,6 +61,13 @@ if sys.platform == "win32":
                 return None
             return int(times[0])
 
+    @functools.cache
+    def _open_token() -> Any:
+        # The parameter of direction 2 is the result: the token, or None after a failure.
+        prototype = ctypes.WINFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p),
+                                       use_last_error=True)
+        return prototype(("OpenProcessToken", ctypes.WinDLL("advapi32")), ((1,), (1,), (2,)))
+
     def user_of(process: int = CURRENT_PROCESS) -> str:
         """Return the user of a process as text: its security identifier (SID).
 
@@ -69,22 +77,21 @@ if sys.platform == "win32":
             ``system_call_failed``.
         """
         advapi32 = ctypes.WinDLL("advapi32", use_last_error=True)
-        token = ctypes.c_void_p()
-        if not advapi32.OpenProcessToken(ctypes.c_void_p(process), _TOKEN_QUERY, ctypes.byref(token)):
+        token = own(_open_token(), process, _TOKEN_QUERY)
+        if token._slot == [None]:
+            token._slot.clear()
             raise _failure("OpenProcessToken")
-        try:
-            buffer, size = ctypes.create_string_buffer(_SID_BYTES), ctypes.c_uint32()
-            if not advapi32.GetTokenInformation(token, _TOKEN_USER, buffer, _SID_BYTES, ctypes.byref(size)):
+        with token:
+            buffer, size, text = ctypes.create_string_buffer(_SID_BYTES), ctypes.c_uint32(), ctypes.c_void_p()
+            if not advapi32.GetTokenInformation(ctypes.c_void_p(token.fileno()), _TOKEN_USER, buffer, _SID_BYTES,
+                                                ctypes.byref(size)):
                 raise _failure("GetTokenInformation")
-            text = ctypes.c_void_p()
-            if not advapi32.ConvertSidToStringSidW(ctypes.c_void_p.from_buffer(buffer), ctypes.byref(text)):
-                raise _failure("ConvertSidToStringSidW")
-            try:
-                return ctypes.wstring_at(text.value or 0)
-            finally:
-                _kernel32.LocalFree(text)
+        if not advapi32.ConvertSidToStringSidW(ctypes.c_void_p.from_buffer(buffer), ctypes.byref(text)):
+            raise _failure("ConvertSidToStringSidW")
+        try:
+            return ctypes.wstring_at(text.value or 0)
         finally:
-            _kernel32.CloseHandle(token)
+            _kernel32.LocalFree(text)
 
     def take_handle(process: int, number: int) -> OwnedHandle:
         """Return a duplicate of a handle of another process, owned by the caller.

@@ -18,7 +18,9 @@ from xsem.ipc.asynchronous import areceive, asend
 from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
-from xsem.ipc.pipes import Pipe, PipeListener, connect, listen
+from xsem.ipc.pipes.connections import connect
+from xsem.ipc.pipes.listener import PipeListener, listen
+from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket

@@ -14,6 +14,8 @@ from xsem.errors import WaitTimeoutError
 from xsem.ipc import wire
 from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.pipes import asynchronous as pipes
+from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.sockets import NotReady, Receiver, Sender, check_socket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
@@ -31,7 +33,7 @@ async def asend(
 
     Parameters
     ----------
-    sock : socket.socket, Connection, Transport or StreamWriter
+    sock : socket.socket, Connection, Transport, StreamWriter or Pipe
         As in `send`. The socket can be blocking or not. Its timeout and its flags do not change.
     *descs, payload
         As in `send`. Keep the descriptors open until the end of the call.
@@ -46,8 +48,11 @@ async def asend(
     Notes
     -----
     A cancelled call leaves one of the three states that `send` describes. Two calls for one direction of a socket must
-    not overlap.
+    not overlap. Calls for one direction of a `Pipe` take place one after the other.
     """
+    if isinstance(sock, Pipe):
+        await pipes.send(sock, descs, payload, _limit(timeout_s))
+        return
     of = SocketOf(sock, "send")
     with of as inner, of:
         check_socket(inner)
@@ -68,7 +73,7 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
 
     Parameters
     ----------
-    sock : socket.socket, Connection, Transport or StreamWriter
+    sock : socket.socket, Connection, Transport, StreamWriter or Pipe
         As in `receive`. The socket can be blocking or not. Its timeout and its flags do not change.
     timeout_s : float, None or "socket"
         As in `asend`.
@@ -85,8 +90,11 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
 
     Notes
     -----
-    After an error or a cancellation every received file descriptor is closed, as `receive` describes.
+    After an error or a cancellation every received file descriptor is closed, as `receive` describes. A cancellation
+    loses no message of a `Pipe`: the next call receives it.
     """
+    if isinstance(sock, Pipe):
+        return await pipes.receive(sock, _limit(timeout_s))
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
@@ -100,6 +108,11 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
             message = decode(header, body, receiver.handles, receiver.peer or Peer.of_socket(inner))
             receiver.take()
     return message
+
+
+def _limit(timeout_s: float | Literal["socket"] | None) -> float | None:
+    """Return the time limit of a call about a pipe, which has no timeout of its own."""
+    return DEFAULT_TIMEOUT_S if isinstance(timeout_s, str) and timeout_s == "socket" else timeout_s
 
 
 class _Turns:

@@ -50,7 +50,7 @@ class SocketOf:
         if isinstance(channel, socket.socket):
             return channel
         if os.name == "nt":
-            raise no_sockets()
+            raise _no_pipes_of_multiprocessing() if type(channel).__name__ == "PipeConnection" else no_sockets()
         if not self._duplicates:
             if hasattr(channel, "get_extra_info"):
                 channel = self._transport(getattr(channel, "transport", channel))
@@ -97,6 +97,12 @@ def _not_a_socket(channel: Any) -> BadArgumentError:
 def no_sockets() -> UnsupportedError:
     """Return the error for a system without sockets that pass file descriptors."""
     return UnsupportedError(
-        "file descriptors pass through Unix sockets only. On Windows, send and receive take a pipe of "
-        "xsem.ipc.listen or xsem.ipc.connect; instead of asend and areceive, call them in a thread "
-        "(asyncio.to_thread)", capability="ipc")
+        "file descriptors pass through Unix sockets only. On Windows, send, receive, asend and areceive take a pipe of "
+        "xsem.ipc.listen or xsem.ipc.connect", capability="ipc")
+
+
+def _no_pipes_of_multiprocessing() -> UnsupportedError:
+    return UnsupportedError(
+        "a PipeConnection of multiprocessing cannot be a channel of xsem.ipc: Windows tells which process created the "
+        "pipe, not which process has its other end now, so handles cannot be duplicated. Use xsem.ipc.listen and "
+        "xsem.ipc.connect, or put the descriptors into the connection: connection.send(desc)", capability="ipc")

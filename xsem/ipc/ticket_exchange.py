@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import sys
-import time
-from typing import Final, Self
+from typing import Final
 
-from xsem.data.handles import store
-from xsem.data.peers import Peer, peer_user
-from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
-from xsem.ipc import wire
-from xsem.ipc.message import Message, decode, encode, split
-from xsem.ipc.offers import FORGED, GRANTED, OTHER_USER, OVER, SPENT, server
-from xsem.ipc.sockets import Receiver
-from xsem.ipc.tickets import Fields, Ticket, check_system, is_running, now_ns
+from xsem.errors import BadArgumentError
+from xsem.ipc.message import Message
+from xsem.ipc.offers import server
+from xsem.ipc.tickets import Ticket, check_system, now_ns
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
+
+if sys.platform == "win32":
+    from xsem.ipc.ticket_pipes import Content, ask
+else:
+    from xsem.ipc.ticket_sockets import Content, ask
 
 __all__ = ["claim", "offer"]
 
@@ -57,15 +54,16 @@ def offer(
     BadArgumentError
         ``bad_claims``, ``bad_timeout``; as `send`, without the reasons of the socket.
     UnsupportedError, BadHandleError, ReleasedError
-        As `send`; also if the system is not Linux.
+        As `send`; also if the system is neither Linux nor Windows.
     BusyError
         ``no_thread``: the system refuses a thread. ``fd_limit``.
 
     Notes
     -----
-    Ownership: the offer keeps duplicates of the file descriptors until the last claim, the end of `lifetime_s`, or the
-    end of this process. The file descriptors of the caller stay open, on success and on failure. After an error or
-    Ctrl-C no offer exists. A forked child serves no offers of its parent.
+    Ownership: the offer keeps duplicates of the file descriptors or NT handles until the last claim, the end of
+    `lifetime_s`, or the end of this process. The handles of the caller stay open, on success and on failure. After an
+    error or Ctrl-C no offer exists. A forked child serves no offers of its parent. On Windows, this process must live
+    until `claim` has returned.
     """
     if isinstance(claims, bool) or not isinstance(claims, int) or not 1 <= claims <= _MAX_CLAIMS:
         raise BadArgumentError(f"claims is an int from 1, not {claims!r}", reason="bad_claims")
@@ -74,8 +72,7 @@ def offer(
         raise BadArgumentError(f"lifetime_s is seconds > 0 and at most ten years, not {lifetime_s!r}",
                                reason="bad_timeout")
     deadline_ns = now_ns() + int(lifetime_s * 1e9)
-    data, fds = encode(descs, payload)
-    return server().add(data, fds, claims, deadline_ns)
+    return server().add(Content(descs, payload), claims, deadline_ns)
 
 
 def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
@@ -91,7 +88,7 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     Returns
     -------
     Message
-        The message. It owns its file descriptors, and the caller must close it.
+        The message. It owns its handles, and the caller must close it.
 
     Raises
     ------
@@ -103,14 +100,16 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
         namespace. ``bad_timeout``.
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
+    BusyError
+        ``fd_limit``, on Windows: this process cannot open so many handles. The claim counts.
     UnsupportedError
-        The system is not Linux.
+        The system is neither Linux nor Windows.
     WaitTimeoutError
         ``timeout``: the offering process does not answer, for example because it is stopped.
 
     Notes
     -----
-    Ownership: after an error or Ctrl-C every received file descriptor is closed. An interrupted claim can count.
+    Ownership: after an error or Ctrl-C every received handle is closed. An interrupted claim can count.
     """
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")
@@ -119,86 +118,4 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     now_ns()   # refuses other systems
     fields, _ = ticket.fields()
     check_system(fields)
-    with _Line(fields, timeout_s) as line, line:
-        line.connect()
-        return line.ask(ticket)
-
-
-class _Line:
-    """Connection to the offering process. The caller enters it twice, as `sockets._Transfer`."""
-
-    def __init__(self, fields: Fields, timeout_s: float | None) -> None:
-        self._fields = fields
-        self._timeout_s = timeout_s
-        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, 1e9)
-        self._sockets: list[socket.socket] = []
-
-    def connect(self) -> None:
-        if sys.platform == "win32":
-            raise UnsupportedError("tickets need Unix sockets", capability="ipc.offer")
-        store(self._sockets, socket.socket, socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock = self._sockets[0]
-        sock.setblocking(False)
-        while True:
-            try:
-                sock.connect(self._fields.name)
-                break
-            except BlockingIOError:   # the queue of connections is full
-                if self._end is not None and time.monotonic() > self._end:
-                    raise WaitTimeoutError(f"process {self._fields.pid}, which offers the ticket, accepted no "
-                                           f"connection for {self._timeout_s:g} s") from None
-                time.sleep(0.002)
-            except ConnectionRefusedError as error:   # nothing has that address
-                raise self._absent() from error
-        # Of all users, only the offering user can have made the proof in the ticket, so the text stays secret.
-        if peer_user(sock) != os.geteuid():
-            raise _refusal(OTHER_USER)
-
-    def ask(self, ticket: Ticket) -> Message:
-        sock = self._sockets[0]
-        left = None if self._end is None else max(0.0, self._end - time.monotonic())
-        with Receiver(sock, wire.MAX_DESCRIPTORS, left) as receiver, receiver:
-            try:
-                # A process that refuses this user answers and closes the connection before it reads the ticket.
-                with contextlib.suppress(BrokenPipeError):
-                    sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
-                answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
-            except (BrokenPipeError, ConnectionError) as error:
-                raise self._absent() from error
-            except BadArgumentError as error:
-                if error.reason not in ("peer_closed", "truncated_message"):
-                    raise
-                raise self._absent() from error
-            if answer[:1] != bytes([GRANTED]):
-                raise _refusal(answer[0] if answer else SPENT)
-            message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))
-            receiver.take()
-        return message
-
-    def _absent(self) -> BadArgumentError:
-        """Return the error for an offer that is not served any more."""
-        if not is_running(self._fields):
-            return BadArgumentError(f"process {self._fields.pid}, which offered the ticket, has ended: it must live "
-                                    "until the ticket is claimed", reason="sender_ended")
-        return _refusal(OVER if self._fields.expired else SPENT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for sock in self._sockets:
-            sock.close()
-
-
-def _refusal(verdict: int) -> BadArgumentError:
-    if verdict == OTHER_USER:
-        return BadArgumentError("the ticket belongs to another user: only processes of the user that offered it can "
-                                "claim it", reason="other_user")
-    if verdict == FORGED:
-        return BadArgumentError("the offering process did not write this ticket, or the text was changed on its way",
-                                reason="ticket_forged")
-    if verdict == OVER:
-        return BadArgumentError("the lifetime of the ticket is over: offer with a longer lifetime_s",
-                                reason="ticket_expired")
-    return BadArgumentError("the ticket was claimed as often as it was offered: offer with more claims",
-                            reason="ticket_spent")
+    return ask(ticket, fields, timeout_s)

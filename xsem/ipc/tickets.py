@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ctypes
+import functools
 import hashlib
 import hmac
 import os
@@ -12,7 +14,7 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from xsem.data.hosts import host_id
 from xsem.data.peers import start_of
@@ -118,11 +120,6 @@ class Fields:
         return hmac.new(key, self._packed(), hashlib.sha256).digest()[:_MAC_BYTES]
 
     @property
-    def name(self) -> bytes:
-        """Address of the offering process: an abstract Unix socket, which exists only while it is open."""
-        return b"\0xsem-" + self.address.hex().encode("ascii")
-
-    @property
     def expired(self) -> bool:
         """Whether the lifetime is over."""
         return now_ns() > self.deadline_ns
@@ -162,21 +159,40 @@ def is_running(fields: Fields) -> bool:
 
 
 def now_ns() -> int:
-    """Return the time since the start of the machine, the same clock in all its processes."""
+    """Return the time since the start of the machine, the same clock in all its processes.
+
+    Raises
+    ------
+    UnsupportedError
+        The system has no tickets.
+    """
+    if sys.platform == "win32":
+        return int(_tick_count()()) * 1_000_000   # time.monotonic has another clock from Python 3.13 on
     if sys.platform != "linux":
-        raise UnsupportedError("tickets need abstract Unix sockets, which only Linux has; on Windows use "
-                               "xsem.ipc.listen and xsem.ipc.connect", capability="ipc.offer")
+        raise UnsupportedError("tickets need abstract Unix sockets, which only Linux has, or the pipes of Windows",
+                               capability="ipc.offer")
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@functools.cache
+def _tick_count() -> Any:
+    if sys.platform != "win32":
+        raise NotImplementedError
+    function = ctypes.WinDLL("kernel32").GetTickCount64
+    function.restype = ctypes.c_uint64
+    return function
 
 
 def _boot() -> bytes:
     try:
         return uuid.UUID(host_id()).bytes
-    except ValueError:   # no /proc
+    except ValueError:   # the name of the machine
         return hashlib.sha256(host_id().encode()).digest()[:16]
 
 
 def _network() -> int:
+    if sys.platform == "win32":   # under Wine, the file exists
+        return 0
     try:
         return os.stat("/proc/self/ns/net").st_ino
     except OSError:

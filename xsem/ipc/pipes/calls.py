@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import operator
 import sys
-import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import Any, Final, Self
 
@@ -15,10 +17,10 @@ from xsem.errors import (
     BusyError,
     DriverError,
     OutOfMemoryError,
-    WaitTimeoutError,
     XsemError,
 )
-from xsem.runtime.timeouts import check_timeout, wait_in_slices
+from xsem.ipc.pipes.deadlines import Deadline
+from xsem.runtime.timeouts import wait_in_slices
 
 __all__ = [
     "ACCESS_DENIED",
@@ -26,15 +28,17 @@ __all__ = [
     "ENDED",
     "MORE_DATA",
     "NOT_FOUND",
-    "Deadline",
     "PipeError",
     "Transfer",
+    "begin_wait",
     "connect_pipe",
     "count_receipts",
     "create_pipe",
     "create_receipts",
-    "give_receipt",
+    "end_wait",
+    "give_receipts",
     "peer_pid",
+    "wait_for_any",
 ]
 
 NOT_FOUND, ACCESS_DENIED, BUSY, MORE_DATA = 2, 5, 231, 234
@@ -42,6 +46,7 @@ ENDED: Final = frozenset({109, 232, 233})
 """Codes of a pipe whose other end is closed."""
 _CONNECTED: Final = 535
 _PENDING, _INCOMPLETE, _ABORTED = 997, 996, 995
+_STATUS_CANCELLED: Final = 0xC0000120
 _NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})
 _NO_HANDLES: Final = frozenset({4, 155, 164})
 _NO_HANDLE: Final = (None, 2**64 - 1)   # the result of a call that creates no handle
@@ -56,7 +61,9 @@ _READ_WRITE: Final = 0xC0000000
 _OPEN_EXISTING: Final = 3
 _OVERLAPPED_ANONYMOUS: Final = 0x40000000 | 0x00100000   # the server cannot act in the name of this process
 _MOST_RECEIPTS: Final = 2**31 - 1
-_LONGEST_S: Final = 1e9
+_INFINITE: Final = 0xFFFFFFFF
+_ONCE: Final = 0x8   # WT_EXECUTEONLYONCE
+_UNTIL_CALLBACKS_END: Final = 2**64 - 1   # INVALID_HANDLE_VALUE
 _SLICE_MS: Final = 50
 
 _POINTER, _NUMBER, _BOOL = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int
@@ -75,6 +82,9 @@ _SIGNATURES: Final = {
     "CreateSemaphoreW": (_POINTER, _POINTER, _NUMBER, _NUMBER, _POINTER),
     "ReleaseSemaphore": (_BOOL, _POINTER, _NUMBER, _POINTER),
     "WaitForSingleObject": (_NUMBER, _POINTER, _NUMBER),
+    "WaitForMultipleObjects": (_NUMBER, _NUMBER, _POINTER, _BOOL, _NUMBER),
+    "RegisterWaitForSingleObject": (_BOOL, *(_POINTER,) * 4, _NUMBER, _NUMBER),
+    "UnregisterWaitEx": (_BOOL, _POINTER, _POINTER),
     "LocalFree": (_POINTER, _POINTER),
 }
 
@@ -100,35 +110,6 @@ class PipeError(Exception):
                                   code=self.code)
         return DriverError(f"Windows refused the call with error {self.code}", reason="system_call_failed",
                            call=self.call, code=self.code)
-
-
-class Deadline:
-    """The time limit of one call.
-
-    Parameters
-    ----------
-    timeout_s : float or None
-        Seconds; None: no limit.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_timeout``.
-    """
-
-    def __init__(self, timeout_s: float | None) -> None:
-        check_timeout(timeout_s)
-        self.timeout_s = timeout_s
-        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, _LONGEST_S)
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds that are left; None: no limit."""
-        return None if self._end is None else max(0.0, self._end - time.monotonic())
-
-    def passed(self, why: str) -> WaitTimeoutError:
-        """Return the error for the end of the time."""
-        return WaitTimeoutError(f"{why} for {self.timeout_s:g} s")
 
 
 @functools.cache
@@ -241,9 +222,14 @@ def create_receipts() -> OwnedHandle:
     return _own("CreateSemaphoreW", None, 0, _MOST_RECEIPTS, None)
 
 
-def give_receipt(number: int) -> None:
-    """Count one message. A failure has no effect: the number can belong to another object."""
-    _call("ReleaseSemaphore")(number, 1, None)
+def give_receipts(numbers: Sequence[int], then: Callable[[], object]) -> None:
+    """Count one message on each semaphore, and call `then`. Ctrl-C takes effect before or after all of it.
+
+    A failure has no effect: a number can belong to another object.
+    """
+    release = _call("ReleaseSemaphore")
+    steps = [*[(release, number, 1, None) for number in numbers], (then,)]
+    deque(starmap(operator.call, steps), maxlen=0)   # one call of C
 
 
 def count_receipts(number: int) -> int:
@@ -252,6 +238,30 @@ def count_receipts(number: int) -> int:
     while _call("WaitForSingleObject")(number, 0) == 0:
         count += 1
     return count
+
+
+# ---- waits for events
+def wait_for_any(events: Sequence[int], timeout_s: float) -> None:
+    """Return when one of at most 64 events is set, or after the time. Ctrl-C does not interrupt the wait."""
+    numbers = (ctypes.c_void_p * len(events))(*events)
+    _call("WaitForMultipleObjects")(len(events), ctypes.addressof(numbers), False, int(timeout_s * 1000))
+
+
+def begin_wait(wait: ctypes.c_void_p, event: int, callback: Any, key: int) -> None:
+    """Let a thread of Windows call ``callback(key, 0)`` once after the event is set. `wait` becomes the wait.
+
+    Raises
+    ------
+    PipeError
+    """
+    _must("RegisterWaitForSingleObject", ctypes.addressof(wait), event, ctypes.cast(callback, ctypes.c_void_p), key,
+          _INFINITE, _ONCE)
+
+
+def end_wait(wait: ctypes.c_void_p) -> None:
+    """End a wait, and return when its callback does not run. No effect on a wait that has not begun."""
+    if wait.value is not None:
+        _call("UnregisterWaitEx")(wait, _UNTIL_CALLBACKS_END)
 
 
 # ---- transfers
@@ -290,10 +300,26 @@ class Transfer:
         self._call = call
         self._buffer = buffer
         self._event = _own("CreateEventW", None, 1, 0, None)
-        self._state = _Overlapped(event=self._event.fileno())
+        # Windows replaces the status when it begins the transfer. Until then, the transfer counts as cancelled.
+        self._state = _Overlapped(internal=_STATUS_CANCELLED, event=self._event.fileno())
         self._began = False
         self.count = 0
         self.code: int | None = None
+
+    @property
+    def event(self) -> int:
+        """Number of the event that Windows sets at the end of the transfer."""
+        return self._event.fileno()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the transfer has had no effect: it was cancelled, or it has not begun."""
+        return self.code in (None, _ABORTED)
+
+    @property
+    def data(self) -> bytes:
+        """The bytes of a read that has ended."""
+        return b"" if self._buffer is None else self._buffer.raw[:self.count]
 
     def __enter__(self) -> Self:
         return self
@@ -341,7 +367,7 @@ class Transfer:
         if self.code is None and self._began:
             _call("CancelIoEx")(self._pipe, ctypes.addressof(self._state))
             self._finish(waits=True)
-        return self.code in (None, _ABORTED)
+        return self.cancelled
 
     def __exit__(self, *exc: object) -> None:
         self.cancel()

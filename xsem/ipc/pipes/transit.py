@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Final
 
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.handles import store
-from xsem.ipc.pipe_calls import count_receipts, create_receipts
+from xsem.ipc.pipes.calls import count_receipts, create_receipts
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
@@ -20,6 +21,8 @@ __all__ = ["Transit", "settle_all"]
 
 # Handles of closed pipes. They stay open until their peer has received them or has ended.
 _left: Final[list[Transit]] = []
+# No thread closes handles that another thread looks at. Re-entrant, because a finalizer can close a pipe.
+_lock: Final = threading.RLock()
 
 
 class Transit:
@@ -65,8 +68,10 @@ class Transit:
         return kept, self._receipts[0].fileno()
 
     def sent(self, handles: Sequence[OwnedHandle]) -> None:
-        """Keep the duplicates of a sent message until the peer has received it."""
-        self._messages.append(handles)
+        """Keep the duplicates of the last message until the peer has received it. A second call has no effect."""
+        # Without a handle, the message has no receipt.
+        if handles and not (self._messages and self._messages[-1] is handles):
+            self._messages.append(handles)
 
     @property
     def peer_ended(self) -> bool:
@@ -82,12 +87,20 @@ class Transit:
 
     def settle(self) -> None:
         """Close the duplicates of the messages that the peer has received. If the peer has ended, close all."""
-        if not self._messages:
-            return
-        over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
-        for _ in range(min(over, len(self._messages))):
-            for handle in self._messages.popleft():
-                handle.close()
+        with _lock:
+            if not self._messages:
+                return
+            over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
+            for _ in range(min(over, len(self._messages))):
+                for handle in self._messages.popleft():
+                    handle.close()
+
+    def lost(self) -> None:
+        """Close the duplicates of all messages. The peer has closed the pipe, so it cannot receive them."""
+        with _lock:
+            while self._messages:
+                for handle in self._messages.popleft():
+                    handle.close()
 
     def close(self) -> None:
         """End the use by the pipe. The duplicates of messages in transit stay open for the peer."""
@@ -99,9 +112,7 @@ class Transit:
 
     def free(self) -> None:
         """Close all handles."""
-        while self._messages:
-            for handle in self._messages.popleft():
-                handle.close()
+        self.lost()
         for each in self._receipts:
             each.close()
         self.process.close()
@@ -109,9 +120,10 @@ class Transit:
 
 def settle_all() -> None:
     """Close the duplicates of closed pipes whose peer has received them or has ended."""
-    for transit in list(_left):
-        transit.settle()
-        if not transit.messages:
-            transit.free()
-            if transit in _left:
-                _left.remove(transit)
+    with _lock:
+        for transit in list(_left):
+            transit.settle()
+            if not transit.messages:
+                transit.free()
+                if transit in _left:
+                    _left.remove(transit)

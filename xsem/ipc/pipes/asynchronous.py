@@ -1,0 +1,62 @@
+"""Transfers of a pipe that wait in an asyncio event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from xsem.ipc.message import Message, check_nt_content
+from xsem.ipc.pipes.calls import PipeError
+from xsem.ipc.pipes.deadlines import Deadline, Turn
+from xsem.ipc.pipes.loop_waits import ended
+from xsem.ipc.pipes.pipe import NOT_READ, NOTHING_SENT, OTHER_RECEIVES, OTHER_SENDS, Pipe
+from xsem.ipc.pipes.transit import settle_all
+from xsem.types import MemoryDesc, SemaphoreDesc
+
+__all__ = ["receive", "send"]
+
+
+async def send(
+    pipe: Pipe, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview,
+    timeout_s: float | None,
+) -> None:
+    """Send one message, as `Pipe.send` does. The event loop runs meanwhile."""
+    deadline = Deadline(timeout_s)
+    pipe.fileno()
+    data, numbers = check_nt_content(descs, payload)
+    with Turn(pipe._sending, deadline, OTHER_SENDS) as turn, turn:
+        await _wait(turn)
+        try:
+            outgoing = pipe._outgoing(descs, data, numbers)
+            with outgoing as transfer, outgoing:
+                transfer.start()
+                if not await ended(transfer, deadline) and transfer.cancel():
+                    raise deadline.passed(NOT_READ)
+            outgoing.check()
+        except PipeError as error:
+            raise pipe._refusal(error) from error
+
+
+async def receive(pipe: Pipe, timeout_s: float | None) -> Message:
+    """Receive one message, as `Pipe.receive` does. The event loop runs meanwhile."""
+    deadline = Deadline(timeout_s)
+    pipe.fileno()
+    with Turn(pipe._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+        await _wait(turn)
+        settle_all()
+        try:
+            while (data := pipe._incoming.finished()) is None:
+                with pipe._incoming.begin() as transfer, transfer:
+                    transfer.start()
+                    if not await ended(transfer, deadline) and transfer.cancel():
+                        raise deadline.passed(NOTHING_SENT)
+        except PipeError as error:
+            raise pipe._refusal(error) from error
+        return pipe._message(data)
+
+
+async def _wait(turn: Turn) -> None:
+    """Wait for the right to transfer."""
+    import asyncio  # already loaded: the caller runs in an event loop
+
+    while pause_s := turn.take():   # noqa: ASYNC110 - a thread cannot set an event of the loop
+        await asyncio.sleep(pause_s)

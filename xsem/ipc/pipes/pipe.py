@@ -1,0 +1,209 @@
+"""A connected pipe, which passes descriptors between two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Self
+
+from xsem.data.peers import Peer
+from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
+from xsem.ipc import wire
+from xsem.ipc.message import Message, check_nt_content, decode, split
+from xsem.ipc.pipes.calls import ENDED, PipeError
+from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
+from xsem.ipc.pipes.incoming import Incoming
+from xsem.ipc.pipes.outgoing import Outgoing
+from xsem.ipc.pipes.peers import taken
+from xsem.ipc.pipes.transit import Transit, settle_all
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["NOTHING_SENT", "NOT_READ", "OTHER_RECEIVES", "OTHER_SENDS", "Pipe"]
+
+# Why a transfer takes too long.
+NOT_READ: Final = "the peer does not read"
+NOTHING_SENT: Final = "the peer sent nothing"
+OTHER_SENDS: Final = "another thread sends"
+OTHER_RECEIVES: Final = "another thread receives"
+
+
+class Pipe:
+    """A connected pipe of Windows, the result of `connect` and `PipeListener.accept`.
+
+    A pipe is a channel for `send` and `receive`. The end of ``with`` closes the pipe. Any thread may call any method.
+    Two transfers in one direction take place one after the other.
+
+    Attributes
+    ----------
+    peer : Peer
+        The process at the other end. It belongs to the user of this process.
+
+    Parameters
+    ----------
+    handle, process : OwnedHandle
+        The pipe, and the process at the other end. This object owns both.
+    peer : Peer
+        As above.
+    """
+
+    def __init__(self, handle: OwnedHandle, process: OwnedHandle, peer: Peer) -> None:
+        self._handle = handle
+        self._transit = Transit(process)
+        self._incoming = Incoming(handle)
+        self._sending, self._receiving = Turns(), Turns()
+        self.peer = peer
+
+    def fileno(self) -> int:
+        """Return the number of the pipe's NT handle. This object owns it.
+
+        Returns
+        -------
+        int
+            The number.
+
+        Raises
+        ------
+        ReleasedError
+            ``handle_closed``.
+        """
+        return self._handle.fileno()
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Close the pipe. The peer can still receive the messages in it. A second call has no effect.
+
+        The handles of those messages stay open until the peer has received them or has ended. A later call of
+        `xsem.ipc` closes them. At the end of this process, Windows closes them.
+        """
+        if not self._handle.closed:
+            self._handle.close()
+            self._transit.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_transit"):
+            self.close()
+
+    def __repr__(self) -> str:
+        return f"<Pipe to process {self.peer.pid}{', closed' if self.closed else ''}>"
+
+    def send(
+        self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview = b"", *,
+        timeout_s: float | None = DEFAULT_TIMEOUT_S,
+    ) -> None:
+        """Send one message, as `xsem.ipc.send` does.
+
+        Parameters
+        ----------
+        descs : sequence of SemaphoreDesc or MemoryDesc
+            The descriptors. The caller keeps their handles, on success and on failure.
+        payload : bytes-like
+            Bytes of the application.
+        timeout_s : float or None
+            Seconds; None: no limit.
+        """
+        deadline = Deadline(timeout_s)
+        self._handle.fileno()
+        data, numbers = check_nt_content(descs, payload)
+        with Turn(self._sending, deadline, OTHER_SENDS) as turn, turn:
+            turn.wait()
+            try:
+                outgoing = self._outgoing(descs, data, numbers)
+                with outgoing as transfer, outgoing:
+                    transfer.start()
+                    if not transfer.wait(deadline) and transfer.cancel():
+                        raise deadline.passed(NOT_READ)
+                outgoing.check()
+            except PipeError as error:
+                raise self._refusal(error) from error
+
+    def _outgoing(
+        self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes, numbers: Sequence[int | None],
+    ) -> Outgoing:
+        settle_all()
+        self._transit.settle()
+        return Outgoing(self._handle, self._transit, descs, payload, numbers)
+
+    def receive(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
+        """Receive one message, as `xsem.ipc.receive` does.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Returns
+        -------
+        Message
+            The message. It owns the received handles.
+        """
+        deadline = Deadline(timeout_s)
+        self._handle.fileno()
+        with Turn(self._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+            turn.wait()
+            settle_all()
+            try:
+                while (data := self._incoming.finished()) is None:
+                    with self._incoming.begin() as transfer, transfer:
+                        transfer.start()
+                        if not transfer.wait(deadline) and transfer.cancel():
+                            raise deadline.passed(NOTHING_SENT)
+            except PipeError as error:
+                raise self._refusal(error) from error
+            return self._message(data)
+
+    def _message(self, data: bytes) -> Message:
+        """Return the received message, and drop it from `_incoming`, also after a refusal."""
+        handles: list[OwnedHandle] = []
+        receipts: list[OwnedHandle] = []
+        try:
+            try:
+                message = self._decoded(data, handles, receipts)
+            except XsemError:
+                self._incoming.drop(receipts)
+                raise
+            self._incoming.drop(receipts)
+            handles.clear()
+            return message
+        finally:
+            for each in (*handles, *receipts):
+                each.close()
+
+    def _decoded(self, data: bytes, handles: list[OwnedHandle], receipts: list[OwnedHandle]) -> Message:
+        header, body = split(data, wire.NT_HANDLES)
+        numbers = wire.handle_numbers(header, body)
+        # The receipt first: after a refusal, the sender can close its duplicates, too.
+        for into, wanted in ((receipts, [header.receipt] if header.receipt else []), (handles, numbers)):
+            for number in wanted:
+                into.append(self._take(number))
+        return decode(header, body, handles, self.peer)
+
+    def _take(self, number: int) -> OwnedHandle:
+        """Duplicate a handle of the peer into this process."""
+        try:
+            return taken(self._transit.process.fileno(), number)
+        except (BadHandleError, DriverError) as error:
+            if self._transit.peer_ended:
+                raise BadArgumentError(
+                    f"process {self.peer.pid}, which sent the message, has ended: it must live until the message is "
+                    "received", reason="sender_ended") from error
+            raise BadHandleError(f"process {self.peer.pid} has closed a handle of its message", reason="closed_fd",
+                                 call="DuplicateHandle", code=error.code) from error
+
+    def _refusal(self, error: PipeError) -> XsemError:
+        """Return the error of the application."""
+        if error.code not in ENDED:
+            return error.error()
+        self._transit.lost()
+        ended = "has ended" if self._transit.peer_ended else "has closed the pipe"
+        return BadArgumentError(f"process {self.peer.pid} {ended}", reason="peer_closed", call=error.call,
+                                code=error.code)

@@ -1,0 +1,284 @@
+"""The exchange of tickets on Linux: over an abstract Unix socket of type SOCK_SEQPACKET."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Self, TypeAlias
+
+from xsem.data.handles import own, store
+from xsem.data.peers import Peer, peer_user
+from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, WaitTimeoutError, XsemError
+from xsem.ipc import wire
+from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.sockets import Receiver
+from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, SPENT, absent, refusal
+from xsem.ipc.tickets import MAX_TICKET_BYTES, Fields, Ticket
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+
+__all__ = ["Content", "Send", "Session", "ask"]
+
+_log = logging.getLogger("xsem")
+
+_MAX_CONNECTIONS: Final = 64
+_SEND_BUFFER: Final = 1 << 18
+
+
+class Content:
+    """The message of an offer. The last reference closes the duplicates of its file descriptors.
+
+    Parameters
+    ----------
+    descs, payload
+        As in `xsem.ipc.send`, with its errors. The file descriptors are borrowed until `keep`.
+    """
+
+    def __init__(
+        self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
+    ) -> None:
+        self.data, self._fds = encode(descs, payload)
+        self.handles: list[OwnedHandle] = []
+
+    def keep(self) -> None:
+        """Duplicate the file descriptors.
+
+        Raises
+        ------
+        BusyError
+            ``fd_limit``.
+        BadHandleError
+            ``closed_fd``.
+        """
+        try:
+            for fd in self._fds:
+                store(self.handles, own, os.dup, fd)
+        except OSError as error:
+            raise _system_error(error) from error
+
+    def close(self) -> None:
+        """Close the duplicates."""
+        for handle in self.handles:
+            handle.close()
+
+
+Send: TypeAlias = Callable[[int, Content | None], None]
+
+
+class Session:
+    """The sockets of the thread that serves offers.
+
+    Attributes
+    ----------
+    sockets : list of socket.socket
+        First the socket that listens, then the connections, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+
+    @property
+    def closed(self) -> bool:
+        """Whether every socket is closed."""
+        return not self.sockets
+
+    @property
+    def owes(self) -> bool:
+        """Whether a claimed message needs this session. The kernel keeps messages in sockets, so none does."""
+        return False
+
+    def listen(self, address: bytes) -> None:
+        """Begin to listen.
+
+        Raises
+        ------
+        BusyError
+            ``fd_limit``.
+        DriverError
+            ``system_call_failed``.
+        """
+        try:
+            self._listen(_name(address))
+        except OSError as error:
+            raise _system_error(error) from error
+
+    def _listen(self, name: bytes) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
+        store(self.sockets, socket.socket, socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sockets[0].setblocking(False)
+        self.sockets[0].bind(name)
+        self.sockets[0].listen(_MAX_CONNECTIONS)
+
+    def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
+        """Wait for connections and requests, and answer them.
+
+        Parameters
+        ----------
+        timeout_s : float
+            Seconds for the wait.
+        answer : callable
+            Called with each request, and with a function that sends a verdict and a content to its sender.
+        """
+        for sock in self._ready(timeout_s):
+            if sock not in self.sockets:
+                continue
+            if sock is self.sockets[0]:
+                try:
+                    self._accept()
+                except OSError as error:
+                    if error.errno in (errno.EMFILE, errno.ENFILE):
+                        time.sleep(0.05)   # the claim waits until this process can open a file descriptor
+                continue
+            try:
+                request = sock.recv(MAX_TICKET_BYTES)
+                if request:
+                    answer(request, partial(_send, sock))
+            except OSError as error:   # the claiming process ended; the claim does not count
+                _log.debug("a claim of a ticket failed: %s", error)
+            self._drop(sock)
+
+    def _accept(self) -> None:
+        """Accept a connection. Close it at once if it belongs to another user."""
+        if sys.platform == "win32":
+            raise NotImplementedError
+        connection, _ = self.sockets[0].accept()
+        self.sockets.append(connection)
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        if not self._admits(connection):
+            with contextlib.suppress(OSError):
+                connection.send(bytes([OTHER_USER]))
+            self._drop(connection)
+        if len(self.sockets) > _MAX_CONNECTIONS:
+            self._drop(self.sockets[1])
+
+    def _admits(self, connection: socket.socket) -> bool:
+        if sys.platform == "win32":
+            raise NotImplementedError
+        return peer_user(connection) == os.geteuid()
+
+    def _ready(self, timeout_s: float) -> list[socket.socket]:
+        """Return the sockets that have a connection or data."""
+        if sys.platform == "win32":
+            raise NotImplementedError
+        poller = select.poll()
+        for sock in self.sockets:
+            poller.register(sock, select.POLLIN)
+        numbers = {number for number, _ in poller.poll(timeout_s * 1000)}
+        return [sock for sock in self.sockets if sock.fileno() in numbers]
+
+    def _drop(self, connection: socket.socket) -> None:
+        self.sockets.remove(connection)
+        connection.close()
+
+    def close(self) -> None:
+        """Close all sockets."""
+        while self.sockets:
+            self.sockets.pop().close()
+
+
+def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:
+    if sys.platform == "win32":
+        raise NotImplementedError
+    if content is None:
+        sock.send(bytes([verdict]), socket.MSG_NOSIGNAL)
+        return
+    numbers = array.array("i", [handle.fileno() for handle in content.handles])
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
+    sock.sendmsg([bytes([verdict]), content.data], rights, socket.MSG_NOSIGNAL)
+
+
+def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
+    """Claim the message of a ticket.
+
+    Raises
+    ------
+    BadArgumentError, BadHandleError, WaitTimeoutError
+        As `xsem.ipc.claim`.
+    """
+    with _Line(fields, timeout_s) as line, line:
+        line.connect()
+        return line.ask(ticket)
+
+
+class _Line:
+    """Connection to the offering process. The caller enters it twice, as `sockets._Transfer`."""
+
+    def __init__(self, fields: Fields, timeout_s: float | None) -> None:
+        self._fields = fields
+        self._timeout_s = timeout_s
+        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, 1e9)
+        self._sockets: list[socket.socket] = []
+
+    def connect(self) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
+        store(self._sockets, socket.socket, socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock = self._sockets[0]
+        sock.setblocking(False)
+        while True:
+            try:
+                sock.connect(_name(self._fields.address))
+                break
+            except BlockingIOError:   # the queue of connections is full
+                if self._end is not None and time.monotonic() > self._end:
+                    raise WaitTimeoutError(f"process {self._fields.pid}, which offers the ticket, accepted no "
+                                           f"connection for {self._timeout_s:g} s") from None
+                time.sleep(0.002)
+            except ConnectionRefusedError as error:   # nothing has that address
+                raise absent(self._fields) from error
+        # Of all users, only the offering user can have made the proof in the ticket, so the text stays secret.
+        if peer_user(sock) != os.geteuid():
+            raise refusal(OTHER_USER)
+
+    def ask(self, ticket: Ticket) -> Message:
+        sock = self._sockets[0]
+        left = None if self._end is None else max(0.0, self._end - time.monotonic())
+        with Receiver(sock, wire.MAX_DESCRIPTORS, left) as receiver, receiver:
+            try:
+                # A process that refuses this user answers and closes the connection before it reads the ticket.
+                with contextlib.suppress(BrokenPipeError):
+                    sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
+                answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
+            except (BrokenPipeError, ConnectionError) as error:
+                raise absent(self._fields) from error
+            except BadArgumentError as error:
+                if error.reason not in ("peer_closed", "truncated_message"):
+                    raise
+                raise absent(self._fields) from error
+            if answer[:1] != bytes([GRANTED]):
+                raise refusal(answer[0] if answer else SPENT)
+            message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))
+            receiver.take()
+        return message
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+
+def _name(address: bytes) -> bytes:
+    """Return the name of an abstract Unix socket, which exists only while it is open."""
+    return b"\0xsem-" + address.hex().encode("ascii")
+
+
+def _system_error(error: OSError) -> XsemError:
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return BusyError("this process can open no more file descriptors, which an offer needs", reason="fd_limit")
+    if error.errno == errno.EBADF:
+        return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
+    return DriverError(f"the kernel refused the socket of an offer: {error.strerror}", reason="system_call_failed",
+                       call="bind", code=error.errno, code_name=errno.errorcode.get(error.errno or 0))
