@@ -8,7 +8,7 @@ import sys
 from typing import Self
 
 from xsem.spi import duplicate_fd
-from xsem_conformance.case.descriptors import identity
+from xsem_conformance.system import handles
 
 __all__ = ["Canaries"]
 
@@ -22,7 +22,7 @@ class Canaries:
     def __init__(self) -> None:
         self._file, write = os.pipe()
         os.close(write)
-        self._identity = identity(self._file)
+        self._identity = handles.identity(self._file)
         self._planted: list[int] = []
 
     def before_import(self) -> int:
@@ -42,13 +42,13 @@ class Canaries:
 
     def lost(self) -> list[int]:
         """Return the numbers at which another owner has closed the file."""
-        return [each for each in self._planted if identity(each) != self._identity]
+        return [each for each in self._planted if handles.identity(each) != self._identity]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for each in (*self._planted, self._file):
-            if identity(each) == self._identity:
+            if handles.identity(each) == self._identity:
                 with contextlib.suppress(OSError):
                     os.close(each)

@@ -1,4 +1,4 @@
-"""File descriptors for checks: files that are not semaphores, and the identity of the file behind a number."""
+"""File descriptors of files that are neither semaphores nor memory, for checks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
-__all__ = ["Identity", "count", "identity", "is_open", "null", "others"]
-
-Identity = tuple[int, int]
+__all__ = ["null", "others"]
 
 
 def null() -> int:
@@ -28,22 +26,3 @@ def others() -> Iterator[tuple[str, int]]:
     other.close()
     yield "a socket", one.detach()
     yield "/dev/null", null()
-
-
-def identity(number: int) -> Identity | None:
-    """Return the identity of the file behind a number, or None if the number is closed."""
-    try:
-        found = os.fstat(number)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def is_open(number: int) -> bool:
-    """Return whether a number is open."""
-    return identity(number) is not None
-
-
-def count() -> int:
-    """Return the number of open descriptors, or 0 on a system without /proc/self/fd."""
-    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0

@@ -14,13 +14,14 @@ from xsem_conformance.case import driver_use
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
-from xsem_conformance.case.descriptors import count, is_open, null, others
+from xsem_conformance.case.descriptors import null, others
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import growth, open_files
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.system import handles
 
 _AT_ONCE: Final = 3
 """Number of imports at the same time: a faulty driver may treat only the first import correctly."""
@@ -66,7 +67,7 @@ def _imported(
         expect(given.state in get_args(HandleState), f"the driver reports the state {given.state!r} of the handle")
         expect(alive or given.state != "left", "the driver reports that it left the handle, but closed it")
         assert isinstance(desc.handle, OwnedHandle)
-        expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
+        expect(handles.is_open(desc.handle.fileno()), "the caller's own handle was closed")
     if not (alive and given.state == "taken"):   # that number belongs to the driver
         if given.state != "taken":
             given.close()
@@ -93,7 +94,7 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
     for _ in range(5):
         once()
     before = open_files()
-    left, = growth(once, 50, context.patience_s, count)
+    left, = growth(once, 50, context.patience_s, handles.count)
     expect(not left, f"50 imports and releases left {left} file descriptors open")
     now = open_files()
     changed = sorted(number for number, file in before.items() if now.get(number) != file)
