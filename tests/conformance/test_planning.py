@@ -23,10 +23,10 @@ from xsem_host.device import CAPABILITIES as HOST
 S, M = SemaphoreHandleType, MemoryHandleType
 NOTHING = Capabilities()
 
-_WINDOWS = "needs an exporter with Windows handles"
+_WINDOWS = "needs an exporter with names or KMT handles"
 WITHOUT_CHECK: Mapping[str, str] = {
     "XSEM-IMP-006": _WINDOWS, "XSEM-IMP-007": _WINDOWS, "XSEM-IMP-008": "needs an NvSci exporter",
-    "XSEM-OWN-007": _WINDOWS, "XSEM-ORD-009": "needs an exporter with keyed mutexes",
+    "XSEM-ORD-009": "needs an exporter with keyed mutexes",
     "XSEM-ORD-010": "needs an NvSci exporter",
 }
 

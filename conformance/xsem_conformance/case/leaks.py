@@ -1,28 +1,18 @@
-"""Growth of a number, for example of threads, and open files, after repeated work."""
+"""Growth of a number, for example of threads, after repeated work."""
 
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable
 from typing import Final
 
 from xsem_conformance.case.polling import soon
-from xsem_conformance.system import handles
 
-__all__ = ["growth", "leaves_nothing", "open_files"]
+__all__ = ["growth", "leaves_nothing"]
 
 _SETTLES_S: Final = 2.0
 """Longest time for threads to end and for the frees of other threads."""
-
-
-def open_files() -> dict[int, handles.Identity]:
-    """Return the identity of each open file by its number, or nothing on a system without /proc/self/fd."""
-    if not os.path.isdir("/proc/self/fd"):
-        return {}
-    found = {int(each): handles.identity(int(each)) for each in os.listdir("/proc/self/fd")}
-    return {number: file for number, file in found.items() if file is not None}
 
 
 def growth(work: Callable[[], object], times: int, patience_s: float, *counts: Callable[[], int]) -> list[int]:

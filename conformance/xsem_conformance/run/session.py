@@ -383,6 +383,8 @@ def result(
             unavailable = asked.outcome is Outcome.UNAVAILABLE   # without an answer, the device has not failed
             return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
+    if planned.inapplicable:
+        return Result(planned.case, Outcome.UNSUPPORTED, planned.inapplicable)
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
     # A shorter patience shortens the deadline of a check as well.

@@ -284,7 +284,7 @@ def _list_in_turn(context: CaseContext) -> CommandList:
 def parent_goes_on_after_a_child_was_forked(context: CaseContext, case: Case) -> None:
     """After a forked child has exited, a pending wait is still pending and then met, and new imports work."""
     if sys.platform == "win32":
-        raise NotDeclaredError("not applicable on this system: Windows has no fork")
+        raise NotDeclaredError("Windows has no fork")
     type = context.some_type()
     value, semaphore = value_of(type), context.semaphore(type)
     commands = context.device.create_command_list()
