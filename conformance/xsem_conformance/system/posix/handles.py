@@ -17,8 +17,8 @@ if sys.platform != "win32":
     import fcntl
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others", "pipe",
-    "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others",
+    "pipe", "same", "threads",
 ]
 
 Identity = tuple[int, int]

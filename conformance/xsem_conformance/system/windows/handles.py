@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import struct
 import sys
@@ -20,8 +21,8 @@ if sys.platform == "win32":
     from xsem.data.nt_handles import CURRENT_PROCESS, close_nt, is_open_nt, object_type, same_object
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others", "pipe",
-    "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others",
+    "pipe", "same", "threads",
 ]
 
 Identity = str
@@ -113,16 +114,17 @@ def is_open(number: int) -> bool:
     return is_open_nt(number)
 
 
-def count() -> int:
-    """Return the number of open handles of this process."""
-    return len(opened())
-
-
 def opened() -> dict[int, Identity]:
-    """Return the type of each open handle of this process, as a number, by the number of the handle.
+    """Return nothing: Python opens and closes handles at all times, because its locks can be semaphores of Windows."""
+    return {}
 
-    The handles come from the list of all handles of the system, because GetProcessHandleCount of Wine 8 is always 0.
+
+def count() -> int:
+    """Return the number of open handles of this process, after unreachable locks of Python are collected.
+
+    The number comes from the list of all handles of the system, because GetProcessHandleCount of Wine 8 is always 0.
     """
+    gc.collect()
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
     while True:
         into = ctypes.create_string_buffer(size)
@@ -134,7 +136,7 @@ def opened() -> dict[int, Identity]:
         raise OSError(f"NtQuerySystemInformation: {status:#x}")
     total, _ = _HEAD.unpack_from(into)
     entries = _ENTRY.iter_unpack(into.raw[_HEAD.size:_HEAD.size + _ENTRY.size * total])
-    return {number: str(type) for _, process, number, _, _, type, *_ in entries if process == os.getpid()}
+    return [process for _, process, *_ in entries].count(os.getpid())
 
 
 def threads() -> int:
