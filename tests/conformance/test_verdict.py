@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import os
+
 import pytest
 
 from xsem.types import Capabilities, MemoryHandleType, SemaphoreHandleType
@@ -70,6 +73,17 @@ def test_area_without_a_pass_is_named() -> None:
     # The area WBS has no cases.
     assert verdict.unmet(profile, REQUIREMENTS, results) == [
         "profile core: no case in the area ORD has passed", "profile core: no case in the area WBS has passed"]
+
+
+def test_area_of_another_system_is_not_necessary() -> None:
+    profile = Profile("core", "text", (), frozenset({"FORK"}))
+    here, there = os.name, "nt" if os.name == "posix" else "posix"
+    fork = functools.partial(Requirement, id="XSEM-FORK-002", level="MUST", subject="device", text="It does.")
+    facade = Requirement(id="XSEM-FORK-001", level="MUST", subject="facade", text="It does.")
+    results = [Result(Case("XSEM-FORK-002"), Outcome.UNSUPPORTED)]
+    assert verdict.unmet(profile, [facade, fork(systems=(there,))], results) == []
+    assert verdict.unmet(profile, [facade, fork(systems=(here,))], results) == [
+        "profile core: no case in the area FORK has passed"]
 
 
 def test_all_outcomes_are_counted() -> None:
