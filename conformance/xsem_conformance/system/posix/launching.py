@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 # For the type checker. Windows has another module in place of this one.
 assert sys.platform != "win32" or not TYPE_CHECKING  # noqa: S101
@@ -18,7 +18,10 @@ assert sys.platform != "win32" or not TYPE_CHECKING  # noqa: S101
 if sys.platform != "win32":
     from xsem_conformance.system.posix.endings import ASK_FOR_STACKS
 
-__all__ = ["Answers", "Group", "Output", "inherited", "received", "start"]
+__all__ = ["MORE_S", "Answers", "Group", "Output", "inherited", "received", "start"]
+
+MORE_S: Final = 0.0
+"""Seconds that a case gets in addition for the start of processes."""
 
 
 def inherited(descriptors: Iterable[int]) -> list[int]:

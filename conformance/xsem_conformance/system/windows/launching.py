@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Sequence
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 # For the type checker. Every system can import this module, and only Windows can call its functions.
 assert sys.platform == "win32" or not TYPE_CHECKING  # noqa: S101
@@ -20,7 +20,11 @@ if sys.platform == "win32":
     from xsem_conformance.system.windows.endings import ask_for_stacks
     from xsem_conformance.system.windows.jobs import Job
 
-__all__ = ["Answers", "Group", "Output", "inherited", "received", "start"]
+__all__ = ["MORE_S", "Answers", "Group", "Output", "inherited", "received", "start"]
+
+MORE_S: Final = 60.0
+"""Seconds that a case gets in addition for the start of processes: there is no fork, and under Wine, on a busy machine,
+the start of a participant can take half a minute. A call that hangs has its own limit."""
 
 
 def inherited(descriptors: Iterable[int]) -> list[int]:

@@ -21,7 +21,8 @@ Channel = ipc.Pipe
 
 _START_S: Final = 60.0
 """Longest time until a new process connects. Under Wine, the start of Python takes seconds on a busy machine."""
-_LOOK_S: Final = 0.25
+_LOOK_S: Final = 5.0
+"""Time between two looks at a process that does not connect."""
 
 
 def launch(module: str, device: str) -> tuple[Channel, subprocess.Popen[bytes]]:
