@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 from support import windows_objects as nt
 
+from xsem.data.nt_processes import start_of_process
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant
 from xsem_conformance.run.process import HangsError, start
@@ -19,8 +20,13 @@ from xsem_conformance.system import handles, launching
 from xsem_conformance.system.windows.jobs import Job
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-PARENT = [sys.executable, "-c", "import subprocess, sys; subprocess.Popen([sys.executable, '-c', "
-          "'import time; time.sleep(600)']); print('started', flush=True); import time; time.sleep(600)"]
+_PARENT = """
+import subprocess, sys, time
+sys.stdin.readline()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
 
 
 def soon(met: Callable[[], object]) -> None:
@@ -33,23 +39,17 @@ def soon(met: Callable[[], object]) -> None:
 # ---- job objects
 def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
     job = Job()
-    with subprocess.Popen(PARENT, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen([sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin
         assert process.stdout
         job.add(process)
-        # Before the assignment, the process could start a child outside of the job: a worker waits for a request.
-        if b"started" in process.stdout.readline():
-            soon(lambda: process.pid in job.pids())
-        found = job.pids()
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        child = int(process.stdout.readline())
+        assert {process.pid, child} <= set(job.pids())
         job.end()
         assert process.wait(nt.BOUND_S) != 0
-    for pid in found:
-        soon(lambda pid=pid: ended(pid))   # type: ignore[misc]
-
-
-def ended(pid: int) -> bool:
-    from xsem.data.nt_processes import start_of_process  # type: ignore[attr-defined,unused-ignore]
-
-    return start_of_process(pid) is None
+    soon(lambda: start_of_process(child) is None)
 
 
 def test_job_without_an_owner_ends_its_process() -> None:

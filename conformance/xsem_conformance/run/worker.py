@@ -179,7 +179,7 @@ def _say(answers: TextIO, **what: Any) -> None:
 if __name__ == "__main__":
     endings.end_with(int(sys.argv[8]))
     if sys.platform == "linux":
-        from xsem_conformance.system.posix.fork_server import serve_forks
+        from xsem_conformance.run.fork_server import serve_forks
 
         all_checks()   # the import of all modules that the participants need
         _work = serve_forks()

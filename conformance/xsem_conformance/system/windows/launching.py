@@ -23,8 +23,8 @@ if sys.platform == "win32":
 __all__ = ["MORE_S", "Answers", "Group", "Output", "inherited", "received", "start"]
 
 MORE_S: Final = 60.0
-"""Seconds that a case gets in addition for the start of processes: there is no fork, and under Wine, on a busy machine,
-the start of a participant can take half a minute. A call that hangs has its own limit."""
+"""Seconds that a case gets in addition for the start of processes. Under Wine, on a busy machine, the start of a
+participant can take half a minute. A call that hangs has its own limit."""
 
 
 def inherited(descriptors: Iterable[int]) -> list[int]:
