@@ -8,9 +8,8 @@ import signal
 import pytest
 
 from xsem_conformance.case.canaries import Canaries
-from xsem_conformance.system import handles, launching
-from xsem_conformance.system.posix import endings as posix
-from xsem_conformance.system.windows import endings as windows
+from xsem_conformance.system import endings, handles, launching
+from xsem_conformance.system.windows import statuses
 
 
 @pytest.mark.parametrize(("status", "said"), [
@@ -20,12 +19,12 @@ from xsem_conformance.system.windows import endings as windows
     (0xC0000142, "the process died: status 0xc0000142"),
 ])
 def test_status_of_windows_has_words(status: int, said: str) -> None:
-    assert windows.death(status) == said
+    assert statuses.death(status) == said
 
 
 def test_status_of_posix_has_the_name_of_a_signal() -> None:
-    assert posix.death(-signal.SIGSEGV) == "the process died: SIGSEGV"
-    assert posix.death(3) == "the process died: status 3"
+    assert endings.death(-signal.SIGSEGV) == "the process died: SIGSEGV"
+    assert endings.death(3) == "the process died: status 3"
 
 
 def test_canary_is_lost_when_another_owner_closes_its_number() -> None:

@@ -11,7 +11,7 @@ from xsem.types import Capabilities, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import Profile, profiles
-from xsem_conformance.requirements import AREAS, Level, Requirement
+from xsem_conformance.requirements import AREAS, Level, Requirement, System
 
 LEVELS: dict[str, Level] = {"BIN": "MUST", "TL": "SHOULD", "BUF": "MAY", "ORD": "MUST"}
 REQUIREMENTS = [Requirement(id=f"XSEM-{area}-001", level=level, subject="device", text="It does.")
@@ -77,7 +77,9 @@ def test_area_without_a_pass_is_named() -> None:
 
 def test_area_of_another_system_is_not_necessary() -> None:
     profile = Profile("core", "text", (), frozenset({"FORK"}))
-    here, there = os.name, "nt" if os.name == "posix" else "posix"
+    here: System
+    there: System
+    here, there = ("nt", "posix") if os.name == "nt" else ("posix", "nt")
     fork = functools.partial(Requirement, id="XSEM-FORK-002", level="MUST", subject="device", text="It does.")
     facade = Requirement(id="XSEM-FORK-001", level="MUST", subject="facade", text="It does.")
     results = [Result(Case("XSEM-FORK-002"), Outcome.UNSUPPORTED)]

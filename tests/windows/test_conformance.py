@@ -12,12 +12,12 @@ from collections.abc import Callable
 import pytest
 from support import windows_objects as nt
 
-from xsem.data.nt_processes import start_of_process
+from xsem.data import nt_processes
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant
 from xsem_conformance.run.process import HangsError, start
 from xsem_conformance.system import handles, launching
-from xsem_conformance.system.windows.jobs import Job
+from xsem_conformance.system.windows import jobs
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PARENT = """
@@ -38,7 +38,7 @@ def soon(met: Callable[[], object]) -> None:
 
 # ---- job objects
 def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
-    job = Job()
+    job = jobs.Job()  # type: ignore[attr-defined,unused-ignore]
     with subprocess.Popen([sys.executable, "-c", _PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -49,12 +49,12 @@ def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
         assert {process.pid, child} <= set(job.pids())
         job.end()
         assert process.wait(nt.BOUND_S) != 0
-    soon(lambda: start_of_process(child) is None)
+    soon(lambda: nt_processes.start_of_process(child) is None)  # type: ignore[attr-defined,unused-ignore]
 
 
 def test_job_without_an_owner_ends_its_process() -> None:
     with subprocess.Popen(SLEEP) as process:
-        job = Job()
+        job = jobs.Job()  # type: ignore[attr-defined,unused-ignore]
         job.add(process)
         del job
         process.wait(nt.BOUND_S)

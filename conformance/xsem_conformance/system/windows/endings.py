@@ -1,4 +1,4 @@
-"""Ends of the processes of the suite: the stacks of a process that crashes or hangs, and the words for its status."""
+"""Ends of the processes of the suite: the stacks of a process that crashes or hangs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from xsem_conformance.system.windows.statuses import death
+
 # For the type checker. Every system can import this module, and only Windows can call its functions.
 assert sys.platform == "win32" or not TYPE_CHECKING  # noqa: S101
 
@@ -16,10 +18,6 @@ __all__ = ["ask_for_stacks", "death", "dump_stacks_to", "end_with"]
 
 _FOR_EVER: Final = 0xFFFFFFFF
 _MODIFY: Final = 0x0002   # EVENT_MODIFY_STATE
-_EXCEPTIONS: Final = {
-    0xC0000005: "access violation", 0xC000001D: "illegal instruction", 0xC0000094: "division by zero",
-    0xC00000FD: "stack overflow", 0xC0000374: "heap corruption", 0xC0000409: "abort",
-}
 
 
 def end_with(parent: int) -> None:
@@ -50,14 +48,6 @@ def ask_for_stacks(pid: int) -> None:
     if event:
         kernel32.SetEvent(ctypes.c_void_p(event))
         kernel32.CloseHandle(ctypes.c_void_p(event))
-
-
-def death(status: int) -> str:
-    """Return the cause of an unexpected end of a process with this exit status."""
-    status &= 0xFFFFFFFF
-    if status in _EXCEPTIONS:
-        return f"the process died: {_EXCEPTIONS[status]} ({status:#x})"
-    return f"the process died: status {status:#x}" if status >= 1 << 31 else f"the process died: status {status}"
 
 
 def _name(pid: int) -> str:
