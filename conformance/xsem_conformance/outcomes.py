@@ -200,7 +200,7 @@ class BlockedError(Exception):
 
 
 class NotDeclaredError(Exception):
-    """The driver does not have the ability that the case needs."""
+    """The driver, or this system, does not have the ability that the case needs."""
 
 
 class NotExaminedError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ Subject = Literal["facade", "backend", "device"]
 Per = Literal["semaphore", "memory"]
 Direction = Literal["in", "out"]
 Need = Literal["exporter_uuid", "second_device"]
+System = Literal["posix", "nt"]
 
 AREAS: Final[Mapping[str, str]] = MappingProxyType({
     "DISC": "discovery", "CAP": "capabilities", "IMP": "import", "DESC": "descriptors and parameters",
@@ -56,6 +58,8 @@ class Requirement:
     needs : tuple of str
         Further conditions. ``exporter_uuid``: the exporter's device has a UUID. ``second_device``: the backend has
         another device.
+    systems : tuple of str
+        The requirement applies on these systems, with the names of `os.name`; empty: on all.
     capability, exporter : str
         The requirement applies if the device declares `capability`. It can be checked if the exporter declares
         `exporter`. See `xsem_conformance.expressions`.
@@ -76,6 +80,7 @@ class Requirement:
     os_handle_kinds: tuple[OsHandleKind, ...] = ()
     directions: tuple[Direction, ...] = ()
     needs: tuple[Need, ...] = ()
+    systems: tuple[System, ...] = ()
     capability: str = ""
     exporter: str = ""
     quirk: str = ""
@@ -86,6 +91,11 @@ class Requirement:
     def area(self) -> str:
         """A key of `AREAS`."""
         return self.id.split("-")[1]
+
+    @property
+    def on_this_system(self) -> bool:
+        """Whether the requirement applies on the system of this process."""
+        return not self.systems or os.name in self.systems
 
     @property
     def candidates(self) -> tuple[HandleType, ...]:
@@ -209,7 +219,7 @@ def _requirement(name: str, fields: Mapping[str, Any]) -> Requirement:
         raise ValueError(f"{name}: {error}") from error
     made = _made(name, Requirement, {**fields, "kinds": kinds, "os_handle_kinds": os_handle_kinds})
     allowed = {"level": get_args(Level), "subject": get_args(Subject), "per": get_args(Per),
-               "directions": get_args(Direction), "needs": get_args(Need)}
+               "directions": get_args(Direction), "needs": get_args(Need), "systems": get_args(System)}
     for field, values in allowed.items():
         found = getattr(made, field)
         for each in (found,) if isinstance(found, str) else found:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,16 +18,17 @@ from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run import session
 from xsem_conformance.run.planning import Planned, Surroundings, plan
 from xsem_conformance.run.process import UnavailableError
+from xsem_conformance.run.runner import Workers
 from xsem_conformance.suite import all_checks
 from xsem_host.device import CAPABILITIES as HOST
 
 S, M = SemaphoreHandleType, MemoryHandleType
 NOTHING = Capabilities()
 
-_WINDOWS = "needs an exporter with Windows handles"
+_WINDOWS = "needs an exporter with names or KMT handles"
 WITHOUT_CHECK: Mapping[str, str] = {
     "XSEM-IMP-006": _WINDOWS, "XSEM-IMP-007": _WINDOWS, "XSEM-IMP-008": "needs an NvSci exporter",
-    "XSEM-OWN-007": _WINDOWS, "XSEM-ORD-009": "needs an exporter with keyed mutexes",
+    "XSEM-ORD-009": "needs an exporter with keyed mutexes",
     "XSEM-ORD-010": "needs an NvSci exporter",
 }
 
@@ -110,6 +112,14 @@ def test_case_about_no_type_is_one() -> None:
     (only,) = planned(requirement())
     assert only.case.key == "XSEM-BIN-001/-/host/-"
     assert (only.undeclared, only.blocked) == ("", "")
+
+
+def test_case_of_another_system_is_not_applicable_and_not_met() -> None:
+    (only,) = planned(requirement(systems=("nt" if os.name == "posix" else "posix",)))
+    found = session.result(cast("Workers", None), only, {})   # no worker runs it
+    assert (found.outcome, found.detail.partition(":")[0]) == (Outcome.UNSUPPORTED, "not applicable on this system")
+    (here,) = planned(requirement(systems=(os.name,)))
+    assert here.inapplicable == ""
 
 
 def test_requirement_per_both_kinds_qualifies_the_type() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import os
+
 import pytest
 
 from xsem.types import Capabilities, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import Profile, profiles
-from xsem_conformance.requirements import AREAS, Level, Requirement
+from xsem_conformance.requirements import AREAS, Level, Requirement, System
 
 LEVELS: dict[str, Level] = {"BIN": "MUST", "TL": "SHOULD", "BUF": "MAY", "ORD": "MUST"}
 REQUIREMENTS = [Requirement(id=f"XSEM-{area}-001", level=level, subject="device", text="It does.")
@@ -70,6 +73,19 @@ def test_area_without_a_pass_is_named() -> None:
     # The area WBS has no cases.
     assert verdict.unmet(profile, REQUIREMENTS, results) == [
         "profile core: no case in the area ORD has passed", "profile core: no case in the area WBS has passed"]
+
+
+def test_area_of_another_system_is_not_necessary() -> None:
+    profile = Profile("core", "text", (), frozenset({"FORK"}))
+    here: System
+    there: System
+    here, there = ("nt", "posix") if os.name == "nt" else ("posix", "nt")
+    fork = functools.partial(Requirement, id="XSEM-FORK-002", level="MUST", subject="device", text="It does.")
+    facade = Requirement(id="XSEM-FORK-001", level="MUST", subject="facade", text="It does.")
+    results = [Result(Case("XSEM-FORK-002"), Outcome.UNSUPPORTED)]
+    assert verdict.unmet(profile, [facade, fork(systems=(there,))], results) == []
+    assert verdict.unmet(profile, [facade, fork(systems=(here,))], results) == [
+        "profile core: no case in the area FORK has passed"]
 
 
 def test_all_outcomes_are_counted() -> None:

@@ -1,28 +1,23 @@
-"""Files of the suite at descriptor numbers that a driver no longer owns. A second close of a number closes the file."""
+"""Files of the suite at numbers that a driver no longer owns. A second close of a number closes the file."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 from typing import Self
 
 from xsem.spi import duplicate_fd
-from xsem_conformance.case.descriptors import identity
+from xsem_conformance.system import handles
 
 __all__ = ["Canaries"]
 
 
 class Canaries:
-    """Duplicates of one pipe at numbers that the check chooses. `fstat` identifies a pipe, because its inode is unique.
+    """Duplicates of one pipe at numbers that the check chooses.
 
     The end of the ``with`` block closes the files that are still open.
     """
 
     def __init__(self) -> None:
-        self._file, write = os.pipe()
-        os.close(write)
-        self._identity = identity(self._file)
+        self._file = handles.pipe()
         self._planted: list[int] = []
 
     def before_import(self) -> int:
@@ -32,23 +27,18 @@ class Canaries:
 
     def plant(self, number: int) -> bool:
         """Open the file at the lowest free number from `number` on; return whether `number` itself was free."""
-        if sys.platform == "win32":
-            return False
-        import fcntl
-
-        planted = fcntl.fcntl(self._file, fcntl.F_DUPFD_CLOEXEC, number)
+        planted = handles.duplicate_to(self._file, number)
         self._planted.append(planted)
         return planted == number
 
     def lost(self) -> list[int]:
         """Return the numbers at which another owner has closed the file."""
-        return [each for each in self._planted if identity(each) != self._identity]
+        return [each for each in self._planted if not handles.same(each, self._file)]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for each in (*self._planted, self._file):
-            if identity(each) == self._identity:
-                with contextlib.suppress(OSError):
-                    os.close(each)
+            if handles.same(each, self._file):
+                handles.close(each)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Self, cast
 
 from xsem.spi import (
@@ -25,7 +24,7 @@ from xsem.spi import (
     Token,
 )
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
-from xsem_conformance.case.descriptors import identity
+from xsem_conformance.system import handles
 
 __all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
 
@@ -65,8 +64,8 @@ class Given:
         self.handle = handle
         self.state: HandleState = "unknown"
         self._number = handle.fileno()
-        self._before = identity(self._number)
-        self._kept = OwnedHandle(os.dup(self._number))
+        self._before = handles.identity(self._number)
+        self._kept = OwnedHandle(handles.duplicate(self._number))
         self._fd = DriverFd(handle, self._kept)
 
     def imported_by(self, driver: DeviceDriver, desc: SemaphoreDesc | MemoryDesc) -> Token:
@@ -92,8 +91,8 @@ class Given:
     def is_open(self) -> bool:
         """Return whether the number still means the same file."""
         alive = self._fd.left_open()
-        # If the kernel cannot compare, fstat decides. Its answer is weaker: all anonymous inodes have one number.
-        return identity(self._number) == self._before if alive is None else alive
+        # If the kernel cannot compare, the identity decides. It is weaker: all anonymous inodes have one number.
+        return handles.identity(self._number) == self._before if alive is None else alive
 
     def close(self) -> None:
         """Close the number if the driver has left it open. A second call has no effect."""
@@ -115,4 +114,4 @@ class Given:
 def duplicate(desc: SemaphoreDesc | MemoryDesc) -> Given:
     """Return a duplicate of the descriptor's handle for an import through a driver."""
     # A handle from the exporter's process arrives as an OwnedHandle.
-    return Given(OwnedHandle(os.dup(cast("OwnedHandle", desc.handle).fileno())))
+    return Given(OwnedHandle(handles.duplicate(cast("OwnedHandle", desc.handle).fileno())))

@@ -1,35 +1,18 @@
-"""Count the files and threads that remain after repeated work."""
+"""Growth of a number, for example of threads, after repeated work."""
 
 from __future__ import annotations
 
 import functools
-import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
-from xsem_conformance.case.descriptors import Identity, identity
 from xsem_conformance.case.polling import soon
 
-__all__ = ["growth", "leaves_nothing", "open_files", "threads"]
+__all__ = ["growth", "leaves_nothing"]
 
-_TASKS: Final = "/proc/self/task"
 _SETTLES_S: Final = 2.0
 """Longest time for threads to end and for the frees of other threads."""
-
-
-def threads() -> int:
-    """Return the number of threads of this process, or of Python's threads on a system without /proc."""
-    return len(os.listdir(_TASKS)) if os.path.isdir(_TASKS) else threading.active_count()
-
-
-def open_files() -> dict[int, Identity]:
-    """Return the identity of each open file by its number, or nothing on a system without /proc/self/fd."""
-    if not os.path.isdir("/proc/self/fd"):
-        return {}
-    found = {int(each): identity(int(each)) for each in os.listdir("/proc/self/fd")}
-    return {number: file for number, file in found.items() if file is not None}
 
 
 def growth(work: Callable[[], object], times: int, patience_s: float, *counts: Callable[[], int]) -> list[int]:

@@ -38,6 +38,8 @@ __all__ = [
 ]
 
 MOST_APPENDS: Final = 4096
+_OF_PROCESSES: Final = (OsHandleKind.FD, OsHandleKind.NT)
+"""Handles that belong to a process."""
 AT_ONCE: Final = "returns at once"
 BLOCKS: Final = "blocks until the wait is met"
 BLOCKS_S: Final = 0.5
@@ -194,13 +196,13 @@ def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[s
     about, uuid = context.peer.about(), context.device.info.uuid
     for made in about["semaphore_export"]:
         other = SemaphoreHandleType(made)
-        if other.os_handle_kind is OsHandleKind.FD and (kind == "memory" or made != type):
+        if other.os_handle_kind in _OF_PROCESSES and (kind == "memory" or made != type):
             _, given = context.peer.create_semaphore(made, context.importer)
             with given:
                 if given.handle != -1:   # a signalled sync file has no descriptor
                     yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
     for made in about["memory_export"]:
-        if MemoryHandleType(made).os_handle_kind is OsHandleKind.FD and kind == "semaphore":
+        if MemoryHandleType(made).os_handle_kind in _OF_PROCESSES and kind == "semaphore":
             _, memory = context.peer.create_memory(made, 4096, context.importer)
             with memory:
                 yield "memory", _as(kind, type, memory, uuid)

@@ -12,11 +12,11 @@ from xsem.spi import ImportFailure
 from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import CaseContext, value_of
-from xsem_conformance.case.descriptors import null
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError
+from xsem_conformance.system import handles
 
 __all__ = ["QUIRKS", "measure"]
 
@@ -99,7 +99,7 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
     for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
         if type.os_handle_kind.value != "fd":
             continue
-        with Given(OwnedHandle(null())) as given:
+        with Given(OwnedHandle(handles.null())) as given:
             desc = SemaphoreDesc(type=type, handle=given.handle, device_uuid=context.device.info.uuid)
             try:
                 context.driver.release_semaphore(given.imported_by(context.driver, desc))

@@ -20,9 +20,9 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_conformance.case.descriptors import null
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError, Outcome
+from xsem_conformance.system import handles
 
 if TYPE_CHECKING:
     from xsem_conformance.case.context import CaseContext
@@ -150,7 +150,7 @@ def _of_the_exporter(
 
 def _handle(type: SemaphoreHandleType | MemoryHandleType) -> OwnedHandle | int:
     # A handle of the right OS kind, because the handle reaches the driver if xsem does not refuse the call.
-    return OwnedHandle(null()) if type.os_handle_kind is OsHandleKind.FD else 4096
+    return OwnedHandle(handles.null()) if type.os_handle_kind is OsHandleKind.FD else 4096
 
 
 def _uuid(type: SemaphoreHandleType | MemoryHandleType) -> uuid.UUID | None:

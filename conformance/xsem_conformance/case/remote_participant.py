@@ -1,4 +1,4 @@
-"""A participant in its own process: ``python -m xsem_conformance.case.remote_participant FD DEVICE PARENT`` serves one.
+"""A participant in its own process: ``python -m xsem_conformance.case.remote_participant ADDRESS DEVICE PARENT``.
 
 A request is a message of `xsem.ipc` with descriptors and a JSON payload, ``{"operation": …, "arguments": […]}``. The
 answer is ``{"result": …}`` or ``{"error": {…}}``. `RemoteParticipant` is the calling end.
@@ -7,8 +7,6 @@ answer is ``{"result": …}`` or ``{"error": {…}}``. `RemoteParticipant` is th
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,12 +14,11 @@ from typing import Any, ClassVar, Final, Protocol
 
 import xsem
 from xsem import ipc
-from xsem.cli.interpreter import python
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
-from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.participant import OPERATIONS, LocalParticipant
-from xsem_conformance.outcomes import BlockedError, BrokenError
+from xsem_conformance.outcomes import BrokenError
+from xsem_conformance.system import endings, peers
 
 __all__ = ["ParticipantFailedError", "ParticipantProcess", "RemoteParticipant", "SecondFailedError", "main"]
 
@@ -47,13 +44,6 @@ class ParticipantProcess(Protocol):
     def wait(self, timeout: float | None = None) -> object: ...
 
 
-def _launch(connection: int, device: str) -> ParticipantProcess:
-    return subprocess.Popen(  # noqa: S603 - this interpreter and this package
-        [*python(), "-m", __name__, str(connection), device, str(os.getpid())],
-        pass_fds=[connection], stdin=subprocess.DEVNULL,
-    )
-
-
 class RemoteParticipant:
     """A `Participant` in another process.
 
@@ -65,20 +55,13 @@ class RemoteParticipant:
         The name of the process in messages.
     failure : type of ParticipantFailedError
         The class of the error that each method raises when the process fails.
-
-    Raises
-    ------
-    BlockedError
-        The system is Windows: it cannot pass file descriptors between processes.
     """
 
     observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
     """Makes the requests of all participants. The arguments are the role, the operation, its arguments, the request."""
-    launch: ClassVar[Callable[[int, str], ParticipantProcess]] = staticmethod(_launch)
-    """Starts a process. The arguments are one end of the connection, and the name of the device."""
-
-    _socket: socket.socket
-    _process: ParticipantProcess
+    launch: ClassVar[Callable[[str], tuple[peers.Channel, ParticipantProcess]]] = staticmethod(
+        lambda device: peers.launch(__name__, device))
+    """Starts a process for a device; returns the connection to the process, and the process."""
 
     def __init__(
         self, device: str, role: str = "exporter", failure: type[ParticipantFailedError] = ParticipantFailedError
@@ -86,11 +69,7 @@ class RemoteParticipant:
         self.device = device
         self.role = role
         self._failure = failure
-        if sys.platform == "win32":
-            raise BlockedError("the suite passes file descriptors between processes, and Windows cannot")
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = type(self).launch(theirs.fileno(), device)
+        self._channel, self._process = type(self).launch(device)
 
     def _ask(self, operation: str, *arguments: Any, descs: Sequence[SemaphoreDesc | MemoryDesc] = ()) -> Any:
         observer = type(self).observer
@@ -103,8 +82,8 @@ class RemoteParticipant:
     ) -> Any:
         try:
             asked = json.dumps({"operation": operation, "arguments": arguments})
-            ipc.send(self._socket, *descs, payload=asked.encode())
-            message = ipc.receive(self._socket, timeout_s=_ANSWER_S)
+            ipc.send(self._channel, *descs, payload=asked.encode())
+            message = ipc.receive(self._channel, timeout_s=_ANSWER_S)
         except XsemError as error:
             raise self._failure(f"the {self.role}'s process does not answer: {error}") from error
         answer = json.loads(message.payload)
@@ -199,13 +178,13 @@ class RemoteParticipant:
         self._ask("forget")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
 
     def ends(self, timeout_s: float) -> bool:
         """Ask the process to exit by itself; return whether it exits in time. Otherwise it still runs."""
-        self._socket.close()
+        self._channel.close()
         try:
             self._process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -218,7 +197,7 @@ class RemoteParticipant:
             self.kill()
 
 
-def main(connection: socket.socket, name: str) -> None:
+def main(connection: peers.Channel, name: str) -> None:
     """Serve until the other end closes."""
     try:
         device = xsem.open_device(name)
@@ -229,7 +208,7 @@ def main(connection: socket.socket, name: str) -> None:
         _serve(connection, LocalParticipant(device), {})
 
 
-def _serve(connection: socket.socket, participant: LocalParticipant | None, failure: dict[str, str]) -> None:
+def _serve(connection: peers.Channel, participant: LocalParticipant | None, failure: dict[str, str]) -> None:
     while True:
         try:
             message = ipc.receive(connection, timeout_s=None)
@@ -269,7 +248,7 @@ def _answer(
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[3]))
-    dump_stacks_to(sys.stderr.fileno())
-    with socket.socket(fileno=int(sys.argv[1])) as _connection:
+    endings.end_with(int(sys.argv[3]))
+    endings.dump_stacks_to(sys.stderr.fileno())
+    with peers.connected(sys.argv[1]) as _connection:
         main(_connection, sys.argv[2])

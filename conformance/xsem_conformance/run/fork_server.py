@@ -17,11 +17,13 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.remote_participant import RemoteParticipant, main
 
 # For the type checker. Only the worker on Linux uses this module, but every system can import it.
 assert sys.platform == "linux" or not TYPE_CHECKING  # noqa: S101
+
+if sys.platform == "linux":
+    from xsem_conformance.system.posix.endings import ASK_FOR_STACKS, dump_stacks_to, end_with
 
 __all__ = ["serve_forks"]
 
@@ -69,11 +71,11 @@ def serve_forks() -> Callable[[], object] | None:
     parent = os.getpid()
     if os.fork():
         theirs.close()
-        RemoteParticipant.launch = staticmethod(lambda connection, device: _asked(ours, connection, device))
+        RemoteParticipant.launch = staticmethod(lambda device: _asked(ours, device))
         return None
     ours.close()
     end_with(parent)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)   # the request for stacks goes to the whole group
+    signal.signal(ASK_FOR_STACKS, signal.SIG_IGN)   # the request for stacks goes to the whole group
     # An inherited pipe would stay open after the end of its owner.
     kept = theirs.fileno()
     os.closerange(_STANDARD, kept)
@@ -81,12 +83,15 @@ def serve_forks() -> Callable[[], object] | None:
     return _serve(theirs)
 
 
-def _asked(server: socket.socket, connection: int, device: str) -> _Forked:
-    socket.send_fds(server, [json.dumps(device).encode()], [connection])
+def _asked(server: socket.socket, device: str) -> tuple[socket.socket, _Forked]:
+    connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        socket.send_fds(server, [json.dumps(device).encode()], [theirs.fileno()])
     _, descriptors, _, _ = socket.recv_fds(server, 1, 1)
     if not descriptors:
+        connection.close()
         raise RuntimeError("the process that starts participants has ended")
-    return _Forked(descriptors[0])
+    return connection, _Forked(descriptors[0])
 
 
 def _serve(requests: socket.socket) -> Callable[[], object]:

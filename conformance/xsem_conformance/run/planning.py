@@ -44,6 +44,8 @@ class Planned:
     undeclared : str
         The capability that the device does not declare; empty if the device declares all. The form is that of
         `xsem_conformance.case.refusals` if the suite can call the capability, otherwise a text.
+    inapplicable : str
+        The reason why the requirement does not apply on this system; empty if it applies.
     blocked : str
         The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     """
@@ -52,6 +54,7 @@ class Planned:
     requirement: Requirement
     check: Check
     undeclared: str = ""
+    inapplicable: str = ""
     blocked: str = ""
 
 
@@ -78,6 +81,8 @@ def plan(
                 case = Case(requirement.id, named, around.exporter, direction)
                 found.append(Planned(
                     case, requirement, checks[requirement.id],
+                    inapplicable="" if requirement.on_this_system else
+                    f"not applicable on this system: it needs {' or '.join(requirement.systems)}",
                     undeclared="" if declared else _missing(requirement.capability, capabilities, type),
                     blocked="" if parse(requirement.exporter)(around.capabilities, type) else
                     f"the exporter does not declare {_missing(requirement.exporter, around.capabilities, type)}"))

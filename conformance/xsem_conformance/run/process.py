@@ -8,25 +8,22 @@ import dataclasses
 import json
 import os
 import pickle
-import select
-import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from xsem.cli.interpreter import python
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
-from xsem_conformance.case.endings import ASK_FOR_STACKS
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.run import worker
 from xsem_conformance.run.call_log import SIZE, CallLog
 from xsem_conformance.run.hangs import Hangs
+from xsem_conformance.system import endings, launching
 
-__all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "death", "look", "start"]
+__all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "look", "start"]
 
 _START_S: Final = 120.0
 _ANSWERS_S: Final = 20.0
@@ -90,23 +87,21 @@ class WorkerProcess:
 
     def __init__(self, device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None) -> None:
         their_requests, self._requests = os.pipe()
-        self._answers, their_answers = os.pipe()
+        answers, their_answers = os.pipe()
         with contextlib.ExitStack() as files:
-            self._said, self._stacks, calls = (files.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+            self._said, self._stacks = (files.enter_context(launching.Output()) for _ in range(2))
+            calls = files.enter_context(tempfile.TemporaryFile())
             calls.truncate(SIZE)
             self.log = CallLog(calls.fileno())
-            given = [their_requests, their_answers, calls.fileno(), self._stacks.fileno()]
+            given = launching.inherited([their_requests, their_answers, calls.fileno(), self._stacks.file.fileno()])
             try:
-                # A separate session, so that the exporter's process ends with the worker.
-                self.process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
+                self.process = launching.start(
                     [*python(), "-m", worker.__name__, *map(str, given), device, exporter,
-                     str(patience_s), str(os.getpid()), *_told(importer)],
-                    pass_fds=given, stdin=subprocess.DEVNULL, stdout=self._said, stderr=self._said,
-                    start_new_session=True,
-                )
+                     str(patience_s), str(os.getpid()), *_told(importer)], given, self._said)
             finally:
                 os.close(their_requests)
                 os.close(their_answers)
+            self._group, self._answers = launching.Group(self.process), launching.Answers(answers)
             calls.close()
             self._files = files.pop_all()
         self._text = b""
@@ -132,13 +127,13 @@ class WorkerProcess:
                 call = self._in_flight()[0]
                 inside = f": {call.replace(': ', ', ')} does not return" if call else ""
                 raise HangsError(f"no result after {timeout_s:g} s{inside}", call)
-            if not select.select([self._answers], [], [], min(left, _LOOK_S))[0]:
+            part = self._answers.receive(min(left, _LOOK_S))
+            if part is None:
                 call, seconds = self._in_flight()
                 limit = hangs.limit_s(call) if call and hangs is not None else None
                 if limit is not None and seconds > limit:
                     raise HangsError(f"{call.replace(': ', ', ')} does not return within {limit:g} s", call)
                 continue
-            part = os.read(self._answers, 1 << 16)
             if not part:
                 return None
             self._text += part
@@ -158,14 +153,13 @@ class WorkerProcess:
 
         A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
         """
-        if sys.platform != "win32" and self.process.poll() is None and ASK_FOR_STACKS is not None:
-            before = os.fstat(self._said.fileno()).st_size
-            with contextlib.suppress(ProcessLookupError):
-                (os.killpg if of_all else os.kill)(self.process.pid, ASK_FOR_STACKS)   # the worker leads its group
-                _written(self._stacks)
-                if of_all:
-                    _written(self._said, before)
-                    return f"{_read(self._stacks)}\n\nin the other process:\n{_read(self._said, before)}"
+        if self.process.poll() is None:
+            before = self._said.size()
+            self._group.ask_for_stacks(of_all=of_all)
+            _written(self._stacks)
+            if of_all:
+                _written(self._said, before)
+                return f"{_read(self._stacks)}\n\nin the other process:\n{_read(self._said, before)}"
         return _read(self._stacks)
 
     def close(self, *, grace_s: float) -> int:
@@ -173,13 +167,9 @@ class WorkerProcess:
         os.close(self._requests)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=grace_s)
-        if sys.platform != "win32":
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-        else:
-            self.process.kill()
+        self._group.kill()
         status = self.process.wait()
-        os.close(self._answers)
+        self._answers.close()
         return status
 
     def forget(self) -> None:
@@ -188,29 +178,19 @@ class WorkerProcess:
         self._files.close()
 
 
-def _read(file: IO[bytes], start: int = 0) -> str:
-    """Return the text of a file from a position on; a negative position counts from the end.
-
-    The process writes at the position of the same open file. A read must therefore not move this position.
-    """
-    size = os.fstat(file.fileno()).st_size
+def _read(file: launching.Output, start: int = 0) -> str:
+    """Return the text of a file from a position on; a negative position counts from the end."""
+    size = file.size()
     begin = max(0, size + start) if start < 0 else start
-    return _bytes_of(file, begin, size - begin).decode(errors="replace").strip()
+    return file.read(begin, size - begin).decode(errors="replace").strip()
 
 
-def _bytes_of(file: IO[bytes], begin: int, count: int) -> bytes:
-    if sys.platform != "win32":
-        return os.pread(file.fileno(), count, begin)
-    file.seek(begin)
-    return file.read(count)
-
-
-def _written(file: IO[bytes], before: int = 0) -> None:
+def _written(file: launching.Output, before: int = 0) -> None:
     """Wait until a file has grown and no longer grows."""
     deadline, size = time.monotonic() + _STACKS_S, before
     while time.monotonic() < deadline:
         time.sleep(0.05)
-        now = os.fstat(file.fileno()).st_size
+        now = file.size()
         if now == size and now > before:
             return
         size = now
@@ -242,16 +222,11 @@ def start(
     if first is None or "unavailable" in first:
         # The process prints the reason at its exit, after it has closed the pipe.
         status = started.close(grace_s=5 if first is None else 0)
-        said = (first or {}).get("unavailable") or f"{death(status)}; it printed:\n{started.tail()}"
+        said = (first or {}).get("unavailable") or f"{endings.death(status)}; it printed:\n{started.tail()}"
         started.forget()
         raise UnavailableError(said, usage=bool((first or {}).get("usage")),
                                other_device=bool((first or {}).get("other_device")))
     return started, About(*pickle.loads(base64.b64decode(first["about"])))  # noqa: S301 - our own process wrote it
-
-
-def death(status: int) -> str:
-    """Return the cause of an unexpected end of the process."""
-    return f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"
 
 
 def look(

@@ -10,7 +10,8 @@ from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome
 from xsem_conformance.run import worker
 from xsem_conformance.run.frames import frames_in, shortened
 from xsem_conformance.run.hangs import Hangs
-from xsem_conformance.run.process import HangsError, WorkerProcess, death, start
+from xsem_conformance.run.process import HangsError, WorkerProcess, start
+from xsem_conformance.system import endings
 
 __all__ = ["Workers"]
 
@@ -95,7 +96,7 @@ class Workers:
             current.forget()
             raise NotRunError(_STOPPED)
         if died:
-            why, said, stack = death(status), current.tail(), current.stacks(of_all=False)
+            why, said, stack = endings.death(status), current.tail(), current.stacks(of_all=False)
         elif hung_in:
             self._hangs.hung(hung_in, key)
         stack = shortened(stack)

@@ -24,6 +24,7 @@ from xsem_conformance.run.pool import Pool
 from xsem_conformance.run.process import About, UnavailableError, look
 from xsem_conformance.run.runner import Workers
 from xsem_conformance.suite import all_checks
+from xsem_conformance.system import launching
 
 __all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey"]
 
@@ -383,10 +384,12 @@ def result(
             unavailable = asked.outcome is Outcome.UNAVAILABLE   # without an answer, the device has not failed
             return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
+    if planned.inapplicable:
+        return Result(planned.case, Outcome.UNSUPPORTED, planned.inapplicable)
     if planned.blocked:
         return Result(planned.case, Outcome.BLOCKED, planned.blocked)
     # A shorter patience shortens the deadline of a check as well.
     scale = min(1.0, patience_s / PATIENCE_S)
-    deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale)
+    deadline_s = planned.check.deadline_s * scale + _LEAST_S * (1 - scale) + launching.MORE_S
     return _tried(planned.case, lambda: workers.run(planned.case, deadline_s,
                                                       spoils=planned.check.spoils))

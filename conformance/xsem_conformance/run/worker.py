@@ -1,7 +1,8 @@
 """The process that runs checks for `runner`.
 
 Its command is ``python -m xsem_conformance.run.worker IN OUT LOG STACKS DEVICE EXPORTER PATIENCE PARENT [NAME UUID]``:
-the descriptors of both pipes, of the `CallLog` and of a file for stacks, then the other arguments of `main`.
+both pipes, the `CallLog` and a file for stacks, as `launching.inherited` numbers them, then the other arguments of
+`main`.
 
 The process reads one request per line, and writes one line of JSON after each case. If the process hangs or crashes,
 the runner ends the process, reports the failure, and starts another process.
@@ -12,6 +13,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import os
 import pickle
 import sys
 import time
@@ -24,7 +26,6 @@ from xsem.plugins import registry
 from xsem.spi import ImportFailure
 from xsem_conformance import backend_code
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.case.endings import dump_stacks_to, end_with
 from xsem_conformance.case.quirks import measure
 from xsem_conformance.case.refusals import refuses
 from xsem_conformance.case.remote_participant import ParticipantFailedError
@@ -33,6 +34,7 @@ from xsem_conformance.run.call_log import CallLog
 from xsem_conformance.run.frames import frames_of, where
 from xsem_conformance.run.recorder import Recorder
 from xsem_conformance.suite import all_checks
+from xsem_conformance.system import endings, launching
 
 __all__ = ["judged", "main", "run_case", "run_check"]
 
@@ -175,7 +177,7 @@ def _say(answers: TextIO, **what: Any) -> None:
 
 
 if __name__ == "__main__":
-    end_with(int(sys.argv[8]))
+    endings.end_with(int(sys.argv[8]))
     if sys.platform == "linux":
         from xsem_conformance.run.fork_server import serve_forks
 
@@ -184,8 +186,9 @@ if __name__ == "__main__":
         if _work is not None:
             _work()
             sys.exit()
-    dump_stacks_to(int(sys.argv[4]))
-    with (open(int(sys.argv[1]), encoding="utf-8") as _requests,
-          open(int(sys.argv[2]), "w", encoding="utf-8") as _answers):
-        sys.exit(main(_requests, _answers, CallLog(int(sys.argv[3])), sys.argv[5], sys.argv[6], float(sys.argv[7]),
+    _in, _out, _calls, _stacks = (launching.received(int(number), flags) for number, flags in zip(
+        sys.argv[1:5], (os.O_RDONLY, os.O_WRONLY, os.O_RDWR, os.O_RDWR), strict=True))
+    endings.dump_stacks_to(_stacks)
+    with open(_in, encoding="utf-8") as _requests, open(_out, "w", encoding="utf-8") as _answers:
+        sys.exit(main(_requests, _answers, CallLog(_calls), sys.argv[5], sys.argv[6], float(sys.argv[7]),
                       (sys.argv[9], sys.argv[10]) if len(sys.argv) > 10 else None))

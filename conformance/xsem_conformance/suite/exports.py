@@ -13,13 +13,13 @@ import xsem
 from xsem.errors import UnsupportedError
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.case.descriptors import count, is_open
 from xsem_conformance.case.leaks import leaves_nothing
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.system import handles
 
 _SIZE: Final = 1 << 16
 _PLACES: Final = (0, 4096 - 32, _SIZE - 64)
@@ -35,20 +35,20 @@ def exports_are_handles_of_the_caller(context: CaseContext, case: Case) -> None:
     with _create(context, case) as memory:
         memory.export().close()
         _exported_twice(context, memory)
-        before = count()
+        before = handles.count()
         _exported_twice(context, memory)
-        soon(lambda: count() <= before, "exports and imports leave descriptors open")
+        soon(lambda: handles.count() <= before, "exports and imports leave descriptors open")
 
 
 def _exported_twice(context: CaseContext, memory: xsem.Memory) -> None:
     first, second = memory.export(), memory.export()
-    handles = [_number(each) for each in (first, second)]
-    owned = [number for number in handles if number is not None]
+    numbers = [_number(each) for each in (first, second)]
+    owned = [number for number in numbers if number is not None]
     expect(len(set(owned)) == len(owned), f"two exports give the handle {owned[:1]}")
     first.close()
     if owned:
-        expect(not is_open(owned[0]), f"the closed handle {owned[0]} is open")
-        expect(is_open(owned[1]), "the close of one handle closes the handle of another export")
+        expect(not handles.is_open(owned[0]), f"the closed handle {owned[0]} is open")
+        expect(handles.is_open(owned[1]), "the close of one handle closes the handle of another export")
     with second, contextlib.suppress(UnsupportedError), context.device.import_memory(second) as imported:
         _shows(context, imported, 0, "an import of the second handle", _written(context, memory, 0))
     second.close()
@@ -85,7 +85,7 @@ def imports_and_handles_outlive_the_memory(context: CaseContext, case: Case) -> 
     The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
     """
     leaves_nothing(functools.partial(_outlived, context, case), "memory that was created, exported and released",
-                   descriptors=count)
+                   descriptors=handles.count)
 
 
 def _outlived(context: CaseContext, case: Case) -> None:

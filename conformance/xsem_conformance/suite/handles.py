@@ -15,12 +15,12 @@ from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHan
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.descriptors import identity, is_open
 from xsem_conformance.case.direct import Given
 from xsem_conformance.case.polling import soon
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, expect
+from xsem_conformance.system import handles
 
 
 # ---- import
@@ -55,25 +55,25 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
         zero.close()
         expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()
-        before = identity(0)
+        before = handles.identity(0)
         if memory:
             driver_use.fills(context, token, shared)
         else:
             driver_use.signals(context, token, shared, case.handle_type)
         driver_use.release(context, token, case.kind)
-        expect((kept and zero.state == "taken") or before in (None, identity(0)),
+        expect((kept and zero.state == "taken") or before in (None, handles.identity(0)),
                f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time")
 
 
 @contextlib.contextmanager
 def _number_0(handle: int) -> Iterator[Callable[[], None]]:
     """Duplicate the handle to the number 0; yield a function that restores standard input once the number is free."""
-    aside = os.dup(0) if is_open(0) else None
+    aside = os.dup(0) if handles.is_open(0) else None
     os.dup2(handle, 0)
 
     def put_back() -> None:
         # Another file, for example of the driver, may use the number in the meantime: it stays.
-        if aside is not None and not is_open(0):
+        if aside is not None and not handles.is_open(0):
             os.dup2(aside, 0)
 
     try:
@@ -198,4 +198,4 @@ def _close_one(closed: Any, kept: Any) -> None:
         return   # no handle to close
     expect(one.fileno() != other.fileno(), "two exports have one handle: closing one closes the other")
     one.close()
-    expect(is_open(other.fileno()), "closing one export closed another")
+    expect(handles.is_open(other.fileno()), "closing one export closed another")

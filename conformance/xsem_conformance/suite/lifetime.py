@@ -15,12 +15,12 @@ from xsem.spi import DeviceDriver, HostMemory
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
-from xsem_conformance.case.descriptors import count
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.leaks import growth, threads
+from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.system import handles
 
 AT_ONCE_S: Final = 5.0
 """Seconds: far above the cost of a call, far below an unmet wait."""
@@ -268,7 +268,7 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     _open_and_close(context)
     # The driver of the case was open before all others.
     _complete_one(context, context.driver)
-    files, tasks = growth(lambda: _open_and_close(context), 20, context.patience_s, count, threads)
+    files, tasks = growth(lambda: _open_and_close(context), 20, context.patience_s, handles.count, handles.threads)
     expect(not files, f"twenty openings left {files} file descriptors open")
     expect(not tasks, f"twenty openings left {tasks} threads")
     # In a new process, the two openings are the first calls of `open`.

@@ -14,13 +14,13 @@ from xsem_conformance.case import driver_use
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
-from xsem_conformance.case.descriptors import count, is_open, null, others
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.leaks import growth, open_files
+from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.system import handles
 
 _AT_ONCE: Final = 3
 """Number of imports at the same time: a faulty driver may treat only the first import correctly."""
@@ -66,12 +66,29 @@ def _imported(
         expect(given.state in get_args(HandleState), f"the driver reports the state {given.state!r} of the handle")
         expect(alive or given.state != "left", "the driver reports that it left the handle, but closed it")
         assert isinstance(desc.handle, OwnedHandle)
-        expect(is_open(desc.handle.fileno()), "the caller's own handle was closed")
+        expect(handles.is_open(desc.handle.fileno()), "the caller's own handle was closed")
     if not (alive and given.state == "taken"):   # that number belongs to the driver
         if given.state != "taken":
             given.close()
         canaries.plant(number)
     return shared, token, given
+
+
+@check("XSEM-OWN-007")
+def nt_handle_stays_the_callers(context: CaseContext, case: Case) -> None:
+    """After an import, the NT handle is open. After the close of the handle, the import works."""
+    memory = case.kind == "memory"
+    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    with desc, duplicate(desc) as given:
+        token = given.imported_by(context.driver, desc)
+        expect(given.is_open(), "the driver closed an NT handle at its import")
+        given.handle.close()
+    if memory:
+        driver_use.fills(context, token, shared)
+    else:
+        driver_use.signals(context, token, shared, case.handle_type)
+    driver_use.release(context, token, case.kind)
 
 
 @check("XSEM-OWN-006", deadline_s=60)
@@ -92,10 +109,10 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
 
     for _ in range(5):
         once()
-    before = open_files()
-    left, = growth(once, 50, context.patience_s, count)
+    before = handles.opened()
+    left, = growth(once, 50, context.patience_s, handles.count)
     expect(not left, f"50 imports and releases left {left} file descriptors open")
-    now = open_files()
+    now = handles.opened()
     changed = sorted(number for number, file in before.items() if now.get(number) != file)
     expect(not changed, f"the file descriptors {changed}, open before the imports, are closed or other files")
 
@@ -129,17 +146,17 @@ def _semaphore_once(context: CaseContext, type: str, canaries: Canaries) -> None
 def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case) -> None:
     """The driver refuses handles of the wrong kind with `ImportFailure`. The reported state of each handle is true."""
     with Canaries() as canaries:
-        for what, number in others():
+        for what, number in handles.others():
             _refused(context, case, number, what)
             canaries.plant(number)
-        _refused(context, case, null(), "/dev/null")
+        _refused(context, case, handles.null(), "the null device")
         expect(not canaries.lost(), "after a refused import the driver closed the file of another owner")
 
 
 @check("XSEM-IMP-003")
 def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> None:
     """A pipe, a directory, a socket and /dev/null are each refused."""
-    for what, number in others():
+    for what, number in handles.others():
         _refused(context, case, number, what)
 
 
@@ -150,8 +167,8 @@ def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
     The case also tries each declared type of memory.
     """
     memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
-                if each.os_handle_kind is OsHandleKind.FD]
-    for each, (what, number) in ((each, other) for each in (case, *memories) for other in others()):
+                if each.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT)]
+    for each, (what, number) in ((each, other) for each in (case, *memories) for other in handles.others()):
         error = _refused(context, each, number, what)
         expect(str(error).strip(), f"{what}: the refusal has no message")
         expect(isinstance(error.reason, str) and re.fullmatch(r"[a-z][a-z0-9_]*", error.reason),
@@ -167,7 +184,7 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
     waits, signals = device.new_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
         device.wait(waits, semaphore, value)
-        for what, number in others():
+        for what, number in handles.others():
             _refused(context, case, number, what)
         hold.pending(lambda: device.done(waits), "a wait during a refused import")
     device.finish(waits, "a wait during a refused import")

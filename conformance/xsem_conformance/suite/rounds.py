@@ -22,14 +22,14 @@ from xsem.spi import (
 )
 from xsem.types import Feature, MemoryHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
-from xsem_conformance.case.descriptors import count
 from xsem_conformance.case.direct import duplicate
-from xsem_conformance.case.leaks import growth, threads
+from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
+from xsem_conformance.system import handles
 
 _ROUNDS: Final = 10
 
@@ -48,8 +48,8 @@ def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
         for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
-                files, tasks = growth(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s, count,
-                                      threads)
+                files, tasks = growth(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s,
+                                      handles.count, handles.threads)
                 expect(not files, f"{_ROUNDS} rounds of {name} left {files} file descriptors open")
                 expect(not tasks, f"{_ROUNDS} rounds of {name} left {tasks} threads")
 

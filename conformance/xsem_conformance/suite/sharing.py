@@ -15,13 +15,13 @@ from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.spi import NativeArray
 from xsem.types import MemoryHandleType
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.case.descriptors import count
-from xsem_conformance.case.leaks import leaves_nothing, threads
+from xsem_conformance.case.leaks import leaves_nothing
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.system import handles
 
 _SIZE: Final = 8192
 """Bytes of an array that the checks use."""
@@ -34,7 +34,7 @@ def shared_array_is_the_array(context: CaseContext, case: Case) -> None:
     The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     """
     leaves_nothing(functools.partial(_shared, context, MemoryHandleType(case.handle_type)),
-                   "memory that was shared, exported and released", descriptors=count, threads=threads)
+                   "memory that was shared, exported and released", descriptors=handles.count, threads=handles.threads)
 
 
 def _shared(context: CaseContext, type: MemoryHandleType) -> None:
@@ -106,7 +106,7 @@ def unshareable_array_is_refused(context: CaseContext, case: Case) -> None:
     The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     """
     leaves_nothing(functools.partial(_refused, context, MemoryHandleType(case.handle_type)), "a refused array",
-                   descriptors=count, threads=threads)
+                   descriptors=handles.count, threads=handles.threads)
 
 
 def _refused(context: CaseContext, type: MemoryHandleType) -> None:

@@ -136,7 +136,7 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
     read = _reader(context, semaphore)
     appended = 1
     for value in range(1, 1001, 2):
-        while appended < min(value + 2 * ahead, 1000):
+        while ahead and appended < min(value + 2 * ahead, 1000):
             device.wait(other, semaphore, appended)
             device.signal(other, semaphore, appended + 1)
             appended += 2

@@ -7,12 +7,15 @@ import faulthandler
 import os
 import signal
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["ASK_FOR_STACKS", "dump_stacks_to", "end_with"]
+# For the type checker. Windows has another module in place of this one.
+assert sys.platform != "win32" or not TYPE_CHECKING  # noqa: S101
 
-ASK_FOR_STACKS: Final = getattr(signal, "SIGUSR1", None)
-"""The signal that asks a process for its stacks; None on Windows."""
+__all__ = ["ASK_FOR_STACKS", "death", "dump_stacks_to", "end_with"]
+
+ASK_FOR_STACKS: Final = signal.SIGUSR1
+"""The signal that asks a process for its stacks."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -40,5 +43,9 @@ def dump_stacks_to(fd: int) -> None:
     The dump needs no lock of Python, and therefore also works while a driver call holds the lock of the interpreter.
     """
     faulthandler.enable(fd)
-    if sys.platform != "win32" and ASK_FOR_STACKS is not None:
-        faulthandler.register(ASK_FOR_STACKS, fd)
+    faulthandler.register(ASK_FOR_STACKS, fd)
+
+
+def death(status: int) -> str:
+    """Return the cause of an unexpected end of a process with this exit status."""
+    return f"the process died: {signal.Signals(-status).name if status < 0 else f'status {status}'}"

@@ -1,0 +1,1 @@
+"""Linux, and as far as possible other systems of POSIX."""
