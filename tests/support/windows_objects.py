@@ -47,11 +47,11 @@ def handles() -> dict[int, str]:
     """Return the type of each open handle of this process that a test can leave behind.
 
     Without semaphores, because each lock of CPython 3.11 is one. Without the keys of the registry and the directory of
-    names, which Windows keeps from the first use.
+    names, which Windows keeps from the first use. Without objects whose type has no name: Wine has such objects.
     """
     if sys.platform == "win32":
         found = {handle: object_type(handle) for handle in _all_handles()}
-        return {handle: name for handle, name in found.items() if name is not None and name not in _OF_THE_SYSTEM}
+        return {handle: name for handle, name in found.items() if name and name not in _OF_THE_SYSTEM}
     raise NotImplementedError
 
 
