@@ -11,6 +11,7 @@ from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
 
 from xsem.runtime import lifetime as lifetime_module
+from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.threads import Pause
 
 
@@ -88,11 +89,12 @@ def test_object_that_another_thread_frees_meanwhile_has_no_release_left() -> Non
         mem, releaser = memory(device), device._device_state.releaser
         others: list[threading.Thread] = []
 
-        class Ending(set[object]):
-            def add(self, lifetime: object) -> None:
+        class Ending(set[Lifetime]):
+            def add(self, lifetime: Lifetime) -> None:
                 other = threading.Thread(target=mem._lifetime.free)
                 other.start()
-                if not releaser.lock._is_owned():   # otherwise the thread can free the object only after this call
+                if not releaser.lock._is_owned():   # type: ignore[attr-defined]
+                    # Under the lock, the thread can free the object only after this call.
                     other.join()
                 others.append(other)
                 super().add(lifetime)

@@ -168,7 +168,9 @@ def crowd(device: xsem.Device, count: int = 64) -> None:
     for _ in range(count):
         timeline(device).release()
     woken(releaser, lambda: releaser.crowded and len(releaser._ready) == count)
-    until(lambda: releaser._nap.resting)   # no more rounds
+    nap = releaser._nap
+    assert isinstance(nap, Nap)
+    until(lambda: nap.resting)   # no more rounds
 
 
 @pytest.mark.parametrize("again", [False, True])

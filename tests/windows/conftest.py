@@ -46,7 +46,7 @@ def no_handle_left(drivers_started: None, request: pytest.FixtureRequest) -> Ite
         return
     from support.windows_objects import handles
 
-    from xsem.ipc import transit
+    from xsem.ipc.pipes import transit
 
     before = Counter(handles().values())
     yield
