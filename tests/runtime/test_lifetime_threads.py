@@ -93,8 +93,8 @@ def test_object_that_another_thread_frees_meanwhile_has_no_release_left() -> Non
             def add(self, lifetime: Lifetime) -> None:
                 other = threading.Thread(target=mem._lifetime.free)
                 other.start()
+                # If this call holds the lock, the thread can free the object only afterwards.
                 if not releaser.lock._is_owned():   # type: ignore[attr-defined]
-                    # Under the lock, the thread can free the object only after this call.
                     other.join()
                 others.append(other)
                 super().add(lifetime)
