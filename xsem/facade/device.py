@@ -254,7 +254,7 @@ class Device(Releasable):
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
 
     def share(
-        self, array: Any, *, type: MemoryHandleType = MemoryHandleType.OPAQUE_FD, size: int | None = None
+        self, array: Any, *, type: MemoryHandleType | str = MemoryHandleType.OPAQUE_FD, size: int | None = None
     ) -> SharedArray:
         """Make an array of another library exportable, without a copy.
 
@@ -264,9 +264,10 @@ class Device(Releasable):
             An array of torch, CuPy, JAX or Numba on this device: any object with ``__cuda_array_interface__`` or
             DLPack. Or the address of device memory. xsem keeps a reference to the object until the shared memory is
             freed. An address must stay valid until then. The strides of the array are kept.
-        type : MemoryHandleType
-            One of `Capabilities.memory_export`. On CUDA, OPAQUE_FD needs memory of cuMemCreate with an exportable
-            handle type, for example a torch tensor in an expandable segment. DMABUF_FD takes memory of cuMemAlloc, too.
+        type : MemoryHandleType or str
+            One of `Capabilities.memory_export`, or its name, for example ``"DMABUF_FD"``. On CUDA, OPAQUE_FD needs
+            memory of cuMemCreate with an exportable handle type, for example a torch tensor in an expandable segment.
+            DMABUF_FD takes memory of cuMemAlloc, too.
         size : int, optional
             Size in bytes, only with an address.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xsem.data.layout import Layout
-from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem.data.params import parse_member
+from xsem.errors import WrongDeviceError
 from xsem.facade.buffer import Buffer
 from xsem.facade.foreign_arrays import ForeignArray, describe_array
 from xsem.facade.memory import Memory
@@ -73,11 +74,10 @@ class SharedArray(Memory):
 
 
 def share_array(
-    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType, size: int | None
+    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType | str, size: int | None
 ) -> SharedArray:
     """Share an array, as `Device.share` describes."""
-    if not isinstance(type, MemoryHandleType):
-        raise BadArgumentError(f"type must be a MemoryHandleType, not {type!r}", reason="bad_type")
+    type = parse_member("type", type, MemoryHandleType, reason="bad_type")
     device_state.require(Feature.MEMORY_SHARING)
     if type not in device_state.capabilities.memory_export:
         device_state.unsupported(f"memory.export.{type.value}")

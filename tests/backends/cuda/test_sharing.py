@@ -232,7 +232,7 @@ def test_address_and_size_are_shared() -> None:
 @on_stand_in
 def test_plain_memory_is_shared_as_a_dma_buf() -> None:
     with opened() as device, plain(9000) as address:
-        shared = device.share(Array(address + 4100, (4,), "|u1"), type=DMABUF)
+        shared = device.share(Array(address + 4100, (4,), "|u1"), type="DMABUF_FD")
         assert (shared.offset, shared.allocation_size) == (4, 4096)
         ask("cuMemsetD8", address, 6, 9000)
         ask("cuCtxSynchronize")
@@ -319,7 +319,7 @@ def test_array_without_a_description_is_refused() -> None:
         masked = Array(memory.base, (4,))
         masked.__cuda_array_interface__["mask"] = masked
         assert refused(xsem.BadArgumentError, device, masked).reason == "masked_array"
-        assert refused(xsem.BadArgumentError, device, masked, type="opaque_fd").reason == "bad_type"
+        assert refused(xsem.BadArgumentError, device, masked, type="OPAQUE").reason == "bad_type"
 
 
 def test_device_without_sharing_refuses() -> None:
