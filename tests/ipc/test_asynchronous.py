@@ -204,3 +204,22 @@ def test_streams_of_asyncio_are_taken(tmp_path: Path, desc: SemaphoreDesc) -> No
     before = numbers()
     asyncio.run(exchange())
     assert numbers() == before
+
+
+def test_refused_stream_reader_names_the_writer() -> None:
+    async def refusals() -> None:
+        near, far = socket.socketpair()
+        with far:
+            reader, writer = await asyncio.open_unix_connection(sock=near)
+            wrong: Any = reader
+            for act in (ipc.send, ipc.receive):
+                with pytest.raises(xsem.BadArgumentError, match=r"the StreamWriter of asyncio\.open_unix_connection"):
+                    act(wrong)
+            with pytest.raises(xsem.BadArgumentError, match=r"the StreamWriter of asyncio\.open_unix_connection"):
+                await ipc.areceive(wrong)
+            writer.close()
+            await writer.wait_closed()
+
+    before = numbers()
+    asyncio.run(refusals())
+    assert numbers() == before

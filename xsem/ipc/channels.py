@@ -91,7 +91,8 @@ def _number(channel: Any) -> int:
 def _not_a_socket(channel: Any) -> BadArgumentError:
     return BadArgumentError(
         "a connected AF_UNIX socket, SOCK_STREAM or SOCK_SEQPACKET, is needed, or an open channel with one "
-        f"(multiprocessing.Pipe(), asyncio.open_unix_connection()), not {channel!r}", reason="not_a_unix_socket")
+        "(multiprocessing.Pipe(), the StreamWriter of asyncio.open_unix_connection()), not "
+        f"{channel!r}", reason="not_a_unix_socket")
 
 
 def no_sockets() -> UnsupportedError:
