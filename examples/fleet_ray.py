@@ -7,12 +7,13 @@ one after the other. If a GPU has a Vulkan device on the node, this device is th
 exporter. The folder receives a report for each device, and the matrix in fleet.md. The matrix also has a row for each
 node that dies.
 
-Exit status: 0 all devices conform, 1 a device does not conform, 3 a device could not be tried.
+Exit status: 0 all devices conform, 1 a device does not conform, 2 Ray is missing, 3 a device could not be tried.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import re
 import subprocess
@@ -184,6 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], help="only requirements with this prefix; repeatable")
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for the suite on one device")
     given = parser.parse_args(arguments)
+    if importlib.util.find_spec("ray") is None:
+        print("fleet_ray: Ray is missing: pip install 'xsem[fleet]'", file=sys.stderr)
+        return 2
     options = ["--profile", given.profile, *(word for each in given.only for word in ("--only", each))]
     results = on_ray(given.address, options, given.timeout)
     print(write(results, given.folder))

@@ -10,13 +10,14 @@ handles do not cross machines: copy the data there, for example with `ray.put`.
 With a GPU: --exporter vulkan --device cuda. The exporter must be on the same GPU as the device. With --memory cuda,
 CUDA allocates and writes the frames, and the exporter creates only the timeline.
 
-Exit status: 0 all frames are right, 1 a frame is wrong, 2 a ticket was refused.
+Exit status: 0 all frames are right, 1 a frame is wrong, 2 a ticket was refused or Ray is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -118,6 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="host", help="device of the filter")
     parser.add_argument("--frames", type=int, default=20)
     given = parser.parse_args(arguments)
+    if importlib.util.find_spec("ray") is None:
+        print("ray_pipeline: Ray is missing: pip install 'xsem[fleet]'", file=sys.stderr)
+        return 2
     return verdict(on_ray(given.address, given.exporter, given.memory, given.device, given.frames))
 
 

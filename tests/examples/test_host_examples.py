@@ -82,9 +82,10 @@ def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
 
 
 @pytest.mark.parametrize(("name", "package"), [("image_frames.py", "PyTorch"), ("cupy_texture.py", "CuPy"),
-                                               ("jax_sums.py", "JAX"), ("warp_texture.py", "Warp")])
+                                               ("jax_sums.py", "JAX"), ("warp_texture.py", "Warp"),
+                                               ("ray_pipeline.py", "Ray"), ("fleet_ray.py", "Ray")])
 def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str, package: str) -> None:
-    done = example(name, **without(tmp_path, "torch", "cupy", "jax", "warp"))
+    done = example(name, **without(tmp_path, "torch", "cupy", "jax", "warp", "ray"))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name.removesuffix('.py')}: {package} is missing: pip install ")
