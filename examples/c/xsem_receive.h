@@ -34,6 +34,8 @@ typedef struct xsem_object {
     uint64_t allocation_size; /* memory: size of the exporter's allocation; semaphores: 0 */
     int has_device_uuid, has_driver_uuid;
     unsigned char device_uuid[16], driver_uuid[16];
+    int has_drm_layout; /* dma-bufs only */
+    xsem_drm_layout drm_layout;
 } xsem_object;
 
 typedef struct xsem_received {
@@ -41,12 +43,6 @@ typedef struct xsem_received {
     int count;
     size_t payload_bytes;
 } xsem_received;
-
-static inline uint64_t xsem_get(const unsigned char *at, int bytes) {
-    uint64_t value = 0;
-    while (bytes--) value = value << 8 | at[bytes];
-    return value;
-}
 
 static inline int xsem_all_zero(const unsigned char *at, int bytes) {
     while (bytes--)
@@ -160,10 +156,29 @@ static inline int xsem_parse(const unsigned char *record, xsem_object *object, i
     return 0;
 }
 
+/* The record of a layout directly behind the record of its memory. */
+static inline int xsem_parse_drm_layout(const unsigned char *record, xsem_object *memory) {
+    xsem_drm_layout *layout = &memory->drm_layout;
+    int index, used;
+    if (memory->type != XSEM_DMABUF_FD || xsem_get(record + 2, 2) || record[1] > XSEM_MAX_DRM_PLANES) return -1;
+    layout->plane_count = record[1];
+    layout->fourcc = (uint32_t)xsem_get(record + 4, 4);
+    layout->modifier = xsem_get(record + 8, 8);
+    used = 12 * layout->plane_count;
+    for (index = 0; index < layout->plane_count; index++) {
+        layout->planes[index].offset = xsem_get(record + 16 + 12 * index, 8);
+        layout->planes[index].pitch = (uint32_t)xsem_get(record + 24 + 12 * index, 4);
+    }
+    if (!xsem_drm_layout_is_valid(layout, memory->allocation_size) || !xsem_all_zero(record + 16 + used, 48 - used))
+        return -1;
+    memory->has_drm_layout = 1;
+    return 0;
+}
+
 /* Receive one message, and no byte of the next. The call waits for the message, also on a non-blocking socket. */
 static inline int xsem_receive(int socket_fd, xsem_received *message, void *payload, size_t payload_room) {
     unsigned char bytes[XSEM_HEADER_BYTES + XSEM_MAX_DESCRIPTORS * XSEM_RECORD_BYTES + XSEM_MAX_PAYLOAD];
-    int fds[XSEM_MAX_DESCRIPTORS], fd_count = 0, used = 0, index, type = 0;
+    int fds[XSEM_MAX_DESCRIPTORS], fd_count = 0, used = 0, index, type = 0, count = 0, before = 0;
     size_t have = 0, total = XSEM_HEADER_BYTES, head = XSEM_HEADER_BYTES, payload_bytes = 0;
     uint64_t descriptors = 0, announced = 0;
     socklen_t size = sizeof type;
@@ -193,7 +208,11 @@ static inline int xsem_receive(int socket_fd, xsem_received *message, void *payl
     if (payload_bytes > payload_room) return xsem_refused(fds, fd_count, EMSGSIZE);
     for (index = 0; index < (int)descriptors; index++) {
         const unsigned char *record = bytes + XSEM_HEADER_BYTES + index * XSEM_RECORD_BYTES;
-        if (xsem_parse(record, &message->objects[index], fds, fd_count, &used) != 0) {
+        int failed = record[0] == XSEM_SORT_DRM_LAYOUT && before == XSEM_SORT_MEMORY
+                         ? xsem_parse_drm_layout(record, &message->objects[count - 1])
+                         : xsem_parse(record, &message->objects[count++], fds, fd_count, &used);
+        before = record[0];
+        if (failed) {
             memset(message, 0, sizeof *message);
             return xsem_refused(fds, fd_count, EPROTO);
         }
@@ -202,7 +221,7 @@ static inline int xsem_receive(int socket_fd, xsem_received *message, void *payl
         memset(message, 0, sizeof *message);
         return xsem_refused(fds, fd_count, EPROTO);
     }
-    message->count = (int)descriptors;
+    message->count = count;
     message->payload_bytes = payload_bytes;
     if (payload_bytes) memcpy(payload, bytes + head, payload_bytes);
     return 0;

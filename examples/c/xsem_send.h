@@ -6,6 +6,7 @@
  *     xsem_message_init(&message);
  *     xsem_add_semaphore(&message, XSEM_TIMELINE_SEMAPHORE_FD, sem_fd, device_uuid, NULL);
  *     xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, mem_fd, allocation_size, 0, device_uuid, NULL);
+ *     // a dma-buf with an image: XSEM_DMABUF_FD, then xsem_add_drm_layout(&message, &layout)
  *     if (xsem_send(socket_fd, &message, &format, sizeof format) != 0) perror("xsem_send");
  *
  * The caller keeps ownership of the file descriptors, on success and on failure. The kernel duplicates them for the
@@ -33,9 +34,11 @@ extern "C" {
 #define XSEM_RECORD_BYTES 64
 #define XSEM_MAX_DESCRIPTORS 64
 #define XSEM_MAX_PAYLOAD 65536
+#define XSEM_MAX_DRM_PLANES 4
 
 #define XSEM_SORT_SEMAPHORE 1
 #define XSEM_SORT_MEMORY 2
+#define XSEM_SORT_DRM_LAYOUT 3
 
 #define XSEM_SEMAPHORE_OPAQUE_FD 1
 #define XSEM_TIMELINE_SEMAPHORE_FD 9
@@ -55,9 +58,36 @@ typedef struct xsem_message {
     int fd_count;
 } xsem_message;
 
+/* Layout of the image in a dma-buf: the terms of drm_fourcc.h. */
+typedef struct xsem_drm_layout {
+    uint64_t modifier; /* DRM format modifier, not DRM_FORMAT_MOD_INVALID */
+    uint32_t fourcc;   /* DRM format code; 0: not known */
+    int plane_count;   /* 1 to XSEM_MAX_DRM_PLANES */
+    struct {
+        uint64_t offset; /* bytes from the start of the dma-buf */
+        uint32_t pitch;  /* bytes from row to row, not 0 */
+    } planes[XSEM_MAX_DRM_PLANES];
+} xsem_drm_layout;
+
 static inline void xsem_put(unsigned char *at, uint64_t value, int bytes) {
     int index;
     for (index = 0; index < bytes; index++) at[index] = (unsigned char)(value >> (8 * index));
+}
+
+static inline uint64_t xsem_get(const unsigned char *at, int bytes) {
+    uint64_t value = 0;
+    while (bytes--) value = value << 8 | at[bytes];
+    return value;
+}
+
+static inline int xsem_drm_layout_is_valid(const xsem_drm_layout *layout, uint64_t allocation_size) {
+    int index;
+    if (layout->plane_count < 1 || layout->plane_count > XSEM_MAX_DRM_PLANES ||
+        layout->modifier == 0x00ffffffffffffffu)
+        return 0;
+    for (index = 0; index < layout->plane_count; index++)
+        if (layout->planes[index].pitch == 0 || layout->planes[index].offset >= allocation_size) return 0;
+    return 1;
 }
 
 static inline void xsem_message_init(xsem_message *message) { memset(message, 0, sizeof *message); }
@@ -111,6 +141,34 @@ static inline int xsem_add_memory(xsem_message *message, int type, int fd, uint6
     }
     return xsem_add(message, XSEM_SORT_MEMORY, type, fd, allocation_size, dedicated ? XSEM_DEDICATED : 0, device_uuid,
                     driver_uuid);
+}
+
+/* Add the layout of the image in the dma-buf that the last call added. The layout counts as a descriptor, so a message
+ * with layouts holds fewer objects than XSEM_MAX_DESCRIPTORS. */
+static inline int xsem_add_drm_layout(xsem_message *message, const xsem_drm_layout *layout) {
+    unsigned char *record = message->bytes + XSEM_HEADER_BYTES + message->descriptors * XSEM_RECORD_BYTES;
+    int index;
+    /* The record before, or the empty header: xsem_send fills it. */
+    const unsigned char *memory = message->descriptors ? record - XSEM_RECORD_BYTES : message->bytes;
+    if (memory[0] != XSEM_SORT_MEMORY || memory[1] != XSEM_DMABUF_FD ||
+        !xsem_drm_layout_is_valid(layout, xsem_get(memory + 8, 8))) {
+        errno = EINVAL;
+        return -1;
+    }
+    if (message->descriptors >= XSEM_MAX_DESCRIPTORS) {
+        errno = E2BIG;
+        return -1;
+    }
+    record[0] = XSEM_SORT_DRM_LAYOUT;
+    record[1] = (unsigned char)layout->plane_count;
+    xsem_put(record + 4, layout->fourcc, 4);
+    xsem_put(record + 8, layout->modifier, 8);
+    for (index = 0; index < layout->plane_count; index++) {
+        xsem_put(record + 16 + 12 * index, layout->planes[index].offset, 8);
+        xsem_put(record + 24 + 12 * index, layout->planes[index].pitch, 4);
+    }
+    message->descriptors++;
+    return 0;
 }
 
 /* Send everything, and wait while the socket is full. After a failure in the middle of a message the stream is not

@@ -15,9 +15,10 @@ import pytest
 from support.paths import ROOT
 
 from xsem import ipc
+from xsem.data.drm import MAX_PLANES
 from xsem.ipc import wire
 from xsem.spi import same_open_file
-from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
+from xsem.types import DrmLayout, DrmPlane, MemoryHandleType, OwnedHandle, SemaphoreHandleType
 
 EXAMPLES = ROOT / "examples" / "c"
 HEADER = EXAMPLES / "xsem_send.h"
@@ -55,25 +56,91 @@ int main(int argc, char **argv) {
 }
 """
 
+LAYOUTS = r"""
+#include "xsem_send.h"
+#include <stdlib.h>
+static int refused(xsem_message *message, const xsem_drm_layout *layout, int error) {
+    int before = message->descriptors;
+    errno = 0;
+    return xsem_add_drm_layout(message, layout) == -1 && errno == error && message->descriptors == before;
+}
+int main(int argc, char **argv) {
+    int sock = atoi(argv[1]), a = atoi(argv[2]), b = atoi(argv[3]), index;
+    xsem_message message;
+    xsem_drm_layout layout, pair[2], *bad = pair;
+    if (argc != 4) return 10;
+    memset(&layout, 0, sizeof layout);
+    layout.modifier = 0xffffffffffffffffu;
+    layout.fourcc = 0x3231564e;
+    layout.plane_count = 2;
+    layout.planes[0].pitch = 2048;
+    layout.planes[1].offset = 4095;
+    layout.planes[1].pitch = 0xffffffffu;
+    layout.planes[2].offset = 77; /* behind the last plane */
+    xsem_message_init(&message);
+    if (!refused(&message, &layout, EINVAL)) return 11;
+    if (xsem_add_semaphore(&message, XSEM_TIMELINE_SEMAPHORE_FD, a, 0, 0)) return 12;
+    if (!refused(&message, &layout, EINVAL)) return 13;
+    if (xsem_add_memory(&message, XSEM_MEMORY_OPAQUE_FD, b, 4096, 0, 0, 0)) return 14;
+    if (!refused(&message, &layout, EINVAL)) return 15;
+    if (xsem_add_memory(&message, XSEM_DMABUF_FD, a, 4096, 0, 0, 0)) return 16;
+    *bad = layout;
+    bad->plane_count = 0;
+    if (!refused(&message, bad, EINVAL)) return 17;
+    bad->planes[2].pitch = bad->planes[3].pitch = 1;
+    pair[1].modifier = pair[1].fourcc = 1; /* a reader of a fifth plane would find these */
+    bad->plane_count = XSEM_MAX_DRM_PLANES + 1;
+    if (!refused(&message, bad, EINVAL)) return 18;
+    *bad = layout;
+    bad->modifier = 0x00ffffffffffffffu;
+    if (!refused(&message, bad, EINVAL)) return 19;
+    *bad = layout;
+    bad->planes[1].pitch = 0;
+    if (!refused(&message, bad, EINVAL)) return 20;
+    *bad = layout;
+    bad->planes[1].offset = 4096;
+    if (!refused(&message, bad, EINVAL)) return 21;
+    if (xsem_add_drm_layout(&message, &layout)) return 22;
+    if (!refused(&message, &layout, EINVAL)) return 23;
+    for (index = 0; index < XSEM_MAX_DRM_PLANES; index++) {
+        layout.planes[index].offset = (uint64_t)index << 32;
+        layout.planes[index].pitch = (uint32_t)index + 1;
+    }
+    layout.plane_count = XSEM_MAX_DRM_PLANES;
+    layout.modifier = layout.fourcc = 0;
+    if (xsem_add_memory(&message, XSEM_DMABUF_FD, b, (uint64_t)1 << 40, 0, 0, 0)) return 24;
+    if (xsem_add_drm_layout(&message, &layout)) return 25;
+    if (xsem_add_memory(&message, XSEM_DMABUF_FD, b, 5, 0, 0, 0)) return 26;
+    if (xsem_send(sock, &message, 0, 0)) return 27;
+    xsem_message_init(&message);
+    for (index = 0; index < XSEM_MAX_DESCRIPTORS; index++)
+        if (xsem_add_memory(&message, XSEM_DMABUF_FD, a, (uint64_t)1 << 40, 0, 0, 0)) return 28;
+    return refused(&message, &layout, E2BIG) ? 0 : 29;
+}
+"""
 
-def build(folder: Path, compiler: str, name: str, *options: str) -> Path:
+
+def build(folder: Path, compiler: str, name: str, *options: str, program: str = PROGRAM) -> Path:
     found = shutil.which(compiler)
     if found is None:
         pytest.skip(f"needs a compiler ({compiler})")
     source = folder / name
-    source.write_text(PROGRAM)
+    source.write_text(program)
     subprocess.run([found, *options, "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", str(EXAMPLES), "-o",
                     str(folder / "sender"), str(source)], check=True)
     return folder / "sender"
 
 
+def built(folder: Path, language: str, program: str = PROGRAM) -> Path:
+    if language == "c":
+        return build(folder, "gcc", "sender.c", "-std=c99", "-D_POSIX_C_SOURCE=200809L", program=program)
+    return build(folder, "g++", "sender.cpp", "-std=c++17", program=program)
+
+
 @pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
-    if language == "c":
-        program = build(tmp_path, "gcc", "sender.c", "-std=c99", "-D_POSIX_C_SOURCE=200809L")
-    else:
-        program = build(tmp_path, "g++", "sender.cpp", "-std=c++17")
+    program = built(tmp_path, language)
     fds = [os.memfd_create("a"), os.memfd_create("b")]
     ours, theirs = socket.socketpair(socket.AF_UNIX, type)
     passed = [theirs.fileno(), *fds]
@@ -100,6 +167,27 @@ def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str
         assert ipc.receive(ours).payload == b""
         with ipc.receive(ours) as message:
             assert len(message.semaphores) == 64
+        assert peer.wait(20) == 0
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_python_receives_the_layouts_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
+    program = built(tmp_path, language, LAYOUTS)
+    fds = [os.memfd_create("a"), os.memfd_create("b")]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, type)
+    passed = [theirs.fileno(), *fds]
+    with ours, subprocess.Popen([program, *map(str, passed)], pass_fds=passed) as peer:
+        theirs.close()
+        with ipc.receive(ours) as message:
+            assert len(message.semaphores) == 1
+            assert [each.drm_layout for each in message.memories] == [
+                None,
+                DrmLayout(modifier=2**64 - 1, fourcc="NV12", planes=(
+                    DrmPlane(offset=0, pitch=2048), DrmPlane(offset=4095, pitch=2**32 - 1))),
+                DrmLayout(modifier=0, planes=tuple(DrmPlane(offset=at << 32, pitch=at + 1) for at in range(4))), None]
         assert peer.wait(20) == 0
     for fd in fds:
         os.close(fd)
@@ -137,3 +225,4 @@ def test_numbers_in_the_header_match_python() -> None:
     assert numbers["XSEM_MAX_DESCRIPTORS"] == wire.MAX_DESCRIPTORS
     assert numbers["XSEM_MAX_PAYLOAD"] == wire.MAX_PAYLOAD_BYTES
     assert numbers["XSEM_HEADER_BYTES"] == wire.HEADER_BYTES
+    assert numbers["XSEM_MAX_DRM_PLANES"] == MAX_PLANES

@@ -15,7 +15,7 @@ from support.paths import ROOT
 from support.wire_messages import BAD, raw
 
 from xsem import ipc
-from xsem.types import MemoryDesc, SemaphoreDesc
+from xsem.types import DrmLayout, DrmPlane, MemoryDesc, SemaphoreDesc
 
 EXAMPLES = ROOT / "examples" / "c"
 DEVICE, DRIVER = uuid.UUID(bytes=bytes(range(16))), uuid.UUID(bytes=bytes(range(16, 32)))
@@ -51,9 +51,18 @@ int main(int argc, char **argv) {
                 if (fstat(each->fd, &file) || !(fcntl(each->fd, F_GETFD) & FD_CLOEXEC)) return 10;
                 inode = (long long)file.st_ino;
             }
-            printf("%d %d %lld %d %llu %d %d %d\n", each->kind, each->type, inode, each->dedicated,
+            printf("%d %d %lld %d %llu %d %d %d", each->kind, each->type, inode, each->dedicated,
                    (unsigned long long)each->allocation_size, each->has_device_uuid ? each->device_uuid[1] : -1,
                    each->has_driver_uuid ? each->driver_uuid[1] : -1, each->fd >= 0);
+            if (each->has_drm_layout) {
+                xsem_drm_layout *layout = &each->drm_layout;
+                int plane;
+                printf(" %lx %llx", (unsigned long)layout->fourcc, (unsigned long long)layout->modifier);
+                for (plane = 0; plane < layout->plane_count; plane++)
+                    printf(" %llu+%lu", (unsigned long long)layout->planes[plane].offset,
+                           (unsigned long)layout->planes[plane].pitch);
+            }
+            printf("\n");
         }
         xsem_received_close(&message);
     }
@@ -73,7 +82,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         pytest.skip(f"needs a compiler ({compiler})")
     folder = tmp_path_factory.mktemp("receiver")
     (folder / name).write_text(PROGRAM)
-    subprocess.run([found, *options, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined",
+    subprocess.run([found, *options, "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined,bounds-strict",
                     "-fno-sanitize-recover", "-I", str(EXAMPLES), "-o", str(folder / "receiver"), str(folder / name)],
                    check=True)
     return folder / "receiver"
@@ -124,6 +133,25 @@ def test_c_receives_what_python_sends(program: Path, fds: list[int], type: int) 
         "0 0 -1",
         "64 1 8", *[f"1 1 {inodes[0]} 0 0 -1 -1 1"] * 64,
         "ENODATA 0"]
+
+
+@TYPES
+def test_c_receives_layouts_of_dma_bufs(program: Path, fds: list[int], type: int) -> None:
+    def dmabuf(fd: int, modifier: int, fourcc: str | None, *planes: tuple[int, int]) -> MemoryDesc:
+        return MemoryDesc.dmabuf_fd(fd, allocation_size=2**40, drm_layout=DrmLayout(
+            modifier=modifier, fourcc=fourcc, planes=tuple(DrmPlane(offset=at, pitch=pitch) for at, pitch in planes)))
+
+    receiving = Receiving(program, type)
+    ipc.send(receiving.sock, dmabuf(fds[0], 2**64 - 1, "NV12", (0, 2048), (2**40 - 1, 2**32 - 1)),
+             SemaphoreDesc.opaque_fd(fds[1], device_uuid=None), MemoryDesc.dmabuf_fd(fds[2], allocation_size=4096),
+             dmabuf(fds[3], 0, None, (5, 6), (7, 8), (9, 10), (11, 12)), payload=b"\x09")
+    ipc.send(receiving.sock, *[dmabuf(fds[0], 0, None, (0, 1))] * 32)
+    inodes = [os.fstat(fd).st_ino for fd in fds]
+    assert receiving.lines() == [
+        "4 1 9", f"2 9 {inodes[0]} 0 {2**40} -1 -1 1 3231564e {2**64 - 1:x} 0+2048 {2**40 - 1}+{2**32 - 1}",
+        f"1 1 {inodes[1]} 0 0 -1 -1 1", f"2 9 {inodes[2]} 0 4096 -1 -1 1",
+        f"2 9 {inodes[3]} 0 {2**40} -1 -1 1 0 0 5+6 7+8 9+10 11+12",
+        "32 0 -1", *[f"2 9 {inodes[0]} 0 {2**40} -1 -1 1 0 0 0+1"] * 32, "ENODATA 0"]
 
 
 @TYPES

@@ -6,7 +6,7 @@ import array
 import socket
 import struct
 
-__all__ = ["BAD", "header", "one", "raw", "record"]
+__all__ = ["BAD", "dmabuf", "header", "layout", "one", "raw", "record", "several"]
 
 
 def raw(sock: socket.socket, data: bytes, fds: list[int]) -> None:
@@ -26,6 +26,20 @@ def record(sort: int = 1, number: int = 1, flags: int = 8, reserved: int = 0, si
 
 def one(body: bytes, fds: int = 1) -> bytes:
     return header(total=32 + len(body), descs=1, fds=fds) + body
+
+
+def layout(planes: int = 1, flags: int = 0, fourcc: int = 0, modifier: int = 0,
+           data: bytes = struct.pack("<QI", 0, 64)) -> bytes:
+    return struct.pack("<BBHIQ48s", 3, planes, flags, fourcc, modifier, data)
+
+
+def dmabuf(size: int = 4096, number: int = 9) -> bytes:
+    return record(sort=2, number=number, size=size)
+
+
+def several(*records: bytes, fds: int = 1) -> bytes:
+    body = b"".join(records)
+    return header(total=32 + len(body), descs=len(records), fds=fds) + body
 
 
 BAD = {
@@ -52,4 +66,20 @@ BAD = {
     "fd too many": (one(record(), fds=1), 2, "fd_count"),
     "fd unannounced": (header(), 1, "fd_count"),
     "fd that no record has": (one(record(number=11, flags=0), fds=1), 1, "bad_message"),
+    "layout first": (several(layout(), dmabuf()), 1, "bad_message"),
+    "layout of a semaphore": (several(record(), layout()), 1, "bad_message"),
+    "layout of a semaphore with the number of a dma-buf": (several(record(number=9), layout()), 1, "bad_message"),
+    "layout of an opaque fd": (several(dmabuf(number=1), layout()), 1, "bad_message"),
+    "second layout": (several(dmabuf(), layout(), layout()), 1, "bad_message"),
+    "layout with flags": (several(dmabuf(), layout(flags=8)), 1, "bad_message"),
+    "layout without planes": (several(dmabuf(), layout(0)), 1, "bad_message"),
+    "layout with five planes": (several(dmabuf(), layout(5, data=struct.pack("<QI", 0, 64) * 4)), 1, "bad_message"),
+    "layout with more planes than data": (several(dmabuf(), layout(2)), 1, "bad_message"),
+    "layout with less planes than data": (
+        several(dmabuf(), layout(1, data=struct.pack("<QIQI", 0, 64, 0, 64))), 1, "bad_message"),
+    "layout with bytes behind its planes": (
+        several(dmabuf(), layout(3, data=struct.pack("<QI", 0, 64) * 3 + bytes(11) + b"\1")), 1, "bad_message"),
+    "layout without a pitch": (several(dmabuf(), layout(data=struct.pack("<QI", 0, 0))), 1, "bad_message"),
+    "plane behind the dma-buf": (several(dmabuf(), layout(data=struct.pack("<QI", 4096, 64))), 1, "bad_message"),
+    "invalid modifier": (several(dmabuf(), layout(modifier=2**56 - 1)), 1, "bad_message"),
 }
