@@ -23,7 +23,7 @@ class MipmapDesc:
     Attributes
     ----------
     extent : tuple of int
-        Width, height and depth of level 0 in elements. One dimension: height and depth are 0. Two dimensions: depth
+        Width, height and depth of level 0 in pixels. One dimension: height and depth are 0. Two dimensions: depth
         is 0.
     format, channels : str, int
         Name of the format, and number of channels. Integers and floats: ``"uint8"``, ``"uint16"``, ``"uint32"``,

@@ -336,9 +336,13 @@ class CommandList(DeviceObject):
         """Copy between buffers, between a buffer and a level of an image, or between levels (cuMemcpy3DAsync).
 
         Between two buffers, the copy takes all bytes, and the buffers have the same size. No parameter of a region is
-        permitted. A copy with a level takes a region of elements and needs `Feature.IMAGE_COPY`. The region has the
-        order of images, (x, y, z) and (width, height, depth) in elements. An array in C order has the reverse order:
-        its shape is (layers or depth, height, width, channels), as for `MipmapLevel.read`.
+        permitted. A copy with a level takes a region and needs `Feature.IMAGE_COPY`. The region has the order of
+        images, (x, y, z) and (width, height, depth) in pixels. An array in C order has the reverse order: its shape is
+        (layers or depth, height, width, channels), as for `MipmapLevel.read`.
+
+        A region of a block-compressed format has whole blocks of 4 x 4 pixels: its offset, width and height are
+        multiples of 4. Only a region that ends with the level can have another width or height. In the buffer, an
+        element is then a block: the shape is (layers, rows of blocks, blocks per row, bytes per block).
 
         A buffer with one dimension holds the rows of the region from its first byte on, without padding. It can be
         larger than the region. A buffer with more dimensions has the shape of the region, and its strides give the
@@ -354,17 +358,16 @@ class CommandList(DeviceObject):
             ordinary host memory would block the host behind an unmet wait. An image stays mapped until the copy is
             done.
         offset : sequence of int, optional
-            First element of the region in the level, (x, y, z) in elements. Between two levels: in `dst`. Default:
-            (0, 0, 0).
+            First pixel of the region in the level, (x, y, z). Between two levels: in `dst`. Default: (0, 0, 0).
         extent : sequence of int, optional
-            Width, height and depth of the region in elements. For a dimension that the level lacks, 0 and 1 are
+            Width, height and depth of the region in pixels. For a dimension that the level lacks, 0 and 1 are
             permitted. Default: from `offset` to the end of the level.
         layer : int, optional
             First layer of the region. Between two levels: in `dst`. Default: layer 0.
         layers : int, optional
             Number of layers. Default: one layer with `layer`, all layers without `layer`.
         src_offset, src_layer : optional
-            Between two levels: first element and first layer in `src`. Defaults: `offset` and `layer`.
+            Between two levels: first pixel and first layer in `src`. Defaults: `offset` and `layer`.
         row_pitch : int, optional
             Bytes from one row to the next in the buffer: a multiple of the size of an element, at least the bytes of a
             row of the region. Default: see above.

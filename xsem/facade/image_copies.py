@@ -190,7 +190,7 @@ def _layers(level: MipmapLevel, layer: int | None, layers: int | None) -> tuple[
 
 def _triple(given: Sequence[int], form: str, *, reason: str) -> Box:
     if not isinstance(given, tuple | list) or len(given) != 3:
-        raise BadArgumentError(f"{form} in elements, not {given!r}", reason=reason)
+        raise BadArgumentError(f"{form} in pixels, not {given!r}", reason=reason)
     x, y, z = given
     return x, y, z
 
