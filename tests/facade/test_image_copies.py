@@ -13,6 +13,7 @@ from support.real_bytes import PAGE, Gpu, ImageGpu, M
 
 import xsem
 from xsem import spi
+from xsem.data.image_formats import FORMATS
 from xsem.errors import (
     BackendUnavailableError,
     EventNotAppendedError,
@@ -28,7 +29,7 @@ Rig = tuple[Device, ImageGpu, xsem.CommandList]
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    driver = ImageGpu()
+    driver = ImageGpu(formats=FORMATS)
     with Device(INFO, driver) as device:
         yield device, driver, device.create_command_list()
 
@@ -228,6 +229,126 @@ def test_images_and_buffers_over_the_same_bytes_are_refused(rig: Rig) -> None:
     # One image, mapped twice: its levels are apart, and so are parts of one level.
     commands.append_copy(first.level(0), again.level(1), extent=(8, 4, 0))
     commands.append_copy(first.level(0), again.level(0), extent=(8, 8, 0), src_offset=(8, 0, 0))
+
+
+# ---- elements of other formats
+def blocks(device: Device, **fields: Any) -> xsem.MipmappedArray:
+    """Return an image of 6 x 4 blocks of 16 bytes. The last blocks of the rows and of the columns are cut."""
+    return image(device, **{"format": "bc7_unorm", "extent": (22, 13, 0), **fields})
+
+
+@pytest.mark.parametrize(("offset", "extent", "first", "count"), [
+    (None, None, (0, 0), (6, 4)), ((4, 8, 0), None, (1, 2), (5, 2)), ((4, 8, 0), (8, 4, 0), (1, 2), (2, 1)),
+    ((8, 0, 0), (14, 13, 1), (2, 0), (4, 4)), ((20, 12, 0), (2, 1, 0), (5, 3), (1, 1)),
+    ((0, 4, 0), (4, 9, 0), (0, 1), (1, 3)), ((12, 4, 0), (10, 8, 0), (3, 1), (3, 2)),
+], ids=str)
+def test_region_of_blocks_is_counted_in_blocks(
+    rig: Rig, offset: Any, extent: Any, first: tuple[int, int], count: tuple[int, int]
+) -> None:
+    device, driver, commands = rig
+    level, (x, y), (width, height) = blocks(device).level(0), first, count
+    values = noise(height, width, 16)
+    commands.append_copy(level, holding(device, values), offset=offset, extent=extent)
+    assert calls(commands)[-1][2] == spi.ImageRegion((x, y, 0), (width, height, 1), 0, 1)
+    assert calls(commands)[-1][5:7] == (16 * width, 16 * width * height)
+    expected = np.zeros((4, 6, 16), np.uint8)
+    expected[y:y + height, x:x + width] = values
+    assert (pixels_of(driver, level)[0] == expected).all()
+    out = device.host_buffer(values.nbytes)
+    commands.append_copy(out, level, offset=offset, extent=extent)
+    assert (out.numpy() == values.reshape(-1)).all()
+
+
+@pytest.mark.parametrize(("fields", "reason"), [
+    ({"offset": (2, 0, 0)}, "bad_extent"), ({"offset": (0, 1, 0)}, "bad_extent"),
+    ({"offset": (21, 0, 0)}, "bad_extent"), ({"extent": (6, 4, 0)}, "bad_extent"),
+    ({"extent": (4, 6, 0)}, "bad_extent"), ({"extent": (1, 1, 0)}, "bad_extent"),
+    ({"extent": (21, 13, 0)}, "bad_extent"), ({"extent": (22, 12, 0), "offset": (0, 1, 0)}, "bad_extent"),
+    ({"extent": (2, 4, 0), "offset": (16, 0, 0)}, "bad_extent"), ({"extent": (24, 13, 0)}, "out_of_range"),
+    ({"extent": (22, 16, 0)}, "out_of_range"), ({"offset": (24, 0, 0)}, "out_of_range"),
+    ({"row_pitch": 100}, "bad_pitch"), ({"row_pitch": 80}, "bad_pitch"),
+], ids=str)
+def test_part_of_a_block_is_refused_before_the_driver(rig: Rig, fields: dict[str, Any], reason: str) -> None:
+    device, _, commands = rig
+    level, buffer = blocks(device).level(0), device.host_buffer(4096)
+    error = refused(lambda: commands.append_copy(buffer, level, **fields), reason)
+    refused(lambda: commands.append_copy(level, buffer, **fields), reason)
+    if reason == "bad_extent":
+        assert "blocks of 4 x 4 pixels" in str(error)
+        refused(lambda: commands.append_copy(level, blocks(device).level(0), **fields), reason)
+    assert not calls(commands)
+
+
+def test_buffer_has_the_shape_of_the_blocks(rig: Rig) -> None:
+    device, _, commands = rig
+    level, buffer = blocks(device, layers=2).level(0), device.host_buffer(4096)
+    for shape in ((2, 4, 96), (2, 13, 22, 4), (8, 6, 16)):
+        refused(lambda shape=shape: commands.append_copy(  # type: ignore[misc]
+            buffer.view(shape, "uint8"), level), "shape_mismatch")
+    refused(lambda: commands.append_copy(buffer.view((383,), "uint8"), level, layer=0), "out_of_range")
+    refused(lambda: commands.append_copy(buffer.view((384,), "uint8", offset=8), level, layer=0), "bad_offset")
+    assert not calls(commands)
+    commands.append_copy(buffer.view((2, 4, 6, 16), "uint8"), level)
+    commands.append_copy(buffer.view((384,), "uint8", offset=16), level, layer=0)
+    assert [call[4:7] for call in calls(commands)] == [(0, 96, 384), (16, 96, 384)]
+
+
+def test_smaller_levels_of_blocks_keep_whole_blocks(rig: Rig) -> None:
+    device, driver, commands = rig
+    array = blocks(device, levels=5)
+    for index, (columns, rows) in enumerate([(6, 4), (3, 2), (2, 1), (1, 1), (1, 1)]):
+        level, values = array.level(index), noise(rows, columns, 16)
+        commands.append_copy(level, holding(device, values))
+        assert (pixels_of(driver, level)[0] == values).all()
+    refused(lambda: commands.append_copy(array.level(1), array.level(2)), "size_mismatch")
+    # 3 rows of pixels end level 2, and are a part of a block of level 1.
+    refused(lambda: commands.append_copy(array.level(1), array.level(2), extent=(4, 3, 0)), "bad_extent")
+
+
+def test_blocks_are_copied_to_elements_of_their_size(rig: Rig) -> None:
+    device, driver, commands = rig
+    level, plain = blocks(device).level(0), image(device, format="uint32", extent=(6, 4, 0)).level(0)
+    values = noise(4, 6, 16)
+    commands.append_copy(level, holding(device, values))
+    commands.append_copy(plain, level)
+    assert (pixels_of(driver, plain)[0] == values).all()
+    refused(lambda: commands.append_copy(image(device, format="bc1_unorm").level(0), level), "format_mismatch")
+
+
+@pytest.mark.parametrize(("name", "channels", "size", "dtype"), [
+    ("unorm8", 4, 4, "uint8"), ("snorm8", 2, 2, "int8"), ("unorm16", 1, 2, "uint16"), ("snorm16", 4, 8, "int16"),
+    ("unorm_10_10_10_2", 4, 4, "uint32"),
+])
+def test_fractions_and_packed_pixels_are_copied_as_bytes(
+    rig: Rig, name: str, channels: int, size: int, dtype: str
+) -> None:
+    device, driver, commands = rig
+    level, values = image(device, format=name, channels=channels).level(0), noise(8, 16, size)
+    buffer = device.host_buffer(values.nbytes)
+    buffer.numpy()[...] = values.reshape(-1)
+    packed = (8, 16, size // np.dtype(dtype).itemsize)
+    commands.append_copy(level, buffer.view(packed, dtype))
+    assert (pixels_of(driver, level)[0] == values).all()
+    out = device.host_buffer(values.nbytes).view(packed, dtype)
+    commands.append_copy(out, level)
+    assert out.numpy().tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(("name", "bytes_of_a_component"), [("nv12", 1), ("p010", 2)])
+def test_planes_are_copied_with_their_own_extent(rig: Rig, name: str, bytes_of_a_component: int) -> None:
+    device, driver, commands = rig
+    array = image(device, format=name, channels=3)
+    luma, chroma = array.level(0), array.level(0, 1)
+    for level, values in ((luma, noise(8, 16, bytes_of_a_component)), (chroma, noise(4, 8, 2 * bytes_of_a_component))):
+        commands.append_copy(level, holding(device, values))
+        assert (pixels_of(driver, level)[0] == values).all()
+    part = noise(2, 3, 2 * bytes_of_a_component)
+    commands.append_copy(chroma, holding(device, part), offset=(5, 2, 0), extent=(3, 2, 0))
+    assert (pixels_of(driver, chroma)[0, 2:, 5:] == part).all()
+    buffer = device.host_buffer(4096)
+    refused(lambda: commands.append_copy(buffer, chroma, extent=(9, 4, 0)), "out_of_range")
+    refused(lambda: commands.append_copy(buffer, chroma, offset=(0, 4, 0)), "out_of_range")
+    refused(lambda: commands.append_copy(luma, chroma, extent=(8, 4, 0)), "format_mismatch")
 
 
 # ---- refusals

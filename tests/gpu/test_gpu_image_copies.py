@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from support.image_exercise import SHAPES, SIMPLE, between, exercise, pixels_of, write_pixels
+from support.image_exercise import (
+    FORMATS,
+    PLANES,
+    SHAPES,
+    SIMPLE,
+    between,
+    copy_frame,
+    exercise,
+    pixels_of,
+    write_pixels,
+)
 
 import xsem
 from xsem.types import Feature, MemoryHandleType, MipmapDesc, SemaphoreHandleType
@@ -75,10 +85,31 @@ def noise(seed: int, desc: MipmapDesc = DESC) -> Any:
 
 
 # ---- CUDA
-@pytest.mark.parametrize("name", list(SHAPES))
+@pytest.mark.parametrize("name", [*SHAPES, *FORMATS])
 def test_cuda_copies_regions_exactly(cuda: Rig, name: str) -> None:
     exercise(cuda.here, cuda.here.create_command_list(), cuda.memory(), cuda.memory().map_buffer(0, 1 << 14),
-             {name: SHAPES[name]}, seed=len(name))
+             {name: (SHAPES | FORMATS)[name]}, seed=len(name))
+
+
+@pytest.mark.parametrize("name", list(PLANES))
+def test_cuda_copies_regions_of_planes_exactly(cuda: Rig, name: str) -> None:
+    """CUDA maps no image of two planes: each plane is an image of its own."""
+    memory, buffer, commands = cuda.memory(), cuda.memory().map_buffer(0, 1 << 14), cuda.here.create_command_list()
+    luma, chroma = (PLANES[name].plane(index, offset=offset) for index, offset in enumerate((0, SIZE // 2)))
+    for what, desc in (("luma", luma), ("chroma", chroma)):
+        exercise(cuda.here, commands, memory, buffer, {f"{what} of {name}": desc})
+    with memory.map_mipmapped_array(luma) as one, memory.map_mipmapped_array(chroma) as other:
+        copy_frame(cuda.here, commands, [one.level(0), other.level(0)])
+
+
+@pytest.mark.parametrize("name", [*FORMATS, *PLANES])
+def test_vulkan_copies_regions_exactly(cuda: Rig, name: str) -> None:
+    desc = (FORMATS | PLANES)[name]
+    if desc.format not in cuda.vulkan.capabilities.image_formats:
+        pytest.skip(f"the driver does not offer images of {desc.format}")
+    image, linear = (cuda.vulkan.create_memory(MemoryHandleType.OPAQUE_FD, SIZE) for _ in range(2))
+    exercise(cuda.vulkan, cuda.vulkan.create_command_list(), image, linear.map_buffer(0, 1 << 14), {name: desc},
+             seed=len(name))
 
 
 def test_cuda_copies_regions_between_images(cuda: Rig) -> None:

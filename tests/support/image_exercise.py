@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import xsem
+from xsem.data.image_formats import FORMATS as ALL_FORMATS
 from xsem.types import MipmapDesc
 
-__all__ = ["SHAPES", "SIMPLE", "between", "exercise", "pixels_of", "write_pixels"]
+__all__ = ["BLOCKS", "FORMATS", "PLANES", "SHAPES", "SIMPLE", "between", "copy_frame", "exercise", "pixels_of",
+           "write_pixels"]
 
 BOUND_S = 30.0
 ROUNDS = 6
@@ -33,17 +36,46 @@ SHAPES = SIMPLE | {
     "levels": _desc(levels=3), "levels of layers": _desc(levels=2, layers=2), "cubemap": _desc(
         extent=(8, 8, 0), layers=6, cubemap=True), "3D levels": _desc(extent=(8, 8, 8), levels=2),
 }
+FORMATS = {
+    name: _desc(extent=(36, 20, 0), format=name, channels=ALL_FORMATS[name].channels[-1])
+    for name in ("unorm8", "unorm16", "snorm8", "snorm16", "unorm_10_10_10_2", "bc1_unorm", "bc4_snorm", "bc5_unorm",
+                 "bc6h_uf16", "bc7_unorm_srgb")
+}
+"""Images of one level, of formats beyond the plain components. All blocks are whole."""
+BLOCKS = {
+    "cut blocks": _desc(extent=(22, 13, 0), format="bc1_unorm", levels=3),
+    "layers of blocks": _desc(extent=(12, 8, 0), format="bc7_unorm", layers=3, levels=2),
+    "less than a block": _desc(extent=(3, 2, 0), format="bc5_snorm", channels=2),
+}
+"""Images of blocks, some of which reach beyond their level."""
+PLANES = {name: _desc(format=name, channels=3) for name in ("nv12", "p010")}
+"""Images of two planes."""
 
 
 class _Part(NamedTuple):
-    """A random region, and the index of its elements in an array of slices or layers, rows and elements."""
+    """A random region in pixels, and the index of its elements in an array of slices or layers, rows and elements."""
 
     region: dict[str, Any]
     where: tuple[slice, slice, slice]
 
 
+def _counts(level: xsem.MipmapLevel, desc: MipmapDesc) -> tuple[int, int, int]:
+    """Return the elements in each dimension: pixels, or blocks of pixels. 0: an absent dimension."""
+    block = ALL_FORMATS[desc.format].block
+    width, height, depth = level.extent
+    return -(-width // block), -(-height // block), depth
+
+
+def _in_pixels(level: xsem.MipmapLevel, desc: MipmapDesc, offset: Any, count: Any) -> tuple[Any, Any]:
+    """Return the offset and the extent of some elements. A block at the end can reach beyond the level."""
+    block = ALL_FORMATS[desc.format].block
+    start = tuple(at * size for at, size in zip(offset, (block, block, 1), strict=True))
+    return start, tuple(min(length * size, room - at) for length, size, room, at in zip(
+        count, (block, block, 1), level.extent, start, strict=True))
+
+
 def _shape(level: xsem.MipmapLevel, desc: MipmapDesc) -> tuple[int, int, int]:
-    width, height, depth = (max(1, length) for length in level.extent)
+    width, height, depth = (max(1, length) for length in _counts(level, desc))
     return desc.layers or depth, height, width
 
 
@@ -54,44 +86,52 @@ def pixels_of(level: xsem.MipmapLevel, desc: MipmapDesc) -> Any:
 
 def write_pixels(level: xsem.MipmapLevel, desc: MipmapDesc, pixels: Any) -> None:
     """Write a level from the array that `pixels_of` returns."""
-    values = np.ascontiguousarray(pixels).reshape(-1).view(desc.format)
-    level.write(values.reshape(level.read().shape))
+    before = level.read()
+    assert pixels.shape[:3] == _shape(level, desc)
+    level.write(np.ascontiguousarray(pixels).reshape(-1).view(before.dtype).reshape(before.shape))
+
+
+def _noise(rng: Any, level: xsem.MipmapLevel, desc: MipmapDesc) -> Any:
+    return rng.integers(0, 256, pixels_of(level, desc).shape, np.uint8)
 
 
 def _random_part(rng: Any, level: xsem.MipmapLevel, desc: MipmapDesc) -> _Part:
-    extent = tuple(int(rng.integers(1, length + 1)) if length else 0 for length in level.extent)
-    offset = tuple(int(rng.integers(0, length - part + 1)) if length else 0
-                   for length, part in zip(level.extent, extent, strict=True))
+    counts = _counts(level, desc)
+    count = tuple(int(rng.integers(1, length + 1)) if length else 0 for length in counts)
+    at = tuple(int(rng.integers(0, length - part + 1)) if length else 0
+               for length, part in zip(counts, count, strict=True))
+    offset, extent = _in_pixels(level, desc, at, count)
     region: dict[str, Any] = {"offset": offset, "extent": extent}
-    first, count = offset[2], max(1, extent[2])
+    first, slices = at[2], max(1, count[2])
     if desc.layers:
-        count = int(rng.integers(1, desc.layers + 1))
-        first = int(rng.integers(0, desc.layers - count + 1))
-        region |= {"layer": first, "layers": count}
-    rows, columns = (slice(offset[axis], offset[axis] + max(1, extent[axis])) for axis in (1, 0))
-    return _Part(region, (slice(first, first + count), rows, columns))
+        slices = int(rng.integers(1, desc.layers + 1))
+        first = int(rng.integers(0, desc.layers - slices + 1))
+        region |= {"layer": first, "layers": slices}
+    rows, columns = (slice(at[axis], at[axis] + max(1, count[axis])) for axis in (1, 0))
+    return _Part(region, (slice(first, first + slices), rows, columns))
 
 
 def exercise(
     device: xsem.Device, commands: xsem.CommandList, memory: xsem.Memory, buffer: xsem.Buffer,
     descs: dict[str, MipmapDesc], seed: int = 0,
 ) -> None:
-    """Copy regions of images over `memory` to and from `buffer` and host memory, and between two images."""
+    """Copy regions of images over `memory` to and from `buffer` and host memory, and within each level and plane."""
     rng = np.random.default_rng(seed)
     host = device.host_buffer(buffer.size)
     for name, desc in descs.items():
         with memory.map_mipmapped_array(desc) as image:
-            for index in range(desc.levels):
+            for index, plane in np.ndindex(desc.levels, len(ALL_FORMATS[desc.format].planes)):
+                level, what = image.level(index, plane), f"{name}, level {index}, plane {plane}"
                 for each in (buffer, host):
-                    _with_buffer(rng, commands, image.level(index), desc, each, host, f"{name}, level {index}")
-                _within(rng, commands, image, index, name)
+                    _with_buffer(rng, commands, level, desc, each, host, what)
+                _within(commands, level, desc, what)
 
 
 def _with_buffer(
     rng: Any, commands: xsem.CommandList, level: xsem.MipmapLevel, desc: MipmapDesc, buffer: xsem.Buffer,
     host: xsem.Buffer, what: str,
 ) -> None:
-    pixels = rng.integers(0, 256, (*_shape(level, desc), _element(desc)), np.uint8)
+    pixels = _noise(rng, level, desc)
     write_pixels(level, desc, pixels)
     for _ in range(ROUNDS):
         region, where = _random_part(rng, level, desc)
@@ -127,28 +167,28 @@ def _set(commands: xsem.CommandList, buffer: xsem.Buffer, host: xsem.Buffer, con
         commands.append_copy(buffer, host)
 
 
-def _within(rng: Any, commands: xsem.CommandList, image: xsem.MipmappedArray, index: int, what: str) -> None:
-    """Copy one half of a level to its other half."""
-    desc, level = image.desc, image.level(index)
-    width, height, depth = level.extent
-    if width < 2:
+def _within(commands: xsem.CommandList, level: xsem.MipmapLevel, desc: MipmapDesc, what: str) -> None:
+    """Copy a part of a level to the part beside it. Both parts have only whole blocks."""
+    half = level.extent[0] // ALL_FORMATS[desc.format].block // 2
+    if not half:
         return
     pixels = pixels_of(level, desc)
-    half = width // 2
-    commands.append_copy(level, level, offset=(half, 0, 0), extent=(half, height, depth), src_offset=(0, 0, 0))
+    _, height, depth = _counts(level, desc)
+    offset, _ = _in_pixels(level, desc, (half, 0, 0), (half, height, depth))
+    _, extent = _in_pixels(level, desc, (0, 0, 0), (half, height, depth))
+    commands.append_copy(level, level, offset=offset, extent=extent, src_offset=(0, 0, 0))
     commands.synchronize(timeout_s=BOUND_S)
     pixels[:, :, half:2 * half] = pixels[:, :, :half].copy()
-    assert (pixels_of(level, desc) == pixels).all(), f"{what}, level {index}, from half to half"
+    assert (pixels_of(level, desc) == pixels).all(), f"{what}, from half to half"
 
 
 def between(
     commands: xsem.CommandList, dst: xsem.MipmappedArray, src: xsem.MipmappedArray, seed: int = 0
 ) -> None:
-    """Copy random regions between two images with elements of one size, without layers or with the same layers."""
+    """Copy random regions between two images of pixels with one size, without layers or with the same layers."""
     rng = np.random.default_rng(seed)
     into, out_of = dst.level(0), src.level(0)
-    target = rng.integers(0, 256, (*_shape(into, dst.desc), _element(dst.desc)), np.uint8)
-    source = rng.integers(0, 256, (*_shape(out_of, src.desc), _element(src.desc)), np.uint8)
+    target, source = _noise(rng, into, dst.desc), _noise(rng, out_of, src.desc)
     write_pixels(into, dst.desc, target)
     write_pixels(out_of, src.desc, source)
     for _ in range(ROUNDS):
@@ -170,5 +210,18 @@ def between(
         assert (pixels_of(out_of, src.desc) == source).all()
 
 
-def _element(desc: MipmapDesc) -> int:
-    return desc.channels * np.dtype(desc.format).itemsize
+def copy_frame(device: xsem.Device, commands: xsem.CommandList, planes: Sequence[xsem.MipmapLevel]) -> None:
+    """Copy a frame into its planes and back. In the buffer, the planes lie one behind the other."""
+    sizes = [level.read().nbytes for level in planes]
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    frame, back = device.host_buffer(sum(sizes)), device.host_buffer(sum(sizes))
+    frame.numpy()[...] = np.random.default_rng(len(sizes)).integers(0, 256, sum(sizes), np.uint8)
+    parts = list(zip(planes, starts, sizes, strict=True))
+    for level, start, size in parts:
+        commands.append_copy(level, frame.view((size,), "uint8", offset=start))
+    for level, start, size in parts:
+        commands.append_copy(back.view((size,), "uint8", offset=start), level)
+    commands.synchronize(timeout_s=BOUND_S)
+    assert (back.numpy() == frame.numpy()).all()
+    for level, start, size in parts:
+        assert level.read().tobytes() == frame.numpy()[start:start + size].tobytes()

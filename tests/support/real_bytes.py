@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ import xsem
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
 from support.system_types import MEMORY
 from xsem import spi
+from xsem.data.image_formats import PLAIN_FORMATS
+from xsem.data.images import level_layout
 from xsem.facade.device import Device
 from xsem.types import Capabilities, Feature, MemoryHandleType, MipmapDesc
 
@@ -158,11 +160,12 @@ def mapped(device: Device, size: int = PAGE) -> xsem.Buffer:
     return device.create_memory(MEMORY, size).map_buffer()
 
 
-class ImageGpu(Gpu, spi.Images):
-    def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY) -> None:
+class ImageGpu(Gpu, spi.PlanarImages):
+    def __init__(self, feature: Feature = Feature.MIPMAPPED_ARRAY, formats: Iterable[str] = PLAIN_FORMATS) -> None:
         import dataclasses
 
-        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature, Feature.IMAGE_COPY}))
+        super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature, Feature.IMAGE_COPY},
+                                             image_formats=frozenset(formats)))
         self.levels: dict[int, bytes] = {}
         self.descs: dict[int, MipmapDesc] = {}
         self.pixels: dict[int, Any] = {}   # of levels that appended copies use
@@ -178,6 +181,9 @@ class ImageGpu(Gpu, spi.Images):
     def mipmap_level(self, array: int, level: int) -> int:
         return 1000 * array + level
 
+    def image_plane(self, level: int, plane: int) -> int:
+        return level + 100 * plane
+
     def copy_level(self, level: int, buffer: int, read: bool) -> None:
         staging = self.staging[buffer]
         if read:
@@ -188,10 +194,9 @@ class ImageGpu(Gpu, spi.Images):
     def elements(self, level: int) -> Any:
         """Return the elements of a level, (slices or layers, rows, elements) of void of the size of an element."""
         if level not in self.pixels:
-            desc, index = self.descs[level // 1000], level % 1000
-            width, height, depth = (max(1, length >> index) for length in desc.extent)
-            size = desc.channels * np.dtype(desc.format).itemsize
-            self.pixels[level] = np.zeros((desc.layers or depth, height, width), f"V{size}")
+            layout = level_layout(self.descs[level // 1000], level % 100, level % 1000 // 100)
+            shape = (layout.slices, layout.rows, layout.row_size // layout.element_size)
+            self.pixels[level] = np.zeros(shape, f"V{layout.element_size}")
         return self.pixels[level]
 
     def copy_region(

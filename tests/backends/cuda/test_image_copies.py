@@ -11,12 +11,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
-from support.image_exercise import SHAPES, between, exercise, pixels_of, write_pixels
+from support.image_exercise import (
+    BLOCKS,
+    FORMATS,
+    PLANES,
+    SHAPES,
+    between,
+    copy_frame,
+    exercise,
+    pixels_of,
+    write_pixels,
+)
 from support.importer import BOUND_S, Pair
 
 import xsem
 from xsem.types import Feature, MemoryHandleType, MipmapDesc, SemaphoreHandleType
 
+ALL = SHAPES | FORMATS | BLOCKS
 SIZE = 1 << 16
 DESC = MipmapDesc(extent=(24, 10, 0), format="uint8", channels=4)
 
@@ -38,12 +49,25 @@ def rig() -> Iterator[Rig]:
 
 
 @on_stand_in
-@pytest.mark.parametrize("name", list(SHAPES))
+@pytest.mark.parametrize("name", list(ALL))
 def test_regions_are_copied_exactly(name: str) -> None:
     with rig() as at:
         assert Feature.IMAGE_COPY in at.cuda.capabilities.features
         buffer = at.memory().map_buffer(0, 1 << 14)
-        exercise(at.cuda, at.commands, at.memory(), buffer, {name: SHAPES[name]}, seed=len(name))
+        exercise(at.cuda, at.commands, at.memory(), buffer, {name: ALL[name]}, seed=len(name))
+
+
+@on_stand_in
+@pytest.mark.parametrize("name", list(PLANES))
+def test_regions_of_planes_are_copied_exactly(name: str) -> None:
+    """CUDA maps no image of two planes: each plane is an image of its own."""
+    with rig() as at:
+        memory, buffer = at.memory(), at.memory().map_buffer(0, 1 << 14)
+        luma, chroma = (PLANES[name].plane(index, offset=offset) for index, offset in enumerate((0, SIZE // 2)))
+        for what, desc in (("luma", luma), ("chroma", chroma)):
+            exercise(at.cuda, at.commands, memory, buffer, {f"{what} of {name}": desc})
+        with memory.map_mipmapped_array(luma) as one, memory.map_mipmapped_array(chroma) as other:
+            copy_frame(at.cuda, at.commands, [one.level(0), other.level(0)])
 
 
 @on_stand_in

@@ -6,13 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.image_exercise import SHAPES, between, exercise, pixels_of, write_pixels
+from support.fixtures import refused
+from support.image_exercise import (
+    BLOCKS,
+    FORMATS,
+    PLANES,
+    SHAPES,
+    between,
+    copy_frame,
+    exercise,
+    pixels_of,
+    write_pixels,
+)
 from support.vulkan_sim import BINARY, MEMORY
 
 import xsem
 from xsem.types import Feature, MipmapDesc
 from xsem_vulkan import constants as vk
 
+ALL = SHAPES | FORMATS | BLOCKS | PLANES
 SIZE = 1 << 18
 DESC = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4, levels=2)
 
@@ -32,13 +44,13 @@ def noise(desc: MipmapDesc = DESC, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, (1, height, width, desc.channels), np.uint8)
 
 
-@pytest.mark.parametrize("name", list(SHAPES))
+@pytest.mark.parametrize("name", list(ALL))
 def test_regions_are_copied_exactly(
     device: xsem.Device, exporter: xsem.Device, commands: xsem.CommandList, name: str
 ) -> None:
     assert Feature.IMAGE_COPY in device.capabilities.features
     buffer = imported(device, exporter).map_buffer(0, 1 << 14)
-    exercise(device, commands, imported(device, exporter), buffer, {name: SHAPES[name]}, seed=len(name))
+    exercise(device, commands, imported(device, exporter), buffer, {name: ALL[name]}, seed=len(name))
 
 
 def test_regions_are_copied_between_images(device: xsem.Device, commands: xsem.CommandList) -> None:
@@ -50,6 +62,50 @@ def test_regions_are_copied_between_images(device: xsem.Device, commands: xsem.C
         with (device.create_memory(MEMORY, SIZE).map_mipmapped_array(one) as dst,
               device.create_memory(MEMORY, SIZE).map_mipmapped_array(other) as src):
             between(commands, dst, src)
+
+
+@pytest.mark.parametrize("name", list(PLANES))
+def test_planes_of_a_frame_are_apart(device: xsem.Device, commands: xsem.CommandList, name: str) -> None:
+    with device.create_memory(MEMORY, SIZE).map_mipmapped_array(PLANES[name]) as frame:
+        copy_frame(device, commands, [frame.level(0, plane) for plane in range(2)])
+
+
+def test_blocks_are_copied_between_images(device: xsem.Device, commands: xsem.CommandList) -> None:
+    """Blocks of 8 bytes, to the blocks of another format and to pixels of 8 bytes. A copy converts nothing."""
+    blocks = MipmapDesc(extent=(32, 16, 0), format="bc1_unorm", channels=4)
+    pixels = MipmapDesc(extent=(8, 4, 0), format="uint32", channels=2)
+    other = MipmapDesc(extent=(18, 8, 0), format="bc4_unorm", channels=1)
+    with (device.create_memory(MEMORY, SIZE).map_mipmapped_array(blocks) as one,
+          device.create_memory(MEMORY, SIZE).map_mipmapped_array(pixels) as two,
+          device.create_memory(MEMORY, SIZE).map_mipmapped_array(other) as three):
+        data = np.random.default_rng(1).integers(0, 256, (1, 4, 8, 8), np.uint8)
+        write_pixels(one.level(0), blocks, data)
+        commands.append_copy(two.level(0), one.level(0))
+        commands.synchronize(timeout_s=20)
+        assert (pixels_of(two.level(0), pixels) == data).all()
+        write_pixels(two.level(0), pixels, 255 - data)
+        commands.append_copy(one.level(0), two.level(0))
+        commands.synchronize(timeout_s=20)
+        assert (pixels_of(one.level(0), blocks) == 255 - data).all()
+        expected = np.zeros((1, 2, 5, 8), np.uint8)
+        write_pixels(three.level(0), other, expected)
+        commands.append_copy(three.level(0), one.level(0), offset=(8, 4, 0), src_offset=(24, 8, 0), extent=(8, 4, 0))
+        commands.synchronize(timeout_s=20)
+        expected[0, 1, 2:4] = 255 - data[0, 2, 6:]
+        assert (pixels_of(three.level(0), other) == expected).all()
+
+
+def test_part_of_a_block_is_refused_before_the_driver(
+    device: xsem.Device, commands: xsem.CommandList, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    level = device.create_memory(MEMORY, SIZE).map_mipmapped_array(
+        MipmapDesc(extent=(22, 13, 0), format="bc7_unorm", channels=4)).level(0)
+    monkeypatch.setattr(gpu.vk, "vkCmdCopyImageToBuffer", None)
+    buffer = device.host_buffer(6 * 4 * 16)
+    for offset, extent in (((2, 0, 0), (4, 4, 0)), ((0, 6, 0), (4, 4, 0)), ((4, 4, 0), (6, 4, 0)),
+                           ((0, 0, 0), (22, 11, 0))):
+        refused(lambda offset=offset, extent=extent: commands.append_copy(  # type: ignore[misc]
+            buffer, level, offset=offset, extent=extent), "bad_extent")
 
 
 def _barriers(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[tuple[int, int]]:
