@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from support import windows_objects as nt
+from support.plugin_folder import write_plugin
 
 from xsem.data import nt_processes
 from xsem_conformance.case.canaries import Canaries
@@ -155,3 +158,53 @@ def test_canary_is_lost_when_another_owner_closes_its_number() -> None:
         assert canaries.lost() == [number]
         with nt.closing(nt.event()):   # perhaps at the same number
             assert canaries.lost() == [number]
+
+
+# ---- requirements of NT handles
+_CLOSES = """
+from xsem import spi
+from xsem.data.nt_handles import close_nt
+from xsem.types import DeviceInfo
+from xsem_host.device import HostDevice
+
+class Driver(HostDevice):
+    def import_semaphore(self, desc, handle):
+        return self.closing(super().import_semaphore(desc, handle), handle)
+
+    def import_memory(self, desc, handle):
+        return self.closing(super().import_memory(desc, handle), handle)
+
+    def closing(self, imported, handle):
+        if {closes!r}:
+            close_nt(handle.fileno())
+        return imported
+
+class Closes(spi.Backend):
+    name = "closes"
+    spi_version = 2
+    def devices(self):
+        return [DeviceInfo(id="closes:0", backend="closes", index=0, name="it closes each handle")]
+    def open(self, index):
+        return Driver()
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Closes())
+"""
+
+
+@pytest.mark.parametrize(("closes", "outcome"), [(False, "PASS"), (True, "FAIL")])
+def test_handle_that_a_driver_closes_at_its_import_is_found(tmp_path: Path, closes: bool, outcome: str) -> None:
+    """XSEM-OWN-007 has no mutant, because the mutants run on Linux."""
+    write_plugin(tmp_path, "closes", _CLOSES.format(closes=closes))
+    report = tmp_path / "out.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "closes:0", "--exporter", "host", "--no-quirks",
+         "--jobs", "1", "--report", str(report), "--only", "XSEM-OWN-007"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ["PYTHONPATH"]))},
+        capture_output=True, text=True, check=False, stdin=subprocess.PIPE, timeout=300)
+    assert report.exists(), done.stdout + done.stderr
+    found = {each["key"]: each["outcome"] for each in json.loads(report.read_text())["cases"]
+             if each["outcome"] != "UNSUPPORTED"}
+    assert len(found) == 3, found   # two types of semaphores, one of memory
+    assert set(found.values()) == {outcome}, done.stdout
