@@ -199,8 +199,8 @@ def test_handle_that_a_driver_closes_at_its_import_is_found(tmp_path: Path, clos
     write_plugin(tmp_path, "closes", _CLOSES.format(closes=closes))
     report = tmp_path / "out.json"
     done = subprocess.run(
-        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "closes:0", "--exporter", "host", "--no-quirks",
-         "--jobs", "1", "--report", str(report), "--only", "XSEM-OWN-007"],
+        [sys.executable, "-m", "xsem", "conformance", "run", "--device", "closes:0", "--exporter", "host",
+         "--no-quirks", "--jobs", "1", "--report", str(report), "--only", "XSEM-OWN-007"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), os.environ["PYTHONPATH"]))},
         capture_output=True, text=True, check=False, stdin=subprocess.PIPE, timeout=300)
     assert report.exists(), done.stdout + done.stderr
