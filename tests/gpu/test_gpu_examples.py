@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,9 @@ def _gpu() -> None:
             pytest.skip(f"needs a GPU with CUDA and Vulkan: {error}")
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *command], check=False, timeout=180, capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL)
+                          stdin=subprocess.DEVNULL, env=os.environ | environment)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -53,6 +55,7 @@ def test_example_sees_every_frame(name: str) -> None:
     (("tensor_to_vulkan.py",), "tensor_to_vulkan: 50 frames, 0 wrong"),
     (("torch_to_cupy.py",), "torch_to_cupy: 50 frames, 0 wrong in CuPy, 0 wrong in torch"),
     (("numpy_two_processes.py",), "numpy_two_processes: 100 frames, 0 wrong"),
+    (("c_exporter/receiver.py",), "c_exporter: 100 frames, exporter's status 0"),
 ], ids=lambda value: value[0] if isinstance(value, tuple) else "")
 def test_program_sees_every_frame(command: tuple[str, ...], last: str) -> None:
     done = run(str(EXAMPLES / command[0]), *command[1:])
@@ -61,6 +64,23 @@ def test_program_sees_every_frame(command: tuple[str, ...], last: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == last
     assert "Traceback" not in done.stderr
+
+
+def test_ray_actors_hand_on_frames_of_cuda() -> None:
+    # Ray puts sockets into this folder, so its path is short.
+    with tempfile.TemporaryDirectory(prefix="xsem-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        done = run(str(EXAMPLES / "ray_pipeline.py"), "--memory", "cuda", "--exporter", "vulkan", "--device", "cuda",
+                   RAY_TMPDIR=folder, RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled")
+    if done.returncode == 2 and " is missing" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "20 frames right, 0 wrong, 0 refused"
+
+
+def test_tests_of_an_application_pass_on_host(tmp_path: Path) -> None:
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
+               str(EXAMPLES / "app_tests.py"), XSEM_BACKENDS="host", APP_BACKEND="host")
+    assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 # At the end either only the array is alive, or also all objects that it came from.

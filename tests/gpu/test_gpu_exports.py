@@ -147,9 +147,9 @@ def test_dma_buf_of_created_memory_has_its_size(cuda: xsem.Device) -> None:
         assert os.lseek(desc.handle.fileno(), 0, os.SEEK_END) == created.allocation_size   # type: ignore[union-attr]
 
 
-# ---- tensors of torch: the setting of its allocator needs a process of its own
+# ---- arrays of libraries: the setting of torch's allocator needs a process of its own
 PRELUDE = """
-import gc, torch, xsem
+import gc, os, xsem
 from xsem.types import MemoryHandleType
 cuda = xsem.open_device("cuda:0")
 DMABUF = MemoryHandleType.DMABUF_FD
@@ -163,13 +163,17 @@ def refusal(act, *args, **options):
 """
 
 
-def torch_process(text: str, setting: str) -> str:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    ran = subprocess.run([sys.executable, "-c", PRELUDE + text], capture_output=True, text=True, timeout=110,
-                         check=False, env={**os.environ, "PYTORCH_CUDA_ALLOC_CONF": setting})
+def library_process(library: str, text: str, **environment: str) -> str:
+    if importlib.util.find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    ran = subprocess.run([sys.executable, "-c", f"import {library}\n{PRELUDE}{text}"], capture_output=True, text=True,
+                         timeout=110, check=False, env={**os.environ, **environment})
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+def torch_process(text: str, setting: str) -> str:
+    return library_process("torch", text, PYTORCH_CUDA_ALLOC_CONF=setting)
 
 
 def test_tensor_of_an_expandable_segment_is_shared_without_a_copy(cuda: xsem.Device) -> None:
@@ -225,7 +229,6 @@ def test_tensor_of_cu_mem_alloc_is_shared_as_a_dma_buf(cuda: xsem.Device) -> Non
     if DMABUF not in cuda.capabilities.memory_export:
         pytest.skip("the device makes no dma-buf")
     assert torch_process("""
-import os
 tensor = torch.zeros(5000, dtype=torch.uint8, device="cuda")
 shared = cuda.share(tensor, type=DMABUF)
 assert (shared.offset, shared.allocation_size) == (0, 8192)
@@ -233,6 +236,64 @@ with shared.export() as desc:
     assert os.lseek(desc.handle.fileno(), 0, os.SEEK_END) == 8192
 print("shared")
 """, "backend:native") == "shared\n"
+
+
+def test_tensor_of_an_expandable_segment_is_shared_as_a_dma_buf(cuda: xsem.Device) -> None:
+    if DMABUF not in cuda.capabilities.memory_export:
+        pytest.skip("the device makes no dma-buf")
+    assert torch_process("""
+first = torch.zeros(5000, dtype=torch.uint8, device="cuda")
+for tensor in (first, torch.zeros(5000, dtype=torch.uint8, device="cuda")):
+    page = tensor.data_ptr() // 4096 * 4096
+    shared = cuda.share(tensor, type=DMABUF)
+    assert shared.offset == tensor.data_ptr() - page
+    assert shared.allocation_size == -(-(shared.offset + 5000) // 4096) * 4096
+    assert shared.buffer().address == tensor.data_ptr()
+    with shared.export() as desc:
+        assert desc.type is DMABUF
+        assert os.lseek(desc.handle.fileno(), 0, os.SEEK_END) == shared.allocation_size
+print("shared")
+""", "expandable_segments:True") == "shared\n"
+
+
+def test_array_of_cupys_pool_is_shared_as_a_dma_buf(cuda: xsem.Device) -> None:
+    if DMABUF not in cuda.capabilities.memory_export:
+        pytest.skip("the device makes no dma-buf")
+    assert library_process("cupy", """
+array = cupy.arange(1 << 20, dtype="float32").reshape(1024, 1024)
+error = refusal(cuda.share, array)
+assert error.reason == "not_shareable", error
+assert "DMABUF_FD" in str(error)
+shared = cuda.share(array[:, 2:4], type=DMABUF)
+assert (shared.shape, shared.strides, shared.dtype) == ((1024, 2), (4096, 4), "float32")
+assert shared.buffer().address == array.data.ptr + 8
+with shared.export() as desc:
+    assert os.lseek(desc.handle.fileno(), 0, os.SEEK_END) == shared.allocation_size
+print("shared")
+""") == "shared\n"
+
+
+def test_cupy_array_in_exportable_memory_is_shared_without_a_copy(cuda: xsem.Device) -> None:
+    assert library_process("cupy", """
+created = cuda.create_memory("OPAQUE_FD", 1 << 20)
+array = cupy.from_dlpack(created.map_buffer(4096, 96, shape=(4, 6), dtype="float32"))
+array[...] = cupy.arange(24, dtype="float32").reshape(4, 6)
+cupy.cuda.runtime.deviceSynchronize()
+shared = cuda.share(array)
+assert shared.buffer().address == array.data.ptr
+assert (shared.offset, shared.shape, shared.strides, shared.dtype) == (4096, (4, 6), (24, 4), "float32")
+with shared.export() as desc:
+    imported = cuda.import_memory(desc)
+there = cupy.from_dlpack(imported.map_buffer(shared.offset, shape=(4, 6), dtype="float32"))
+assert there.data.ptr != array.data.ptr and bool((there == array).all())
+there[1] = 7
+cupy.cuda.runtime.deviceSynchronize()
+assert array[1].tolist() == [7.0] * 6
+array += 1
+cupy.cuda.runtime.deviceSynchronize()
+assert bool((there == array).all())
+print("shared")
+""") == "shared\n"
 
 
 def test_jax_array_is_described(cuda: xsem.Device) -> None:
