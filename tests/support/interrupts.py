@@ -20,7 +20,8 @@ __all__ = ["Place", "interruptions"]
 # A signal set pending before another instruction is delivered at the same place as before the next one of these.
 _DECIDES: Final = ("RESUME", "PRECALL", "CALL", "JUMP_BACKWARD", "RETURN", "YIELD", "LOAD_ATTR", "FOR_ITER", "SEND",
                    "BEFORE_WITH", "COMPARE_OP", "CONTAINS_OP")
-_CALLS: Final = ("PreparedAppend.call",)   # the end of the name: in compiled code, the name of the module stands before
+# Ends of names: the name of a compiled function begins with its module.
+_CALLS: Final = ("PreparedAppend.call",)
 _TESTS: Final = Path(__file__).parents[1]
 _TOOL: Final = 4   # a tool id that sys.monitoring does not reserve for debuggers, coverage or profilers
 _offsets: dict[CodeType, frozenset[int]] = {}
@@ -103,7 +104,8 @@ def _place(traceback: TracebackType | None, *, swallowed: bool) -> Place:
         code = traceback.tb_frame.f_code
         path = Path(code.co_filename)
         if not path.is_relative_to(_TESTS):
-            driver = driver or "backends" in path.parts or path.parent.name == "spi" or code.co_qualname.endswith(_CALLS)
+            driver = (driver or "backends" in path.parts or path.parent.name == "spi"
+                      or code.co_qualname.endswith(_CALLS))
         if traceback.tb_next is None:
             return Place(code.co_filename, code.co_qualname, traceback.tb_lineno, traceback.tb_lasti, swallowed, driver)
         traceback = traceback.tb_next
