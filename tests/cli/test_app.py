@@ -51,6 +51,15 @@ def test_quiet_devices_are_names(arguments: list[str]) -> None:
     assert xsem(*arguments, XSEM_BACKENDS="host").stdout == "host:0\n"
 
 
+@pytest.mark.parametrize("arguments", [
+    ["--json", "conformance", "list"], ["conformance", "--json", "list"], ["conformance", "list", "--json"],
+    ["conformance", "--no-color", "--json", "-q", "list"], ["-q", "conformance", "--json", "list", "--no-color"]])
+def test_flags_stand_at_each_place_of_a_group(arguments: list[str]) -> None:
+    done = xsem(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["schema"] == 1
+
+
 def test_quiet_doctor_is_one_sentence() -> None:
     assert xsem("doctor", "--quiet", XSEM_BACKENDS="host").stdout == "host works\n"
 

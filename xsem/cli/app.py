@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -51,7 +52,10 @@ def _run(arguments: list[str]) -> int:
             flags = [flag for flag in COMMON if flag != "--no-color" and before.get(flag[2:])]
             if before["version"]:
                 return _version(as_json=before.get("json", False))
-            others.run(word, [*(each for each in arguments[place + 1:] if each != "--no-color"), *flags])
+            after = [each for each in arguments[place + 1:] if each != "--no-color"]
+            # Flags between the name and the command of a group, as in `xsem conformance --json list`.
+            between = list(itertools.takewhile(lambda each: each in COMMON or each == "-q", after))
+            others.run(word, [*after[len(between):], *between, *flags])
             return DONE
         parser = new_parser(known.items())
     asked = parser.parse_args(arguments)
