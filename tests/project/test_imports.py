@@ -118,6 +118,7 @@ if platform_name == "win32":
             vars(module).pop(name, None)
     from unittest import mock
     ctypes.WinDLL = ctypes.WinError = ctypes.get_last_error = mock.MagicMock()   # what Windows has and Linux has not
+    sys.modules["msvcrt"] = mock.MagicMock()
 for name in gone.split():
     vars(os).pop(name, None)
 for name in MODULES:

@@ -75,6 +75,7 @@ def become_windows() -> None:
     windows.WinDLL = lambda name, **_named: {"kernel32": Library()}[name]
     windows.get_last_error = lambda: 6
     windows.WINFUNCTYPE = ctypes.CFUNCTYPE
+    sys.modules["msvcrt"] = types.ModuleType("msvcrt")   # of CPython for Windows
     sys.platform = "win32"
     os.name = "nt"
     for name in ABSENT_MODULES:

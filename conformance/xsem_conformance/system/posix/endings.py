@@ -14,8 +14,8 @@ assert sys.platform != "win32" or not TYPE_CHECKING  # noqa: S101
 
 __all__ = ["ASK_FOR_STACKS", "death", "dump_stacks_to", "end_with"]
 
-ASK_FOR_STACKS: Final = signal.SIGUSR1
-"""The signal that asks a process for its stacks."""
+ASK_FOR_STACKS: Final[int] = getattr(signal, "SIGUSR1", 0)
+"""The signal that asks a process for its stacks. Windows lacks it, but can import the module."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
