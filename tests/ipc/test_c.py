@@ -9,6 +9,8 @@ import socket
 import struct
 import subprocess
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,15 +139,23 @@ def built(folder: Path, language: str, program: str = PROGRAM) -> Path:
     return build(folder, "g++", "sender.cpp", "-std=c++17", program=program)
 
 
-@pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
-@pytest.mark.parametrize("language", ["c", "c++"])
-def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
-    program = built(tmp_path, language)
+@contextmanager
+def sender(program: Path, type: int) -> Iterator[tuple[socket.socket, subprocess.Popen[bytes], list[int]]]:
+    """Start a program that sends two files over a socket. Yield the other socket, the process and the files."""
     fds = [os.memfd_create("a"), os.memfd_create("b")]
     ours, theirs = socket.socketpair(socket.AF_UNIX, type)
     passed = [theirs.fileno(), *fds]
     with ours, subprocess.Popen([program, *map(str, passed)], pass_fds=passed) as peer:
         theirs.close()
+        yield ours, peer, fds
+    for fd in fds:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
+    with sender(built(tmp_path, language), type) as (ours, peer, fds):
         with ipc.receive(ours) as message:
             timeline, sync, binary = message.semaphores
             memory, dmabuf = message.memories
@@ -168,19 +178,12 @@ def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str
         with ipc.receive(ours) as message:
             assert len(message.semaphores) == 64
         assert peer.wait(20) == 0
-    for fd in fds:
-        os.close(fd)
 
 
 @pytest.mark.parametrize("type", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
 @pytest.mark.parametrize("language", ["c", "c++"])
 def test_python_receives_the_layouts_of_a_c_sender(tmp_path: Path, language: str, type: int) -> None:
-    program = built(tmp_path, language, LAYOUTS)
-    fds = [os.memfd_create("a"), os.memfd_create("b")]
-    ours, theirs = socket.socketpair(socket.AF_UNIX, type)
-    passed = [theirs.fileno(), *fds]
-    with ours, subprocess.Popen([program, *map(str, passed)], pass_fds=passed) as peer:
-        theirs.close()
+    with sender(built(tmp_path, language, LAYOUTS), type) as (ours, peer, _):
         with ipc.receive(ours) as message:
             assert len(message.semaphores) == 1
             assert [each.drm_layout for each in message.memories] == [
@@ -189,8 +192,6 @@ def test_python_receives_the_layouts_of_a_c_sender(tmp_path: Path, language: str
                     DrmPlane(offset=0, pitch=2048), DrmPlane(offset=4095, pitch=2**32 - 1))),
                 DrmLayout(modifier=0, planes=tuple(DrmPlane(offset=at << 32, pitch=at + 1) for at in range(4))), None]
         assert peer.wait(20) == 0
-    for fd in fds:
-        os.close(fd)
 
 
 def test_example_program_sends_to_a_listener(tmp_path: Path) -> None:
