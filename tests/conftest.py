@@ -128,6 +128,31 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(f"the test closed what it had not opened: {closed}", pytrace=False)
 
 
+@pytest.fixture(scope="session")
+def registry_keys() -> dict[int, str]:
+    """Number and type of the registry keys that this process has open at its first test on Windows; else empty.
+
+    Windows keeps them. A test that closes one of them by mistake makes later calls of the system fail, in other tests.
+    """
+    if sys.platform != "win32":
+        return {}
+    from support.windows_objects import keys
+
+    return keys()
+
+
+@pytest.fixture(autouse=True)
+def no_registry_key_closed(registry_keys: dict[int, str]) -> Iterator[None]:
+    yield
+    if sys.platform == "win32":
+        from xsem.data.nt_handles import object_type
+
+        if closed := [number for number, name in registry_keys.items() if object_type(number) != name]:
+            for number in closed:
+                del registry_keys[number]   # one failure for each, that of the test that closes it
+            pytest.fail(f"the test closed handles that it had not opened: {closed}", pytrace=False)
+
+
 def _where(left: dict[str, list[str]]) -> str:
     """Where threads that were left behind stand now."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 from support.descriptors import ALL, FD, KMT, NT, NVSCI, error_of, make, named
+from support.fixtures import new_handle
 
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.types import MemoryHandleType, OsHandleKind, OwnedHandle, SemaphoreHandleType
@@ -185,7 +185,7 @@ def test_types_without_fd_refuse_a_file(member: SemaphoreHandleType | MemoryHand
 @pytest.mark.parametrize("member", ALL, ids=named)
 def test_only_fd_and_nt_types_take_an_owned_handle(member: SemaphoreHandleType | MemoryHandleType) -> None:
     # A KMT handle holds no reference, and an NvSci object is an address, so neither can be closed.
-    with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as owned:
+    with new_handle() as owned:
         if member.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT):
             assert make(member, handle=owned).handle is owned
         else:

@@ -55,6 +55,13 @@ def handles() -> dict[int, str]:
     raise NotImplementedError
 
 
+def keys() -> dict[int, str]:
+    """Return the open handles of the registry's keys, and the name of their type."""
+    if sys.platform == "win32":
+        return {handle: "Key" for handle in _all_handles() if object_type(handle) == "Key"}
+    raise NotImplementedError
+
+
 def handle_count() -> int:
     """Return the number of all open handles of this process. Under Wine 8, GetProcessHandleCount always returns 0."""
     return len(_all_handles())
