@@ -16,7 +16,7 @@ from xsem_conformance.checks import Check
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run import session
-from xsem_conformance.run.planning import Planned, Surroundings, plan
+from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, plan
 from xsem_conformance.run.process import UnavailableError
 from xsem_conformance.run.runner import Workers
 from xsem_conformance.suite import all_checks
@@ -96,6 +96,26 @@ def test_refusals_are_asked_only_for_undeclared_capabilities() -> None:
         for each in plan(load().requirements.values(), all_checks(), capabilities, around):
             if each.undeclared.startswith(("semaphore_", "memory_", "feature:")) and " " not in each.undeclared:
                 assert each.undeclared in can_be_asked or each.undeclared.endswith(":*")
+
+
+# ---- the exporter
+@pytest.mark.parametrize(("importer", "exporter", "said"), [
+    (HOST, HOST, ""),
+    (HOST, Capabilities(memory_export=frozenset({M.OPAQUE_FD})), ""),   # the other cases are BLOCKED
+    (HOST, Capabilities(semaphore_export=frozenset({S.TIMELINE_SEMAPHORE_FD})), ""),
+    (NOTHING, NOTHING, ""),   # a device without imports needs no exporter
+    (Capabilities(semaphore_import=frozenset({S.SYNC_FD})), NOTHING,
+     "it declares the export of no type, but the device imports semaphores sync_fd"),
+    # opaque_fd is a semaphore type and a memory type.
+    (Capabilities(semaphore_import=frozenset({S.OPAQUE_FD, S.SYNC_FD}), memory_import=frozenset({M.DMABUF_FD})),
+     Capabilities(memory_export=frozenset({M.OPAQUE_FD})),
+     "it declares the export of memory opaque_fd, but the device imports semaphores opaque_fd, sync_fd and memory "
+     "dmabuf_fd"),
+])
+def test_exporter_needs_one_type_that_the_device_imports(
+    importer: Capabilities, exporter: Capabilities, said: str
+) -> None:
+    assert no_common_type(importer, exporter) == said
 
 
 # ---- one requirement

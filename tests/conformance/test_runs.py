@@ -174,6 +174,7 @@ def test_ended_run_leaves_a_report_of_what_ran(start: Run, tmp_path: Path, how: 
     ("breaks when opened", "RuntimeError: no such thing"), ("does not open", "the device is gone"),
     ("dies when opened", "the process died: SIGABRT"),
     ("is killed by exports", "the process dies during the creation of a semaphore"),
+    ("declares nothing", "it declares the export of no type, but the device imports semaphores opaque_fd, "),
 ])
 def test_unusable_exporter_is_one_sentence_before_the_first_case(
     run: Run, tmp_path: Path, way: str, said: str

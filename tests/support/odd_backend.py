@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ WAYS: Final = (
     "is killed by imports", "is killed by exports", "declares nothing", "does not open",
     "breaks when opened", "hangs when opened", "dies when opened", "hangs in exports",
     "blocks in appends", "closes handles twice", "raises in appends",
+    "exports only memory",
 )
 _LOG: Final = "ODD_BACKEND_LOG"
 
@@ -107,6 +109,13 @@ class OddDevice(xsem_host.device.HostDevice):
         super().__init__()
         self._way = way
         self._numbers: dict[int, int] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        declared = super().capabilities
+        if self._way == "exports only memory":
+            return dataclasses.replace(declared, semaphore_export=frozenset())
+        return declared
 
     def dlpack_device(self) -> tuple[int, int]:
         if self._way in _DO:

@@ -12,7 +12,7 @@ from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
 from xsem_conformance.requirements import Requirement, applies
 
-__all__ = ["Planned", "Surroundings", "plan"]
+__all__ = ["Planned", "Surroundings", "no_common_type", "plan"]
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,27 @@ def plan(
                     blocked="" if parse(requirement.exporter)(around.capabilities, type) else
                     f"the exporter does not declare {_missing(requirement.exporter, around.capabilities, type)}"))
     return found
+
+
+def no_common_type(importer: Capabilities, exporter: Capabilities) -> str:
+    """Return the reason why no object of the exporter can be imported, as a text without a subject; otherwise empty.
+
+    One common handle type is enough: the cases of the other types are then BLOCKED. A device without imports needs no
+    exporter.
+    """
+    # By kind: a semaphore type and a memory type of one name are equal, because both enumerations are strings.
+    if exporter.semaphore_export & importer.semaphore_import or exporter.memory_export & importer.memory_import:
+        return ""
+    if not (importer.semaphore_import or importer.memory_import):
+        return ""
+    return (f"it declares the export of {_listed(exporter.semaphore_export, exporter.memory_export)}, but the device "
+            f"imports {_listed(importer.semaphore_import, importer.memory_import)}")
+
+
+def _listed(semaphores: Iterable[HandleType], memory: Iterable[HandleType]) -> str:
+    kinds = [f"{kind} {', '.join(sorted(each.value for each in types))}"
+             for kind, types in (("semaphores", semaphores), ("memory", memory)) if types]
+    return " and ".join(kinds) or "no type"
 
 
 def _name(type: HandleType, requirement: Requirement) -> str:

@@ -19,7 +19,7 @@ from xsem_conformance.outcomes import Case, NotRunError, Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run.hangs import MOST_HANGS, Hangs
-from xsem_conformance.run.planning import Planned, Surroundings, plan
+from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, plan
 from xsem_conformance.run.pool import Pool
 from xsem_conformance.run.process import About, UnavailableError, look
 from xsem_conformance.run.runner import Workers
@@ -166,11 +166,14 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
 
 def _exporter(name: str, importer: About) -> About:
     try:
-        return look(name, importer.info, importer.capabilities.semaphore_import)
+        exporter = look(name, importer.info, importer.capabilities.semaphore_import)
     except UnavailableError as error:
         if error.usage or error.other_device:
             raise
         raise UnavailableError(f"the exporter {name} cannot be used: {error}") from error
+    if why := no_common_type(importer.capabilities, exporter.capabilities):
+        raise UnavailableError(f"the exporter {name} cannot be used: {why}")
+    return exporter
 
 
 def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
