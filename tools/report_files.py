@@ -1,11 +1,11 @@
 """Make files from ``conformance/reports/*.json``: ``python tools/report_files.py [--check]``.
 
-The files are the HTML page and the Markdown of each report, and the matrix in README between two comments. With
-``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
+The files are the HTML page and the Markdown of each report, and the matrix in docs/reference/device-results.md
+between two comments. With ``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
 
 The matrix describes the code of this tree. The first change of a backend after its report turns the backend's cells to
-``stale``. The check fails until README shows this. A new report makes the cells valid again. The digest in a report
-decides, so the tool needs no history and no clone. README is not part of the digest.
+``stale``. The check fails until the page shows this. A new report makes the cells valid again. The digest in a report
+decides, so the tool needs no history and no clone. The page is not part of the digest.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from xsem_conformance.report.matrix import STALE, matrix  # noqa: E402
 BEGIN = "<!-- matrix: python tools/report_files.py -->\n"
 END = "<!-- end of the matrix -->\n"
 REPORTS = Path("conformance/reports")
+PAGE = Path("docs/reference/device-results.md")
+"""The page with the matrix."""
 NO_HARDWARE = frozenset({"host"})
 """Backends without hardware. Everyone can run the suite on them."""
 RULE = (f"A cell reads `{STALE}` if a file of the backend has changed since the report. The report holds the\n"
@@ -42,8 +44,8 @@ def made(root: Path) -> dict[Path, str]:
     Raises
     ------
     ValueError
-        A file is not a valid report (the message names the file), or README does not contain the two comments once each
-        and in this order.
+        A file is not a valid report (the message names the file), or the page does not contain the two comments once
+        each and in this order.
     """
     reports = {}
     for path in sorted((root / REPORTS).glob("*.json")):
@@ -58,17 +60,19 @@ def made(root: Path) -> dict[Path, str]:
         files[path.with_suffix(".md")] = markdown(report)
     packages, backends = contracts.packages(root), contracts.backends(root)
     code = {name: digest(packages[name]) for name in backends}
-    table = matrix({path.with_suffix(".md").relative_to(root).as_posix(): report
+    up = "/".join(".." for _ in PAGE.parent.parts)
+    table = matrix({f"{up}/{path.with_suffix('.md').relative_to(root).as_posix()}": report
                     for path, report in reports.items()}, code)
     reported = {report["device"]["backend"] for report in reports.values()}
     missing = sorted({packages[name].parent.name for name in backends} - reported - NO_HARDWARE)
     rest = f" Backends without a report from hardware: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
-    readme = root / "README.md"
-    text = readme.read_text(encoding="utf-8")
+    page = root / PAGE
+    text = page.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
-        raise ValueError(f"README.md must contain {BEGIN.strip()} and then {END.strip()}, once each and on a line each")
+        raise ValueError(f"{PAGE.as_posix()} must contain {BEGIN.strip()} and then {END.strip()}, once each and on a "
+                         "line each")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    files[readme] = f"{before}{BEGIN}\n{table}\n{RULE}{rest}\n\n{END}{after}"
+    files[page] = f"{before}{BEGIN}\n{table}\n{RULE}{rest}\n\n{END}{after}"
     return files
 
 

@@ -194,9 +194,18 @@ def test_comment_with_a_spelling_mistake_is_detected() -> None:
     assert unknown_comments("<!-- output -->\n```text\n```\n\n<!-- outptu -->\n\n```text\n```\n") == ["<!-- outptu -->"]
 
 
-def test_readme_has_a_program() -> None:
-    assert [block for block in ALL if block.where.startswith("README.md") and block.language == "python"
-            and not block.needs_gpu]
+def test_readme_is_short_and_its_program_has_twelve_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90   # two screens
+    [block] = [block for block in ALL if block.where.startswith("README.md") and block.language == "python"]
+    assert not block.needs_gpu
+    assert block.output
+    assert len([line for line in block.program.partition(_START)[2].splitlines() if line.strip()]) <= 12
+
+
+def test_readme_begins_with_a_description_and_the_two_commands() -> None:
+    title, description, commands = re.split(r"\n\n", (ROOT / "README.md").read_text())[:3]
+    assert (title, description[:5]) == ("# xsem", "Share")
+    assert [line.partition("#")[0].strip() for line in commands.splitlines()[1:-1]] == ["make demo", "make test"]
 
 
 def test_failing_block_is_detected(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import contracts
 import pytest
 import report_files
-from report_files import BEGIN, END
+from report_files import BEGIN, END, PAGE
 from support.paths import ROOT
 
 from xsem_conformance.backend_code import digest
@@ -27,7 +27,8 @@ def current(tmp_path_factory: pytest.TempPathFactory) -> Path:
         report = json.loads(path.read_text())
         report["cases"] = report["cases"][:20]
         (root / report_files.REPORTS / path.name).write_text(json.dumps(report))
-    for name in ("pyproject.toml", "README.md"):
+    (root / PAGE).parent.mkdir(parents=True)
+    for name in ("pyproject.toml", PAGE):
         shutil.copy(ROOT / name, root / name)
     assert report_files.main([], root) == 0
     return root
@@ -40,7 +41,7 @@ def copy(current: Path, tmp_path: Path) -> Path:
 
 
 def table(root: Path) -> list[str]:
-    text = (root / "README.md").read_text().partition(BEGIN)[2].partition(END)[0]
+    text = (root / PAGE).read_text().partition(BEGIN)[2].partition(END)[0]
     return [line for line in text.splitlines() if line.startswith("| ")]
 
 
@@ -66,20 +67,20 @@ def refresh(root: Path) -> None:
 def test_written_table_is_current_and_keeps_the_text_around_it(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = copy / "README.md"
+    page = copy / PAGE
     assert len(table(copy)) > 4
-    around = readme.read_text().partition(BEGIN)[0], readme.read_text().partition(END)[2]
+    around = page.read_text().partition(BEGIN)[0], page.read_text().partition(END)[2]
     assert all(around)
-    readme.write_text(f"{around[0]}{BEGIN}older{END}{around[1]}")
+    page.write_text(f"{around[0]}{BEGIN}older{END}{around[1]}")
     capsys.readouterr()
     assert report_files.main(["--check"], copy) == 1
     said = capsys.readouterr().out
-    assert "not what the reports make: README.md\n" in said
+    assert f"not what the reports make: {PAGE.as_posix()}\n" in said
     assert "run `python tools/report_files.py`" in said
     assert report_files.main([], copy) == 0
     assert report_files.main(["--check"], copy) == 0
-    assert (readme.read_text().partition(BEGIN)[0], readme.read_text().partition(END)[2]) == around
-    assert (readme.read_text().count(BEGIN), readme.read_text().count(END)) == (1, 1)
+    assert (page.read_text().partition(BEGIN)[0], page.read_text().partition(END)[2]) == around
+    assert (page.read_text().count(BEGIN), page.read_text().count(END)) == (1, 1)
 
 
 def test_backend_that_changes_makes_its_cells_stale_once(copy: Path) -> None:
@@ -92,7 +93,7 @@ def test_backend_that_changes_makes_its_cells_stale_once(copy: Path) -> None:
     assert report_files.main([], copy) == 0
     stale = [line for line in table(copy) if "| stale | stale | stale |" in line]
     assert 0 < len(stale) < len(fresh) - 2          # other backends are not stale
-    assert report_files.RULE in (copy / "README.md").read_text()
+    assert report_files.RULE in (copy / PAGE).read_text()
     module.write_text(module.read_text() + "# still more\n")
     assert report_files.main(["--check"], copy) == 0     # the next change needs no update
     refresh(copy)
@@ -110,7 +111,7 @@ def test_backend_without_a_report_is_named(copy: Path) -> None:
     for path in (copy / report_files.REPORTS).glob("*-cuda-*"):
         path.unlink()
     assert report_files.main([], copy) == 0
-    text = (copy / "README.md").read_text()
+    text = (copy / PAGE).read_text()
     said = text.partition(" Backends without a report from hardware: ")[2].partition(".\n")[0]
     assert "`cuda`" in said
     assert "`host`" not in said
@@ -140,11 +141,11 @@ def test_check_writes_nothing(copy: Path) -> None:
     lambda text: text.replace(BEGIN, ""), lambda text: text.replace(END, ""), lambda text: text * 2,
     lambda text: END.join(part.replace(END, BEGIN) for part in text.split(BEGIN)),
 ], ids=["no begin", "no end", "twice", "the wrong way round"])
-def test_readme_without_markers_for_the_matrix_is_refused(copy: Path, spoil: object) -> None:
+def test_page_without_markers_for_the_matrix_is_refused(copy: Path, spoil: object) -> None:
     assert callable(spoil)
-    readme = copy / "README.md"
-    readme.write_text(spoil(readme.read_text()))
-    with pytest.raises(ValueError, match=r"README\.md must contain <!-- matrix"):
+    page = copy / PAGE
+    page.write_text(spoil(page.read_text()))
+    with pytest.raises(ValueError, match=r"device-results\.md must contain <!-- matrix"):
         report_files.main([], copy)
 
 
