@@ -83,7 +83,7 @@ def test_layer_is_not_requested_by_another_value_than_1() -> None:
 
 @on_level_zero(ZE_ENABLE_VALIDATION_LAYER="1")
 def test_layer_that_is_not_loaded_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    import xsem_levelzero.backend as module
+    import xsem_levelzero.reports as module
 
     assert "requested but not loaded" not in check().detail
     monkeypatch.setattr(module, "_LAYER", "libze_of_another_release.so.1")

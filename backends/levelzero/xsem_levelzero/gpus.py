@@ -1,0 +1,81 @@
+"""The GPUs that the loader lists."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from xsem.errors import DeviceNotFoundError, XsemError
+from xsem_levelzero import ze
+from xsem_levelzero.loader import Loader, filled
+from xsem_levelzero.native import Native
+from xsem_levelzero.releases import build_of
+
+__all__ = ["Gpu", "gpu_at", "list_gpus", "native_of"]
+
+
+class Gpu(NamedTuple):
+    """A device as the loader lists it."""
+
+    driver: int
+    device: int
+    driver_properties: ze.DriverProperties
+    properties: ze.DeviceProperties
+
+    @property
+    def build(self) -> int | None:
+        """The build of Intel's driver: `build_of`."""
+        return build_of(self.properties.vendorId, self.driver_properties.driverVersion)
+
+
+def list_gpus(loader: Loader, failures: list[XsemError] | None = None) -> list[Gpu]:
+    """Return the GPUs of the drivers that answer. `failures` collects the failures of other drivers and devices.
+
+    Raises
+    ------
+    XsemError
+        No GPU was found, and this is the first failure.
+    """
+    drivers, _ = loader.drivers()
+    failures = [] if failures is None else failures
+    found: list[Gpu] = []
+    for driver in drivers:
+        try:
+            driver_properties = filled(ze.DriverProperties, loader, "zeDriverGetProperties", driver)
+            devices = loader.handles("zeDeviceGet", driver)
+        except XsemError as error:
+            failures.append(error)
+            continue
+        for device in devices:
+            try:
+                properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
+            except XsemError as error:
+                failures.append(error)
+            else:
+                if properties.type == ze.DEVICE_TYPE_GPU:
+                    found.append(Gpu(driver, device, driver_properties, properties))
+    if failures and not found:
+        raise failures[0]
+    return found
+
+
+def gpu_at(loader: Loader, index: int) -> Gpu:
+    """Return the GPU at an index of the loader's list.
+
+    Raises
+    ------
+    DeviceNotFoundError
+        ``no_such_device``.
+    """
+    gpus = list_gpus(loader)
+    if not 0 <= index < len(gpus):
+        raise DeviceNotFoundError(f"levelzero:{index} does not exist; the loader lists {len(gpus)} devices",
+                                  reason="no_such_device")
+    return gpus[index]
+
+
+def native_of(loader: Loader, commands: int) -> Native:
+    """Return the driver, context and device of a command list."""
+    context = loader.make("zeCommandListGetContextHandle", commands)
+    device = loader.make("zeCommandListGetDeviceHandle", commands)
+    driver = next((gpu.driver for gpu in list_gpus(loader) if gpu.device == device), 0)   # `borrow` refuses 0
+    return Native(driver, context, device)

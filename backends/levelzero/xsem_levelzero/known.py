@@ -1,0 +1,104 @@
+"""The properties of a device that only real imports and exports show, determined once in a process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem_levelzero import ze
+from xsem_levelzero.capabilities import WIN32_SEMAPHORES
+from xsem_levelzero.core import Core, create_context
+from xsem_levelzero.exports import Exports, probe_exports
+from xsem_levelzero.functions import Extension, find_extensions
+from xsem_levelzero.gpus import Gpu
+from xsem_levelzero.loader import Loader
+from xsem_levelzero.probe import Behaviour, probe
+from xsem_levelzero.releases import INTEL, flaw_of
+from xsem_levelzero.results import UNINITIALIZED, UNSUPPORTED_FEATURE
+
+__all__ = ["Known", "find_out", "probed_exports"]
+
+_MISSING: Final = "the four functions of the extension are neither in the loader nor in the driver"
+
+
+class Known(NamedTuple):
+    """The properties of a device, determined once in a process."""
+
+    extension: Extension
+    listed: bool
+    behaviour: Behaviour
+    reasons: dict[SemaphoreHandleType | None, str]
+    semaphores: frozenset[SemaphoreHandleType]
+    wears_out: bool
+
+
+def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
+    """Find the functions, and try the semaphores of the device.
+
+    Parameters
+    ----------
+    platform : str
+        A value of `sys.platform`.
+
+    Raises
+    ------
+    BusyError, OutOfMemoryError
+        The probe has no result: `probe`.
+    """
+    extensions = find_extensions(loader, gpu.driver)
+    extension = next(extensions)
+    listed = any(each.name == ze.EXTENSION.encode() for each in loader.structs(
+        ze.DriverExtension, "zeDriverGetExtensionProperties", gpu.driver))
+    reasons: dict[SemaphoreHandleType | None, str] = {}
+    behaviour = Behaviour()
+    semaphores: frozenset[SemaphoreHandleType] = frozenset()
+    flaw = flaw_of(gpu.build) if platform == "linux" else None
+    if flaw is not None:
+        reasons[None] = flaw
+    if not extension.found:
+        reasons.setdefault(None, _MISSING)
+    elif platform == "win32":
+        # On Windows xsem cannot create an object for a test import. The list of extensions is the only source.
+        semaphores = WIN32_SEMAPHORES if listed else frozenset()
+    elif platform == "linux":
+        behaviour = _probed(loader, gpu, extension)
+        for other in extensions if _without_functions(behaviour) else ():
+            found = _probed(loader, gpu, other)
+            if found.types:
+                extension, behaviour = other, found
+                break
+        semaphores = frozenset() if flaw else behaviour.types
+        reasons.update((type, why) for type, why in behaviour.refusals.items())
+    wears_out = (platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
+    return Known(extension, listed, behaviour, reasons, semaphores, wears_out and bool(semaphores))
+
+
+def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:
+    """Probe the functions of one source in a context of their own."""
+    context = create_context(loader, gpu.driver)
+    behaviour = Behaviour()
+    try:
+        behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
+    finally:
+        if not behaviour.stuck:
+            loader.do("zeContextDestroy", context)
+    return behaviour
+
+
+def probed_exports(
+    loader: Loader, gpu: Gpu, extension: Extension, types: Collection[MemoryHandleType]
+) -> Exports:
+    """Probe the exports of memory in a context of their own."""
+    if not types:
+        return Exports()
+    context = create_context(loader, gpu.driver)
+    try:
+        return probe_exports(Core(loader, extension, gpu.driver, gpu.device, context), types)
+    finally:
+        loader.do("zeContextDestroy", context)
+
+
+def _without_functions(behaviour: Behaviour) -> bool:
+    """Whether the answers are those of a loader whose driver did not give it the functions."""
+    return not behaviour.types and bool(behaviour.codes) and behaviour.codes <= {UNSUPPORTED_FEATURE, UNINITIALIZED}
