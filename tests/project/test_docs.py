@@ -1,14 +1,6 @@
 """Every Python block of README and docs is a program that works; one that needs a GPU says so and is type-checked.
 
-A block is run as it stands, in a process and a folder of its own. A comment before the fence can set up
-names from the text: ``<!-- given`` on a line, Python, ``-->``. A block that begins with "# needs a GPU" is
-checked by mypy instead, with the stand-ins of tests/typing/stubs.
-
-``<!-- file NAME -->`` before a block: the block is a program in the file NAME. It runs in a second process beside the
-next block of the page, from its first line of output on. ``<!-- output -->`` before a block of text: the block is the
-output of the program before it. ``<!-- output NAME -->`` is the same for the program in the file NAME. White space does
-not count, and ``...`` stands for any text. ``<!-- on cuda -->`` before a block, or
-``on cuda`` behind the name of a file: the program runs on the stand-in for libcuda.
+support/doc_blocks.py describes the comments before a block.
 """
 
 from __future__ import annotations
@@ -23,69 +15,17 @@ import select
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lint
 import pytest
 from support import vulkan_sim
 from support.cuda_sim import stand_in_environment
+from support.doc_blocks import ALL, COMMENT, LANGUAGES, PAGES, START, Block, blocks
 from support.paths import ROOT
 
 import xsem
-
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# A block with any other spelling would never run.
-LANGUAGES = {"python", "c", "cpp", "console", "toml", "json", "text"}
-_COMMENT = (r"<!-- (?:file (?P<file>[\w.]+)(?P<there> on cuda)?|(?P<output>output)(?: (?P<of>[\w.]+))?|on (?P<on>cuda))"
-            r" -->")
-_FENCE = re.compile(rf"(?:<!-- given\n(?P<given>.*?)-->\n+)?(?:{_COMMENT}\n+)?"
-                    r"^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<code>.*?)^ *```$", re.DOTALL | re.MULTILINE)
-_START = "# ---- the block\n"
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block: its place, its language, its program, and the programs that run beside it."""
-
-    where: str
-    language: str
-    program: str
-    file: str = "block.py"
-    stand_in: str = ""
-    output: str | None = None
-    beside: tuple[Block, ...] = ()
-
-    @property
-    def needs_gpu(self) -> bool:
-        return self.program.partition(_START)[2].startswith("# needs a GPU")
-
-
-def blocks(text: str, name: str) -> list[Block]:
-    found: list[Block] = []
-    beside: dict[int, list[int]] = {}   # the programs in files, by the block that runs with them
-    files: list[int] = []
-    for match in _FENCE.finditer(text):
-        line = text.count("\n", 0, match.start("code"))
-        given, code = match["given"] or "", textwrap.dedent(match["code"])
-        block = Block(f"{name}:{line}", match["info"].strip(), given + _START + code, match["file"] or "block.py",
-                      "cuda" if match["on"] or match["there"] else "")
-        if match["output"]:
-            shown = [index for index, each in enumerate(found)
-                     if (each.language, each.file) == ("python", match["of"] or "block.py")]
-            assert shown, f"{block.where} is the output of no program"
-            found[shown[-1]] = replace(found[shown[-1]], output=code)
-        elif match["file"]:
-            files.append(len(found))
-        elif block.language == "python":
-            beside[len(found)], files = files, []
-        found.append(block)
-    assert not files, f"{name}: a program in a file needs a block that runs beside it"
-    for index, others in beside.items():
-        found[index] = replace(found[index], beside=tuple(found[other] for other in others))
-    return found
 
 
 @contextlib.contextmanager
@@ -133,9 +73,6 @@ def type_check(block: Block, folder: Path) -> tuple[bool, str]:
     return passed, said
 
 
-ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]
-
-
 @pytest.mark.parametrize("block", [block for block in ALL if block.language == "python" and block.file == "block.py"],
                          ids=lambda block: block.where)
 def test_python_block_works(block: Block, tmp_path: Path) -> None:
@@ -153,7 +90,7 @@ def compile_cpp(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     if compiler is None:
         pytest.skip("no C++ compiler (g++)")
     program = folder / "block.cpp"
-    program.write_text(block.program.partition(_START)[2])
+    program.write_text(block.program.partition(START)[2])
     return subprocess.run([compiler, "-std=c++17", "-fsyntax-only", "-Wall", "-Werror",
                            f"-I{vulkan_sim.folder() / 'include'}", f"-I{ROOT / 'examples' / 'c'}", str(program)],
                           text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=50, check=False)
@@ -166,7 +103,7 @@ def test_cpp_block_compiles(block: Block, tmp_path: Path) -> None:
 
 
 def test_cpp_block_with_a_wrong_name_is_detected(tmp_path: Path) -> None:
-    good, bad = (Block("page:1", "cpp", f"{_START}#include <vulkan/vulkan.h>\n{name} device;\n")
+    good, bad = (Block("page:1", "cpp", f"{START}#include <vulkan/vulkan.h>\n{name} device;\n")
                  for name in ("VkDevice", "VkDevise"))
     assert [compile_cpp(block, tmp_path).returncode for block in (good, bad)] == [0, 1]
 
@@ -182,7 +119,7 @@ def test_every_code_block_names_a_known_language(page: Path) -> None:
 def unknown_comments(text: str) -> list[str]:
     """Return the comments before blocks that have no meaning, for example one with a spelling mistake."""
     before = re.findall(r"^ *(<!--[^\n]*-->)\n+ *```", text, re.MULTILINE)
-    return [each for each in before if not re.fullmatch(_COMMENT, each)]
+    return [each for each in before if not re.fullmatch(COMMENT, each)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -199,7 +136,7 @@ def test_readme_is_short_and_its_program_has_twelve_lines() -> None:
     [block] = [block for block in ALL if block.where.startswith("README.md") and block.language == "python"]
     assert not block.needs_gpu
     assert block.output
-    assert len([line for line in block.program.partition(_START)[2].splitlines() if line.strip()]) <= 12
+    assert len([line for line in block.program.partition(START)[2].splitlines() if line.strip()]) <= 12
 
 
 def test_readme_begins_with_a_description_and_the_two_commands() -> None:
