@@ -22,7 +22,7 @@ import lint
 import pytest
 from support import vulkan_sim
 from support.cuda_sim import stand_in_environment
-from support.doc_blocks import ALL, COMMENT, LANGUAGES, PAGES, START, Block, blocks
+from support.doc_blocks import ALL, COMMENT, LANGUAGES, PAGES, START, Block, as_shown, blocks
 from support.paths import ROOT
 
 import xsem
@@ -58,12 +58,6 @@ def run(block: Block, folder: Path) -> list[tuple[Block, int, str]]:
             said, _ = process.communicate(timeout=50)
             done.append((each, process.returncode, said))
         return done
-
-
-def as_shown(block: Block, said: str) -> bool:
-    """Return whether the output of a block is the one that its page shows."""
-    return block.output is None or doctest.OutputChecker().check_output(
-        block.output, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
 def type_check(block: Block, folder: Path) -> tuple[bool, str]:

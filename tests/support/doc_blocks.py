@@ -6,24 +6,26 @@ checked by mypy instead, with the stand-ins of tests/typing/stubs.
 
 ``<!-- file NAME -->`` before a block: the block is a program in the file NAME. It runs in a second process beside the
 next block of the page, from its first line of output on. ``<!-- output -->`` before a block of text: the block is the
-output of the program before it. ``<!-- output NAME -->`` is the same for the program in the file NAME. White space does
-not count, and ``...`` stands for any text. ``<!-- on cuda -->`` before a block, or
-``on cuda`` behind the name of a file: the program runs on the stand-in for libcuda.
+output of the program before it. ``<!-- output NAME -->`` is the same for the program in the file NAME, and
+``<!-- output console -->`` for the commands before it. White space does not count, and ``...`` stands for any text.
+``<!-- on cuda -->`` before a block, or ``on cuda`` behind the name of a file: the program runs on the stand-in for
+libcuda.
 """
 
 from __future__ import annotations
 
+import doctest
 import re
 import textwrap
 from dataclasses import dataclass, replace
 
 from support.paths import ROOT
 
-__all__ = ["ALL", "COMMENT", "LANGUAGES", "PAGES", "START", "Block", "blocks"]
+__all__ = ["ALL", "COMMENT", "LANGUAGES", "PAGES", "START", "Block", "as_shown", "blocks"]
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A block with any other spelling would never run.
-LANGUAGES = {"python", "c", "cpp", "console", "toml", "json", "text"}
+LANGUAGES = {"python", "c", "cpp", "console", "toml", "yaml", "text"}
 COMMENT = (r"<!-- (?:file (?P<file>[\w.]+)(?P<there> on cuda)?|(?P<output>output)(?: (?P<of>[\w.]+))?|on (?P<on>cuda))"
             r" -->")
 _FENCE = re.compile(rf"(?:<!-- given\n(?P<given>.*?)-->\n+)?(?:{COMMENT}\n+)?"
@@ -59,7 +61,8 @@ def blocks(text: str, name: str) -> list[Block]:
                       "cuda" if match["on"] or match["there"] else "")
         if match["output"]:
             shown = [index for index, each in enumerate(found)
-                     if (each.language, each.file) == ("python", match["of"] or "block.py")]
+                     if (each.language == "console" if match["of"] == "console"
+                         else (each.language, each.file) == ("python", match["of"] or "block.py"))]
             assert shown, f"{block.where} is the output of no program"
             found[shown[-1]] = replace(found[shown[-1]], output=code)
         elif match["file"]:
@@ -71,6 +74,12 @@ def blocks(text: str, name: str) -> list[Block]:
     for index, others in beside.items():
         found[index] = replace(found[index], beside=tuple(found[other] for other in others))
     return found
+
+
+def as_shown(block: Block, said: str) -> bool:
+    """Return whether the output of a block is the one that its page shows."""
+    return block.output is None or doctest.OutputChecker().check_output(
+        block.output, said, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
 
 
 ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]

@@ -1,0 +1,232 @@
+"""The commands of README, CONTRIBUTING.md and docs run, and their data can be read.
+
+The commands of a console block run one after the other, as they stand, in a folder of their own that looks like a
+clone. `NOT_RUN` lists the commands that cannot run in a test, each with its reason. The names in a command are checked
+in both cases: the targets of make, the files, the extras, and the commands and options of xsem.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+from support.doc_blocks import ALL, START, Block, as_shown, blocks
+from support.paths import ROOT
+
+from xsem.cli import others
+from xsem.cli.options import COMMON, new_parser
+from xsem_conformance import profiles, waivers
+
+NOT_RUN: Final = {
+    r"make .*": "it takes minutes; CI runs each target",
+    r"tools/windows/run .*": "it needs CPython for Windows and Wine; CI runs it",
+    r"tools/gpu-records .*": "it needs an NVIDIA GPU",
+    r"xsem (demo|conformance run) --device cuda:0 --exporter vulkan.*": "it needs an NVIDIA GPU",
+    r"python examples/asyncio_server\.py --device cuda:0 --exporter vulkan": "it needs an NVIDIA GPU",
+    r"python examples/torch_trainer\.py .*": "it needs an NVIDIA GPU and torch",
+    r"python examples/image_frames\.py --frames 30": "it needs an NVIDIA GPU and torch",
+    r"python examples/image_frames\.py --device vulkan:0 --array numpy": "it needs a Vulkan driver",
+    r"tests/drivers/swiftshader -- .*": "it downloads a driver; tests/backends/vulkan and tests/examples use it",
+    r"(XSEM_PURE=1 )?(\S+/)?pip install .*": "it changes the environment; tests/project/test_wheel.py installs xsem",
+    r"python3 -m venv \S+.*": "an environment without xsem; tests/project/test_wheel.py makes one",
+    r"\. ~/try-xsem/bin/activate": "it needs the environment of the line before",
+    r"(xsem conformance run|pytest -p xsem_conformance\.pytest_plugin --xsem-device|.* --device) acme:0 .*":
+        "the reader's backend; tests/backends/test_template.py runs the suite on the template",
+    r"cd \.\.|cd xsem-acme|pytest": "the reader's backend; tests/backends/test_template.py runs the template's tests",
+    r"tests/drivers/run cuda -- python -m pytest /path/to/your/tests|.* python your_program\.py":
+        "the reader's program",
+    r"python (viewer|renderer)\.py( &)?|wait|rm frames\.sock":
+        "tests/project/test_docs.py runs the programs of the page",
+}
+"""Patterns of the commands that no test runs, each with the reason."""
+
+CONSOLES: Final = [block for block in ALL if block.language == "console"]
+
+
+def commands(block: Block) -> list[str]:
+    """Return the commands of a block, without comments."""
+    text = block.program.partition(START)[2].replace("\\\n", " ")
+    return [line for each in text.splitlines() if (line := re.sub(r"(^|\s+)#( .*|$)", "", each).strip())]
+
+
+def runs(command: str) -> bool:
+    return not any(re.fullmatch(pattern, command) for pattern in NOT_RUN)
+
+
+def clone(folder: Path) -> None:
+    """Make a folder look like a clone, with reports of an earlier run."""
+    for name in ("Makefile", "conformance", "examples", "pyproject.toml", "tests", "tools"):
+        (folder / name).symlink_to(ROOT / name)
+    report = ROOT / "conformance" / "reports" / "nvidia-h200-cuda-vulkan.json"
+    for name in ("a", "b", "new", "old"):
+        shutil.copy(report, folder / f"{name}.json")
+
+
+def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the commands of a block, up to the first that fails."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "XSEM"))}
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "HOME": str(folder),
+                    "COLUMNS": "200", "NO_COLOR": "1"}
+    script = "\n".join(["set -euo pipefail", *filter(runs, commands(block))])
+    return subprocess.run(["bash", "-c", script], cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=110, check=False)
+
+
+@pytest.mark.parametrize("block", [block for block in CONSOLES if any(map(runs, commands(block)))],
+                         ids=lambda block: block.where)
+def test_commands_of_a_block_run(block: Block, tmp_path: Path) -> None:
+    clone(tmp_path)
+    done = run(block, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert as_shown(block, done.stdout), f"{block.where} shows\n{block.output}\nand the commands print\n{done.stdout}"
+
+
+def test_reasons_belong_to_commands() -> None:
+    every = [command for block in CONSOLES for command in commands(block)]
+    assert [pattern for pattern in NOT_RUN if not any(re.fullmatch(pattern, command) for command in every)] == []
+
+
+def test_failing_command_is_detected(tmp_path: Path) -> None:
+    good, bad = blocks("""
+```console
+xsem devices --quiet   # a comment
+cd ..
+```
+```console
+xsem devices --quiet
+xsem nothing
+xsem --version
+```
+""", "page")
+    assert commands(good) == ["xsem devices --quiet", "cd .."]
+    done = run(good, tmp_path)
+    assert done.returncode == 0
+    assert "host:0" in done.stdout
+    assert run(bad, tmp_path).returncode == 2
+
+
+# ---- names in commands
+def wrong_names(command: str) -> Iterator[str]:
+    """Yield a message for each name in a command that does not exist."""
+    words = shlex.split(command)
+    for index, word in enumerate(words):
+        rest = list(takewhile(lambda each: each not in {"&&", "&", ";"}, words[index + 1:]))
+        if word == "xsem":
+            yield from _wrong_options(rest)
+        elif word == "make":
+            targets = re.findall(r"^([\w\- ]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            if rest[0] not in " ".join(targets).split():
+                yield f"the Makefile has no target {rest[0]}"
+        elif re.match(r"(examples|tests|tools)/", word):
+            path = ROOT / word
+            if not path.exists():
+                yield f"{word} does not exist"
+            elif path.suffix == ".py" and path.parent.name == "examples":
+                yield from (f"{word} has no option {each}" for each in rest
+                            if each.startswith("-") and f'"{each}"' not in path.read_text(encoding="utf-8"))
+        elif "pytest" in word and rest[:2] == ["-p", "xsem_conformance.pytest_plugin"]:
+            plugin = (ROOT / "conformance" / "xsem_conformance" / "pytest_plugin.py").read_text(encoding="utf-8")
+            yield from (f"the plugin of pytest has no option {each}" for each in rest
+                        if each.startswith("--") and f'"{each}"' not in plugin)
+    for extra in re.findall(r"pip install .*\[([\w,]+)\]", command):
+        yield from (f"no package has the extra {each}" for each in extra.split(",") if each not in _extras())
+
+
+def _wrong_options(words: list[str]) -> Iterator[str]:
+    if words[0] not in others.names():
+        try:
+            new_parser().parse_args(words)
+        except SystemExit as end:
+            if end.code:
+                yield f"xsem {shlex.join(words)} is a usage error"
+        return
+    import typer
+
+    command: Any = typer.main.get_command(others.load(words[0]))
+    at = 1
+    while words[at:] and words[at] in getattr(command, "commands", {}):
+        command = command.commands[words[at]]
+        at += 1
+    if hasattr(command, "commands"):
+        yield f"xsem {shlex.join(words[:at])} has no command {words[at] if words[at:] else 'without a name'}"
+        return
+    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "-q", *COMMON}
+    for option, value in zip(words[at:], [*words[at + 1:], ""], strict=True):
+        if option.startswith("-") and option not in known:
+            yield f"xsem {shlex.join(words[:at])} has no option {option}"
+        if option == "--profile" and value not in profiles.profiles():
+            yield f"the suite has no profile {value}"
+
+
+def _extras() -> set[str]:
+    found: set[str] = set()
+    for path in (ROOT / "pyproject.toml", ROOT / "examples" / "backend-template" / "pyproject.toml"):
+        found |= tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"].keys()
+    return found
+
+
+@pytest.mark.parametrize("block", CONSOLES, ids=lambda block: block.where)
+def test_names_in_commands_exist(block: Block) -> None:
+    assert [message for command in commands(block) for message in wrong_names(command)] == []
+
+
+@pytest.mark.parametrize(("command", "message"), [
+    ("make demos", "the Makefile has no target demos"),
+    ("xsem demo --device cuda:0 --frame 3", "xsem demo --device cuda:0 --frame 3 is a usage error"),
+    ("xsem conformance runs --device x", "xsem conformance has no command runs"),
+    ("tests/drivers/run cuda -- xsem conformance run --devices x", "xsem conformance run has no option --devices"),
+    ("xsem conformance run --profile fuller", "the suite has no profile fuller"),
+    ("python examples/nothing.py", "examples/nothing.py does not exist"),
+    ("python examples/image_frames.py --frame 30", "examples/image_frames.py has no option --frame"),
+    ("pytest -p xsem_conformance.pytest_plugin --xsem-devices x", "the plugin of pytest has no option --xsem-devices"),
+    ("python3 -m venv x && pip install '.[cuda11]'", "no package has the extra cuda11"),
+])
+def test_wrong_name_in_a_command_is_detected(command: str, message: str) -> None:
+    assert list(wrong_names(command)) == [message]
+
+
+# ---- data
+def check_data(block: Block, folder: Path) -> None:
+    """Read a block of data. A list of waivers must be valid, and so must the commands of a workflow."""
+    text = block.program.partition(START)[2]
+    if block.language == "toml":
+        if "waiver" in tomllib.loads(text):
+            path = folder / "waivers.toml"
+            path.write_text(text)
+            assert waivers.load(path)
+        return
+    read = yaml.safe_load(text)
+    steps = [step for job in read["jobs"].values() for step in job["steps"]]
+    for step in steps:
+        assert step.keys() & {"run", "uses"}
+        # An expression of the workflow is a word.
+        command = re.sub(r"\$\{\{.*?\}\}", "expression", step.get("run", ""))
+        assert list(wrong_names(command)) == []
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language in {"toml", "yaml"}],
+                         ids=lambda block: block.where)
+def test_data_of_a_block_is_valid(block: Block, tmp_path: Path) -> None:
+    check_data(block, tmp_path)
+
+
+@pytest.mark.parametrize(("language", "text"), [
+    ("toml", "[[waiver]\n"), ("toml", '[[waiver]]\ncase = "XSEM-BIN-004/*"\n'), ("yaml", "jobs: [\n"),
+    ("yaml", "jobs: {suite: {steps: [{run: xsem conformance run --devices x}]}}\n"),
+    ("yaml", "jobs: {suite: {steps: [{runs: xsem doctor}]}}\n"),
+])
+def test_wrong_data_of_a_block_is_detected(language: str, text: str, tmp_path: Path) -> None:
+    [block] = blocks(f"```{language}\n{text}```\n", "page")
+    with pytest.raises((ValueError, AssertionError, yaml.YAMLError)):
+        check_data(block, tmp_path)
