@@ -137,9 +137,11 @@ class Failure:
     Attributes
     ----------
     calls : tuple of Call
-        The last calls in the order of their begin.
-    earlier_calls : int
-        The number of calls before `calls`.
+        The first calls and the last calls, in the order of their begin.
+    first_calls : int
+        The number of entries of `calls` before the calls that are left out.
+    left_out : int
+        The number of calls that are left out.
     frames : tuple of Frame
         The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
     stack : str
@@ -151,7 +153,8 @@ class Failure:
     """
 
     calls: tuple[Call, ...] = ()
-    earlier_calls: int = 0
+    first_calls: int = 0
+    left_out: int = 0
     frames: tuple[Frame, ...] = ()
     stack: str = ""
     hung_in: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ from support import odd_backend
 
 from xsem import spi
 from xsem.types import Capabilities, SemaphoreHandleType, WaitParams
+from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.outcomes import Call, Case, Failure, Frame, NotRunError, Outcome, Result
+from xsem_conformance.report.failure_text import duration, failure_lines
 from xsem_conformance.run.call_log import SIZE, CallLog
 from xsem_conformance.run.causes import causes
 from xsem_conformance.run.frames import frames_in, frames_of, shortened
 from xsem_conformance.run.hangs import Hangs
-from xsem_conformance.run.recorder import Recorder
+from xsem_conformance.run.recorder import TIMEOUTS, Recorder
 from xsem_host.device import HostDevice
 
 
@@ -33,7 +36,7 @@ def log() -> Iterator[CallLog]:
 
 # ---- the log
 def test_log_has_the_calls_in_order_and_the_one_that_has_not_returned(log: CallLog) -> None:
-    log.end(log.begin("device", "create_queue()"), "device", "create_queue()", "Queue#1")
+    log.end(log.begin("device", "create_queue()"), "device", "Queue#1")
     log.begin("exporter", "signal(1, [2])")
     done, pending = log.calls()[0]
     assert (done.by, done.text) == ("device", "create_queue() -> Queue#1")
@@ -44,28 +47,47 @@ def test_log_has_the_calls_in_order_and_the_one_that_has_not_returned(log: CallL
     assert found is not None
     assert found[0] == "exporter: signal"
     log.clear()
-    assert (log.calls(), log.in_flight()) == (((), 0), None)
+    assert (log.calls(), log.in_flight()) == (((), 0, 0), None)
 
 
 def test_equal_calls_in_a_row_are_one_entry(log: CallLog) -> None:
     for answer in ("False", "False", "True"):
-        log.end(log.begin("device", "query_fence(1)"), "device", "query_fence(1)", answer)
-    (only,), earlier = log.calls()
-    assert (only.text, earlier) == ("query_fence(1) -> True, 3 times", 0)
+        log.end(log.begin("device", "query_fence(1)"), "device", answer)
+    (only,), _, left_out = log.calls()
+    assert (only.text, left_out) == ("query_fence(1) -> True, 3 times", 0)
 
 
-def test_log_keeps_the_last_calls_and_those_that_have_not_returned(log: CallLog) -> None:
-    log.begin("device", "append_wait(held)")
+def test_log_keeps_the_first_and_the_last_calls_and_those_that_have_not_returned(log: CallLog) -> None:
     for number in range(500):
-        log.end(log.begin("device", f"call({number})"), "device", f"call({number})", "")
-    calls, earlier = log.calls()
-    assert calls[0] == Call("device", "append_wait(held)", None)
-    assert calls[-1].text == "call(499)"
-    assert earlier == 501 - len(calls) > 0
+        place = log.begin("device", f"call({number})")
+        if number != 50:
+            log.end(place, "device", "")
+    calls, first, left_out = log.calls()
+    numbers = [int(each.text.removeprefix("call(").removesuffix(")")) for each in calls]
+    assert left_out == 500 - len(calls) > 0
+    assert numbers[:first] == list(range(first))
+    assert numbers[first:] == [50, *range(500 - len(calls) + first + 1, 500)]   # without a pending call, all are last
+    assert [each.text for each in calls if each.seconds is None] == ["call(50)"]
+    assert 10 < first < len(calls) - first
+
+
+def test_log_is_whole_when_all_slots_are_used_once(log: CallLog) -> None:
+    for number in range(96):
+        log.end(log.begin("device", f"call({number})"), "device", "")
+    calls, _, left_out = log.calls()
+    assert ([each.text for each in calls], left_out) == ([f"call({number})" for number in range(96)], 0)
+
+
+def test_more_calls_in_flight_than_slots_do_not_block_the_log(log: CallLog) -> None:
+    for number in range(200):
+        log.begin("device", f"call({number})")
+    calls, _, left_out = log.calls()
+    assert calls[-1].text == "call(199)"
+    assert left_out == 200 - len(calls)
 
 
 def test_long_calls_are_cut(log: CallLog) -> None:
-    log.end(log.begin("device", "x" * 5000), "device", "x" * 5000, "y" * 5000)
+    log.end(log.begin("device", "x" * 5000), "device", "y" * 5000)
     log.begin("device", "next()")
     first, second = log.calls()[0]
     assert 100 < len(first.text) < 256
@@ -109,7 +131,40 @@ def test_call_inside_a_call_is_not_recorded(log: CallLog, recorder: Recorder) ->
 
     recorder.wrap(Device)
     assert Device().wait_fence(1, 0)   # its default asks query_fence
-    assert [each.text for each in log.calls()[0]] == ["wait_fence(1, 0) -> True"]
+    assert [each.text for each in log.calls()[0]] == ["wait_fence(1, 0 ms) -> True"]
+
+
+def test_waits_that_differ_only_in_the_timeout_are_one_entry(log: CallLog, recorder: Recorder) -> None:
+    class Device(odd_backend.BareDevice):
+        def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
+            return timeout_ns < 10**7
+
+        def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
+            return False
+
+    recorder.wrap(Device)
+    driver = Device()
+    for timeout_ns in (50_000_000, 49_999_123, 2_500_000):
+        driver.wait_fence(1, timeout_ns)
+    driver.wait_fence(2, 2_500_000)
+    driver.host_wait(3, 7, 4)
+    driver.host_wait(3, 7, timeout_ns=5)
+    driver.host_wait(3, 8, 5_000_000_000)
+    assert [each.text for each in log.calls()[0]] == [
+        "wait_fence(1, 2.5 ms) -> True, 3 times", "wait_fence(2, 2.5 ms) -> True",
+        "host_wait(3, 7, 0 ms) -> False, 2 times", "host_wait(3, 8, 5000 ms) -> False"]
+
+
+def test_methods_with_a_timeout_are_those_of_the_interface() -> None:
+    found = {}
+    for cls in (*vars(spi).values(), LocalParticipant):
+        for name, method in vars(cls).items() if inspect.isclass(cls) else ():
+            places = [place for place, each in enumerate(inspect.signature(method).parameters)
+                      if each in ("timeout_ns", "timeout_s")] if inspect.isfunction(method) else []
+            if places:
+                assert places == [len(inspect.signature(method).parameters) - 1], name   # `self` is the first
+                found[name] = places[0] - 1
+    assert found == TIMEOUTS
 
 
 def test_call_that_is_known_to_hang_is_not_made(log: CallLog, recorder: Recorder) -> None:
@@ -168,6 +223,38 @@ def test_backend_is_recorded_from_its_next_open(log: CallLog, recorder: Recorder
     backend.open(0).release_fence(6)
     assert len(log.calls()[0]) == 1
     assert "open" not in vars(backend)
+
+
+# ---- the calls of a failure as text
+def shown(calls: list[str], most: int, *, first: int = 0, left_out: int = 0) -> list[str]:
+    case = {"failure": {
+        "expected": "", "done": "", "seen": "", "frames": [], "stack": "", "repeat": "again", "first_calls": first,
+        "earlier_calls": left_out, "calls": [{"by": "device", "call": each, "seconds": 0.0021} for each in calls]}}
+    lines = failure_lines(case, calls=most, stack=0)
+    assert (lines[0], lines[-1]) == ("calls:", "repeat: again")
+    return [each.strip().removeprefix("device: ").removesuffix("  (2.1 ms)") for each in lines[1:-1]]
+
+
+def test_text_shows_the_first_calls_and_the_last_ones() -> None:
+    calls = [f"c{number}()" for number in range(9)]
+    assert shown(calls, 9) == shown(calls, 0) == calls
+    assert shown(calls, 6) == ["c0()", "c1()", "… 3 calls …", "c5()", "c6()", "c7()", "c8()"]
+    assert shown(calls, 8) == calls   # a marker would take the line of the call
+    # The log has left out calls, too: one marker for all.
+    assert shown(calls, 0, first=4, left_out=7) == [*calls[:4], "… 7 calls …", *calls[4:]]
+    assert shown(calls, 6, first=4, left_out=7) == ["c0()", "c1()", "… 10 calls …", *calls[5:]]
+    assert shown(calls, 6, first=1, left_out=7)[:3] == ["c0()", "… 10 calls …", "c4()"]
+
+
+def test_text_counts_each_repeated_call_that_it_leaves_out() -> None:
+    calls = ["a()", "b() -> False, 40 times", "c()", "d()", "e()"]
+    assert shown(calls, 3) == ["a()", "… 41 calls …", "d()", "e()"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [
+    (None, "does not return"), (0.0, "0 µs"), (0.000025, "25 µs"), (0.0021, "2.1 ms"), (10.04, "10.0 s")])
+def test_duration_of_a_call_has_a_readable_unit(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
 
 
 # ---- lines of the backend
@@ -285,7 +372,7 @@ def test_call_of_an_earlier_case_changes_nothing(log: CallLog) -> None:
         slot = log.begin("device", "append_wait(old)")
         begun.set()
         free.wait()
-        log.end(slot, "device", "append_wait(old)", "7")
+        log.end(slot, "device", "7")
         ended.set()
 
     thread = threading.Thread(target=late)
@@ -297,4 +384,4 @@ def test_call_of_an_earlier_case_changes_nothing(log: CallLog) -> None:
     thread.join()
     assert ended.is_set()
     assert log.calls()[0] == (Call("device", "new()", None),)
-    log.end(slot, "device", "new()", "")
+    log.end(slot, "device", "")

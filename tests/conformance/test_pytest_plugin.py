@@ -47,10 +47,32 @@ def xsem_register_backends(register):
     register(Liar())
 """
 
+# A host device that exports memory only.
+STORES = """
+import dataclasses
+from xsem import spi
+from xsem_host import HostBackend
+from xsem_host.device import CAPABILITIES, HostDevice
+
+class Driver(HostDevice):
+    capabilities = dataclasses.replace(CAPABILITIES, semaphore_export=frozenset())
+
+class Stores(HostBackend):
+    name = "stores"
+    def devices(self):
+        return [dataclasses.replace(each, id="stores:0", backend="stores") for each in super().devices()]
+    def open(self, index): return Driver()
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Stores())
+"""
+
 
 @pytest.fixture
 def plugins(tmp_path: Path) -> Path:
     write_plugin(tmp_path / "plugins", "nothing", NOTHING)
+    write_plugin(tmp_path / "plugins", "stores", STORES)
     return write_plugin(tmp_path / "plugins", "liar", LIAR)
 
 
@@ -116,18 +138,22 @@ def pytest_collection_modifyitems(items):
     assert f"PASSED {well}" in said
 
 
-def test_unusable_exporter_is_one_sentence_before_the_first_case(tmp_path: Path, plugins: Path) -> None:
-    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "gone:0", "-k", "XSEM-BIN-003")
+@pytest.mark.parametrize(("exporter", "why"), [
+    ("gone:0", "the backend 'gone' is not installed"), ("nothing:0", "it declares the export of no type, but ")])
+def test_unusable_exporter_is_one_sentence_before_the_first_case(
+    tmp_path: Path, plugins: Path, exporter: str, why: str
+) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", exporter, "-k", "XSEM-BIN-003")
     assert status == 4
-    assert "the exporter gone:0 cannot be used: the backend 'gone' is not installed" in said
+    assert f"the exporter {exporter} cannot be used: {why}" in said
     assert "XSEM-BIN-003" not in said
 
 
 def test_blocked_case_is_an_error(tmp_path: Path, plugins: Path) -> None:
-    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "nothing:0", "-k",
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "stores:0", "-k",
                        "XSEM-BIN-003")
     assert status == 1
-    assert "ERROR host:0::XSEM-BIN-003/opaque_fd/nothing/in - Failed: BLOCKED: the exporter does not declare " in said
+    assert "ERROR host:0::XSEM-BIN-003/opaque_fd/stores/in - Failed: BLOCKED: the exporter does not declare " in said
 
 
 def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None:

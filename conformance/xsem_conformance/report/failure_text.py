@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-__all__ = ["failure_lines", "others"]
+__all__ = ["duration", "failure_lines", "others"]
 
 _MOST_OTHERS: Final = 8
+_REPEATED: Final = re.compile(r", (\d+) times$")
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
@@ -17,19 +19,20 @@ def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
     case : dict
         The case; its ``failure`` is not null.
     calls, stack : int
-        Largest number of calls and of lines of the stacks; 0 for all.
+        Largest number of calls and of lines of the stacks; 0 for all. Of more calls, the first third and the last ones
+        are shown.
     """
     found = case["failure"]
     lines = [f"{name}: {found[name]}" for name in ("expected", "done", "seen") if found[name]]
     lines += [f"at {each['file']}:{each['line']} in {each['function']}" + (f": {each['code']}" if each["code"] else "")
               for each in found["frames"]]
-    shown = found["calls"][-calls:] if calls else found["calls"]
-    left_out = found["earlier_calls"] + len(found["calls"]) - len(shown)
-    if shown:
-        lines.append("calls:" if not left_out else f"calls, the last {len(shown)} of {left_out + len(shown)}:")
-    for each in shown:
-        took = "does not return" if each["seconds"] is None else f"{each['seconds'] * 1e3:.3f} ms"
-        lines.append(f"  {each['by']}: {each['call']}  ({took})")
+    first, left_out, last = _shortened(found, calls)
+    if found["calls"]:
+        lines.append("calls:")
+    lines += [f"  {_call(each)}" for each in first]
+    if left_out:
+        lines.append(f"  … {left_out} call{'s' if left_out > 1 else ''} …")
+    lines += [f"  {_call(each)}" for each in last]
     dumped = found["stack"].splitlines()
     if dumped:
         lines += ["stacks:", *(f"  {line}" for line in (dumped[:stack] if stack else dumped))]
@@ -37,6 +40,36 @@ def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
             lines.append(f"  … {len(dumped) - stack} more lines in the report")
     lines.append(f"repeat: {found['repeat']}")
     return lines
+
+
+def duration(seconds: float | None) -> str:
+    """Return the duration of a call as a text, in µs or ms up to a second."""
+    if seconds is None:
+        return "does not return"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _shortened(found: dict[str, Any], most: int) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]]]:
+    """Return the first calls, the number of calls left out behind them, and the last calls."""
+    calls, left_out = found["calls"], found["earlier_calls"]
+    head = found.get("first_calls", 0) if left_out else 0
+    tail = len(calls) - head
+    if 0 < most < len(calls) - (not left_out):   # the marker takes one line
+        head = min(head, most // 3) if left_out else most // 3
+        tail = most - head
+        left_out += sum(map(_times, calls[head:len(calls) - tail]))
+    return calls[:head], left_out, calls[len(calls) - tail:]
+
+
+def _times(call: dict[str, Any]) -> int:
+    found = _REPEATED.search(call["call"])
+    return int(found[1]) if found else 1
+
+
+def _call(call: dict[str, Any]) -> str:
+    return f"{call['by']}: {call['call']}  ({duration(call['seconds'])})"
 
 
 def others(cause: dict[str, Any]) -> str:

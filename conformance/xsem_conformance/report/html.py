@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from xsem_conformance.outcomes import UNOBSERVED
+from xsem_conformance.report.failure_text import duration
 from xsem_conformance.report.pages import render, shown
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import deviations, handle_types, tally, verdict_of
@@ -27,7 +28,7 @@ def html(report: dict[str, Any]) -> str:
         "report.html.j2", report=report, verdict=verdict_of(report), types=types, tally=tally(report),
         deviations=[(each, mark_of(each.cases[0])) for each in deviations(report["cases"])],
         areas=_areas(report, types),
-        quirks=quirks(report), groups=_groups(report["cases"]), marks=MARKS, not_run=NOT_RUN,
+        quirks=quirks(report), groups=_groups(report["cases"]), marks=MARKS, not_run=NOT_RUN, duration=duration,
         failures={case["key"]: case["failure"] for case in report["cases"] if case.get("failure")})
 
 

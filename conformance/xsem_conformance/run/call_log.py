@@ -16,6 +16,7 @@ _HEAD: Final = struct.Struct("<Q")          # number of calls of the case
 _SLOT: Final = struct.Struct("<QddIHHB")    # number, begin, seconds, times, length of call and result, side
 _SLOT_SIZE: Final = 256
 _SLOTS: Final = 96
+_KEPT: Final = 24                           # slots of the first calls: the setup of the case
 _FIRST: Final = 64
 _ROOM: Final = _SLOT_SIZE - _SLOT.size
 _LONGEST_RESULT: Final = 60
@@ -27,10 +28,11 @@ SIZE: Final = _FIRST + _SLOTS * _SLOT_SIZE
 
 
 class CallLog:
-    """The last calls of a case. The worker writes them, and the runner reads them.
+    """The first and the last calls of a case. The worker writes them, and the runner reads them.
 
     The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
-    progress. Equal calls in a row share one entry, because most of them are polls.
+    progress. Equal calls in a row share one entry, because most of them are polls. The log leaves out calls between
+    the first and the last calls of a long case.
 
     Parameters
     ----------
@@ -44,7 +46,7 @@ class CallLog:
         self._in_flight: set[int] = set()
         self._cases = 0
         self._slot = -1
-        self._last: tuple[int, int, str] | None = None   # slot, side and text of the last call, if it has returned
+        self._last: tuple[int, int, str] | None = None   # slot, side and `same` of the last call, if it has returned
 
     def clear(self) -> None:
         """Remove all calls for a new case, also the calls in flight."""
@@ -54,31 +56,35 @@ class CallLog:
             self._cases += 1
             self._slot, self._last = -1, None
 
-    def begin(self, by: str, call: str) -> tuple[int, int]:
-        """Record a call before the call is made. Return the place for `end`."""
+    def begin(self, by: str, call: str, same: str = "") -> tuple[int, int, str]:
+        """Record a call before the call is made. Return the place for `end`.
+
+        Two calls in a row are equal if their `same` is equal. The default of `same` is the text of the call.
+        """
+        same = same or call
         side, raw = _SIDES.index(by), call.encode(errors="replace")[:_ROOM - _LONGEST_RESULT]
         with self._lock:
             number = _HEAD.unpack_from(self._map)[0] + 1
             _HEAD.pack_into(self._map, 0, number)
             times = 1
-            if self._last is not None and self._last[1:] == (side, call):
+            if self._last is not None and self._last[1:] == (side, same):
                 slot = self._last[0]
                 times = _SLOT.unpack_from(self._map, _at(slot))[3] + 1
             else:
-                slot = (self._slot + 1) % _SLOTS
-                while slot in self._in_flight and len(self._in_flight) < _SLOTS:
-                    slot = (slot + 1) % _SLOTS
+                slot = _next(self._slot)
+                while slot in self._in_flight and len(self._in_flight) < _SLOTS - _KEPT:
+                    slot = _next(slot)
                 self._slot = slot
             self._in_flight.add(slot)
             self._last = None
             at = _at(slot)
             self._map[at + _SLOT.size:at + _SLOT.size + len(raw)] = raw
             _SLOT.pack_into(self._map, at, number, time.monotonic(), _IN_FLIGHT, times, len(raw), 0, side)
-            return self._cases, slot
+            return self._cases, slot, same
 
-    def end(self, place: tuple[int, int], by: str, call: str, result: str) -> None:
+    def end(self, place: tuple[int, int, str], by: str, result: str) -> None:
         """Record the return of a call."""
-        case, slot = place
+        case, slot, same = place
         raw = result.encode(errors="replace")[:_LONGEST_RESULT]
         with self._lock:
             if case != self._cases:
@@ -89,10 +95,13 @@ class CallLog:
             self._map[start:start + len(raw)] = raw
             _SLOT.pack_into(self._map, at, number, began, time.monotonic() - began, times, length, len(raw), side)
             self._in_flight.discard(slot)
-            self._last = (slot, _SIDES.index(by), call)
+            self._last = (slot, _SIDES.index(by), same)
 
-    def calls(self) -> tuple[tuple[Call, ...], int]:
-        """Return the kept calls in the order of their start, and the number of earlier calls."""
+    def calls(self) -> tuple[tuple[Call, ...], int, int]:
+        """Return the kept calls in the order of their start, the number of first calls, and the number left out.
+
+        The calls that are left out belong between the first calls and the other calls.
+        """
         found: list[tuple[int, int, Call]] = []
         for slot in range(_SLOTS):
             at = _at(slot)
@@ -105,8 +114,8 @@ class CallLog:
             text += f", {times} times" if times > 1 else ""
             found.append((number, times, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6))))
         found.sort(key=lambda each: each[0])
-        earlier = _HEAD.unpack_from(self._map)[0] - sum(times for _, times, _ in found)
-        return tuple(call for _, _, call in found), max(0, earlier)
+        left_out = _HEAD.unpack_from(self._map)[0] - sum(times for _, times, _ in found)
+        return tuple(call for _, _, call in found), min(_KEPT, len(found)), max(0, left_out)
 
     def in_flight(self) -> tuple[str, float] | None:
         """Return the side and the name of the oldest call in flight, and its duration so far in seconds."""
@@ -122,6 +131,10 @@ class CallLog:
     def close(self) -> None:
         """Unmap the file."""
         self._map.close()
+
+
+def _next(slot: int) -> int:
+    return slot + 1 if slot + 1 < _SLOTS else _KEPT
 
 
 def _at(slot: int) -> int:

@@ -22,12 +22,14 @@ from xsem_conformance.case.remote_participant import RemoteParticipant
 from xsem_conformance.outcomes import NotRunError
 from xsem_conformance.run.call_log import CallLog
 
-__all__ = ["Recorder"]
+__all__ = ["TIMEOUTS", "Recorder"]
 
 _DEVICE: Final = "device"
 _MOST_ITEMS: Final = 4
 _LONGEST_TEXT: Final = 40
 _HEX_FROM: Final = 1 << 20
+TIMEOUTS: Final = {"wait_fence": 1, "host_wait": 2, "synchronize": 1}
+"""The methods with a timeout, each with the place of the timeout among its arguments. The timeout is the last one."""
 _METHODS: Final = frozenset(
     name for each in vars(spi).values() if inspect.isclass(each) and issubclass(
         each, (spi.DeviceDriver, spi.QueueDriver, spi.Semaphores, spi.Memory, spi.HostSemaphore, spi.Images,
@@ -167,10 +169,17 @@ class Recorder:
             raise NotRunError(self.skipped[called])
         shown = [self._shown(each) for each in arguments]
         shown += [f"{key}={self._shown(each)}" for key, each in (named or {}).items()]
+        # A repeated wait has a shorter timeout each time, and is the same call.
+        same = ""
+        if (place := TIMEOUTS.get(name, len(shown))) < len(shown):
+            same = f"{name}({', '.join(shown[:place])})"
+            if by == _DEVICE:
+                timeout_ns = [*arguments, *(named or {}).values()][place]
+                shown[place] = f"{round(timeout_ns / 1e6, 3):g} ms"
         text = f"{name}({', '.join(shown)})"
         if self._tell is not None:
             self._tell(f"{by}: {text}")
-        place = self._log.begin(by, text)
+        entry = self._log.begin(by, text, same)
         result = "an exception"
         try:
             made = act()
@@ -181,7 +190,7 @@ class Recorder:
             result = f"{type(error).__name__}"
             raise
         finally:
-            self._log.end(place, by, text, result)
+            self._log.end(entry, by, result)
             if self._tell is not None and result:
                 self._tell(f"{by}: {name} -> {result}")
 

@@ -100,11 +100,11 @@ class Workers:
         elif hung_in:
             self._hangs.hung(hung_in, key)
         stack = shortened(stack)
-        calls, earlier = current.log.calls()
+        calls, first, left_out = current.log.calls()
         current.forget()
         return {
             "outcome": Outcome.FAIL, "detail": why + (f"; it printed:\n{said}" if said else ""),
-            "failure": Failure(calls, earlier, frames_in(stack, self._package), stack, hung_in, died),
+            "failure": Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died),
         }
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
@@ -166,8 +166,8 @@ class Workers:
         result = Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
         if result.outcome in (Outcome.FAIL, Outcome.ERROR):
             if self._worker is not None:
-                calls, earlier = self._worker.log.calls()
-                result.failure = Failure(calls, earlier, tuple(Frame(**each) for each in answer["frames"]))
+                calls, first, left_out = self._worker.log.calls()
+                result.failure = Failure(calls, first, left_out, tuple(Frame(**each) for each in answer["frames"]))
             # A failed case may leave pending waits. Pending waits would block the next case.
             self._renew(grace_s=0)
         return result
