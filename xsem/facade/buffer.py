@@ -154,6 +154,10 @@ class Buffer(Resource):
         BadArgumentError
             ``out_of_range``: the view ends beyond `size`; ``bad_shape``, ``bad_strides``, ``bad_dtype``,
             ``not_an_int``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         check_int("offset", offset, 0, UINT64_MAX, reason="out_of_range")
@@ -180,6 +184,8 @@ class Buffer(Resource):
         ------
         BufferError
             The host cannot access the memory, or NumPy has no such dtype. `copy_to_host` copies the memory instead.
+        ReleasedError
+            ``released``.
         """
         import numpy as np
 
@@ -211,6 +217,8 @@ class Buffer(Resource):
         ------
         BufferError
             As for `numpy`.
+        ReleasedError
+            ``released``.
         """
         return self.numpy().data
 
@@ -239,6 +247,8 @@ class Buffer(Resource):
             NumPy has no such dtype.
         BadArgumentError
             ``bad_timeout``.
+        ReleasedError
+            ``released``.
         """
         import numpy as np
 
@@ -273,6 +283,8 @@ class Buffer(Resource):
             The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
+        ReleasedError
+            ``released``.
         """
         import numpy as np
 
@@ -324,6 +336,10 @@ class Buffer(Resource):
         BufferError
             The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
             not a whole number of elements, or the address is not aligned.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         address, device, dtype, layout, lease = self._exported()
         if copy:
@@ -355,6 +371,10 @@ class Buffer(Resource):
         ------
         BufferError
             DLPack has no type for the device.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         if self._dlpack_device is None:

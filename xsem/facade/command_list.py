@@ -280,6 +280,8 @@ class CommandList(DeviceObject):
             ``not_callable``.
         WouldBlockError, ReleasedError, DriverError
             As for `append_wait`.
+        ForkedError
+            ``forked``.
         """
         self._check()
         if not callable(work):
@@ -393,6 +395,8 @@ class CommandList(DeviceObject):
             missing part.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+        ForkedError
+            ``forked``.
 
         Examples
         --------
@@ -439,8 +443,12 @@ class CommandList(DeviceObject):
         BadArgumentError
             ``bad_pattern``: the pattern is empty, its length does not divide the size of the buffer, or the device does
             not support it; ``not_a_buffer``.
+        UnsupportedError
+            The device cannot fill buffers.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+        ForkedError
+            ``forked``.
         """
         self._check()
         lifetime = self._buffer(dst)
@@ -519,6 +527,10 @@ class CommandList(DeviceObject):
             Earlier work failed.
         BusyError
             ``capturing``: the list is being captured or recorded. Captured work does not run.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         queue = self._queue
@@ -555,6 +567,10 @@ class CommandList(DeviceObject):
             ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
         BadArgumentError
             ``bad_timeout``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         check_timeout(timeout_s)
         self._check()
@@ -586,6 +602,10 @@ class CommandList(DeviceObject):
         ------
         UnsupportedError
             The device does not declare recording.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         self._device_state.require(Feature.RECORDING)

@@ -113,7 +113,9 @@ class Device(Releasable):
             the driver refuses the handle. A GPU driver does not detect the kind of the object behind an fd. Without an
             error, a GPU driver imports the fd of a binary semaphore as a timeline.
         ReleasedError
-            ``handle_closed``: the descriptor's `OwnedHandle` is closed.
+            ``handle_closed``: the descriptor's `OwnedHandle` is closed. ``released``.
+        ForkedError
+            ``forked``.
         """
         self._check()
         return _semaphore.import_semaphore(self, self._device_state, desc, label)
@@ -139,6 +141,8 @@ class Device(Releasable):
             as in `import_semaphore`.
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
             As in `import_semaphore`.
+        ForkedError
+            ``forked``.
         """
         self._check()
         return _memory.import_memory(self, self._device_state, desc)
@@ -169,6 +173,10 @@ class Device(Releasable):
             a str.
         UnsupportedError
             ``unsupported``: the device does not declare this type.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
@@ -197,6 +205,10 @@ class Device(Releasable):
             ``value_out_of_range``, ``not_an_int``; ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports neither type.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
 
@@ -221,6 +233,10 @@ class Device(Releasable):
             ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports neither type.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         return self.create_semaphore(self._exported(_BINARIES), label=label)
 
@@ -249,6 +265,10 @@ class Device(Releasable):
             ``unsupported``: the device does not declare this type.
         OutOfMemoryError
             ``out_of_memory``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
@@ -292,6 +312,10 @@ class Device(Releasable):
             ``not_an_int``.
         WrongDeviceError
             ``wrong_device``: the array is on another device.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return share_array(self, self._device_state, array, type, size)
@@ -316,6 +340,12 @@ class Device(Releasable):
         DeviceNotFoundError
             ``no_such_device``: no Vulkan device has the UUID, for example because Vulkan does not show the GPU.
             ``ambiguous_device``: several Vulkan devices have it. `candidates` lists the devices.
+        BadArgumentError, BusyError
+            ``bad_backends``, ``loading_plugins``: as in `backends`.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         wanted = self.info.uuid
@@ -370,6 +400,10 @@ class Device(Releasable):
             ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: the pointer is not an attribute list.
         DriverError
             ``invalid_value``: the list already has a permission.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         if type(attributes) is not int:
@@ -412,6 +446,10 @@ class Device(Releasable):
             The device has no host buffers.
         OutOfMemoryError
             ``out_of_memory``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
@@ -437,6 +475,10 @@ class Device(Releasable):
         ------
         BusyError
             ``too_many_lists``: the device supports no more open lists.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -473,6 +515,10 @@ class Device(Releasable):
             ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``.
         UnsupportedError
             The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         check_stream(stream)
@@ -518,6 +564,13 @@ class Device(Releasable):
         -------
         Event
             An event for the ``signal_event=`` of one append.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return Event(self)
@@ -545,6 +598,10 @@ class Device(Releasable):
             ``user_event``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``: the event belongs to another device or context.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -562,6 +619,13 @@ class Device(Releasable):
         -------
         tuple of PendingOp
             Operations that are appended and not known to be done: list by list, oldest first.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return device_pending(self._queues)
@@ -623,6 +687,10 @@ class Device(Releasable):
             ``bad_timeout``, ``not_callable``.
         OutOfMemoryError
             ``out_of_memory``: the system refuses a thread. An earlier watch continues.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
 
         Notes
         -----

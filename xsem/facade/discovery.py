@@ -26,6 +26,13 @@ def backends() -> tuple[BackendInfo, ...]:
     -------
     tuple of BackendInfo
         Sorted by name. If a backend is not usable here, `BackendInfo.unavailable` is the reason.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_backends``: ``XSEM_BACKENDS`` names a plugin that is not installed.
+    BusyError
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
     found = registry()
     infos = [
@@ -65,7 +72,9 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     BackendUnavailableError
         The named backend is not usable.
     BadArgumentError
-        ``bad_device_id``: `backend` is not a str.
+        ``bad_device_id``: `backend` is not a str. ``bad_backends``, as in `backends`.
+    BusyError
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
 
     Examples
     --------
@@ -120,7 +129,9 @@ def open_device(
     DeviceNotFoundError
         ``no_device``, ``no_such_device``, ``ambiguous_device``. `candidates` lists the devices.
     BadArgumentError
-        ``bad_device_id``, ``bad_uuid``, ``bad_luid``, ``bad_native``.
+        ``bad_device_id``, ``bad_uuid``, ``bad_luid``, ``bad_native``; ``bad_backends``, as in `backends`.
+    BusyError
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     UnsupportedError
         The backend does not take `native`.
 

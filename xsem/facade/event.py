@@ -118,6 +118,13 @@ class Event(DeviceObject):
         """Unbind the event.
 
         Appended waits and added callbacks keep their operation. A borrowed event cannot be bound again.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         # An append in progress binds the event after this call.

@@ -94,6 +94,10 @@ class MipmappedArray(Resource):
         BadArgumentError
             ``bad_levels``: the image does not have this level; ``bad_plane``: the format does not have this plane;
             ``not_an_int``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")

@@ -88,6 +88,10 @@ class Memory(Resource):
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -135,6 +139,10 @@ class Memory(Resource):
             ``bad_strides``, ``bad_dtype``, ``not_an_int``; ``overlap``.
         UnsupportedError
             The device cannot map buffers.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -183,6 +191,10 @@ class Memory(Resource):
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,

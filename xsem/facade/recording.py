@@ -133,6 +133,8 @@ class Recording(Resource):
             ``not_recorded``: the recording does not use the timeline.
         WouldBlockError, ReleasedError, WrongDeviceError, DriverError
             As for an append. After each of these errors, nothing was appended.
+        ForkedError
+            ``forked``.
         """
         self._check()
         self._check_stopped()

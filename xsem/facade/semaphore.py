@@ -95,6 +95,10 @@ class Semaphore(Resource):
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
         BusyError
             ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -123,6 +127,13 @@ class Semaphore(Resource):
 
         If `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On other
         devices, the call has no effect.
+
+        Raises
+        ------
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         self._state.mark_reset()
@@ -141,6 +152,10 @@ class Semaphore(Resource):
             The device cannot read the value.
         BadArgumentError
             ``not_a_timeline``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         self._device_state.require(Feature.READ_VALUE)
@@ -168,6 +183,10 @@ class Semaphore(Resource):
             ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
             signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
             order.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -214,6 +233,10 @@ class Semaphore(Resource):
         WaitTimeoutError
             ``timeout``. ``peer_ended``: the process that sent the semaphore has ended (`SemaphoreDesc.peer`), and no
             pending signal meets the wait. The error has one `PendingOp` with the possible signallers.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -255,6 +278,8 @@ class Semaphore(Resource):
             The semaphore or the device is released, also during the wait.
         DriverError
             The driver cannot read the value.
+        ForkedError
+            ``forked``.
         """
         self._check()
         device_state = self._device_state

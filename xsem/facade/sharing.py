@@ -65,6 +65,12 @@ class SharedArray(Memory):
         ------
         BadArgumentError
             ``overlap``: an earlier mapping of these bytes is in use.
+        UnsupportedError
+            The device cannot map buffers.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
         """
         return self.map_buffer(self.offset, self.size, shape=self.shape, dtype=self.dtype, strides=self.strides)
 

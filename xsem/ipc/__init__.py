@@ -115,6 +115,8 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
         the sender ended before this call took the handles of its message.
     BadHandleError
         ``fd_count``, ``fds_truncated``. `Pipe`: ``closed_fd``, the sender closed a handle of its message.
+    UnsupportedError
+        Windows: `sock` is not a `Pipe`.
     WaitTimeoutError
         ``timeout``: the peer sends nothing, or stops within a message.
 
@@ -169,6 +171,8 @@ def receive_fds(
     BadArgumentError
         ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET); ``bad_size``; ``not_a_unix_socket``,
         ``socket_closed``, ``not_connected``; ``bad_timeout``.
+    UnsupportedError
+        The system is Windows.
     WaitTimeoutError
         ``timeout``: the peer sends nothing.
     """

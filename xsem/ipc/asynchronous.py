@@ -85,8 +85,10 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
 
     Raises
     ------
-    BadArgumentError, BadHandleError, BusyError, WaitTimeoutError
+    BadArgumentError, BadHandleError, BusyError, UnsupportedError, WaitTimeoutError
         As `receive`.
+    ReleasedError
+        ``released``.
 
     Notes
     -----

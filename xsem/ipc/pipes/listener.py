@@ -111,6 +111,8 @@ def listen(name: str | None = None) -> PipeListener:
         ``bad_name``.
     BusyError
         ``name_in_use``: a pipe has the name. ``fd_limit``.
+    DriverError
+        ``system_call_failed``: Windows does not say who the user of this process is.
     """
     if name is None:
         name = new_name()

@@ -110,6 +110,24 @@ class Pipe:
             Bytes of the application.
         timeout_s : float or None
             Seconds; None: no limit.
+
+        Raises
+        ------
+        UnsupportedError
+            A pipe does not carry the handle type.
+        BadHandleError
+            ``closed_fd``, ``negative_fd``. Nothing was sent. ``closed_fd``, too, if another thread closes the pipe.
+        ReleasedError
+            ``handle_closed``: an `OwnedHandle` is closed. ``released``: the pipe is closed.
+        BadArgumentError
+            ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
+            ``bad_name``, ``bad_timeout``. ``peer_closed``: the peer closed the pipe.
+        BusyError
+            ``fd_limit``.
+        WaitTimeoutError
+            ``timeout``: the peer does not read, or another thread sends.
+        DriverError, OutOfMemoryError
+            ``system_call_failed``, ``out_of_memory``.
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
@@ -145,6 +163,22 @@ class Pipe:
         -------
         Message
             The message. It owns the received handles.
+
+        Raises
+        ------
+        BadArgumentError
+            ``peer_closed``: the peer closed the pipe. ``bad_magic``, ``bad_version``, ``bad_message``;
+            ``sender_ended``: the sender ended before this call took the handles of its message; ``bad_timeout``.
+        BadHandleError
+            ``fd_count``; ``closed_fd``: the sender closed a handle of its message.
+        BusyError
+            ``fd_limit``.
+        ReleasedError
+            ``released``: the pipe is closed.
+        WaitTimeoutError
+            ``timeout``: the peer sends nothing, or another thread receives.
+        DriverError, OutOfMemoryError
+            ``system_call_failed``, ``out_of_memory``.
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
