@@ -99,7 +99,8 @@ def _ranges(driver: Any, address: int, size: int) -> list[tuple[int, int]]:
             if not found:
                 raise _not_allocated(address, error) from error
             raise BadArgumentError(f"the allocation ends at {at:#x}, before the end of {size} bytes at {address:#x}",
-                                   reason="out_of_range", call=error.call, code=error.code) from error
+                                   reason="out_of_range", call=error.call, code=error.code,
+                                   code_name=error.code_name) from error
         found.append((int(base), int(whole)))
         at = int(base) + int(whole)
     return found
@@ -157,4 +158,5 @@ def _pages(driver: Any, address: int, size: int, owner: object) -> Allocation:
 
 def _not_allocated(address: int, error: XsemError) -> BadArgumentError:
     return BadArgumentError(f"no device memory is allocated at {address:#x}: the array was freed, or the address is "
-                            "wrong", reason="not_device_memory", call=error.call, code=error.code)
+                            "wrong", reason="not_device_memory", call=error.call, code=error.code,
+                            code_name=error.code_name)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import uuid as _uuid
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.types import DeviceInfo
@@ -11,6 +12,11 @@ from xsem_opencl import cl
 from xsem_opencl.api import Api, Library
 
 __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]
+
+_ADVICE: Final = (
+    "install the GPU vendor's driver, which registers itself for the loader" if sys.platform == "win32" else
+    "install the GPU vendor's, and see that /etc/OpenCL/vendors has a file that names it (xsem doctor looks); on the "
+    "CPU: pip install pocl-binary-distribution")
 
 
 class Found(NamedTuple):
@@ -31,10 +37,7 @@ def all_devices(library: Library) -> list[Found]:
     platforms = Api(library).platforms()
     if not platforms:
         raise BackendUnavailableError(
-            "the OpenCL loader finds no driver: install the GPU vendor's, and see that /etc/OpenCL/vendors has a file "
-            "that names it (xsem doctor looks); on the CPU: pip install pocl-binary-distribution",
-            reason="no_driver", backend="opencl",
-        )
+            f"the OpenCL loader finds no driver: {_ADVICE}", reason="no_driver", backend="opencl")
     found = []
     for platform in platforms:
         api = Api(library, platform)

@@ -285,7 +285,8 @@ def test_freed_array_and_host_memory_are_refused() -> None:
     with opened() as device:
         with plain() as address:
             pass
-        assert refused(xsem.BadArgumentError, device, Array(address, (4,))).reason == "not_device_memory"
+        freed = refused(xsem.BadArgumentError, device, Array(address, (4,)))
+        assert (freed.reason, freed.code_name) == ("not_device_memory", "CUDA_ERROR_INVALID_VALUE")
         assert refused(xsem.BadArgumentError, device, Array(0, (4,))).reason == "null_address"
         assert refused(xsem.BadArgumentError, device, Array(address, (0,))).reason == "bad_shape"
         assert refused(xsem.BadArgumentError, device, Array(address, (4,), "<V2")).reason == "bad_dtype"
