@@ -96,7 +96,7 @@ class LevelZeroBackend(Backend):
         context = create_context(loader, gpu.driver)
 
         def close() -> None:
-            loader.do("zeContextDestroy", context)
+            loader.end("zeContextDestroy", context)
 
         try:
             return self._device(loader, gpu, index, known, context, close)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import byref
 from typing import NamedTuple
 
+from xsem.errors import XsemError
 from xsem_levelzero import ze
 from xsem_levelzero.functions import Extension, is_immediate_of
 from xsem_levelzero.loader import Loader, filled
 
-__all__ = ["Core", "Queues", "create_context", "queues_of"]
+__all__ = ["Core", "Queues", "context_of_probe", "create_context", "queues_of"]
 
 
 class Queues(NamedTuple):
@@ -31,7 +34,13 @@ class Queues(NamedTuple):
 
 
 class Core:
-    """Handles from the loader, and the functions that use them."""
+    """Handles from the loader, and the functions that use them.
+
+    Attributes
+    ----------
+    has_remains : bool
+        An object of the context could not be destroyed. Then the context must not be destroyed, either.
+    """
 
     def __init__(self, loader: Loader, extension: Extension, driver: int, device: int, context: int) -> None:
         self.loader = loader
@@ -43,6 +52,21 @@ class Core:
         # In the form that the extension's functions take. This is the only translation of the device handle.
         self.extension_device = extension.device(device)
         self.is_immediate = is_immediate_of(loader, driver)
+        self.has_remains = False
+
+    def destroy(self, name: str, *arguments: int) -> None:
+        """Destroy an object of the context, as `Loader.end` does.
+
+        Raises
+        ------
+        XsemError
+            The object stays, and the context must stay, too (`has_remains`).
+        """
+        try:
+            self.loader.end(name, *arguments)
+        except XsemError:
+            self.has_remains = True
+            raise
 
     def properties(self) -> ze.DeviceProperties:
         """Call zeDeviceGetProperties."""
@@ -103,3 +127,16 @@ def queues_of(loader: Loader, device: int) -> Queues:
 def create_context(loader: Loader, driver: int) -> int:
     """Call zeContextCreate."""
     return loader.make("zeContextCreate", driver, byref(ze.ContextDesc.made()))
+
+
+@contextmanager
+def context_of_probe(loader: Loader, extension: Extension, driver: int, device: int) -> Iterator[Core]:
+    """Create a context for a probe, and destroy it unless an object of the probe stays."""
+    context = create_context(loader, driver)
+    core = None
+    try:
+        core = Core(loader, extension, driver, device, context)
+        yield core
+    finally:
+        if core is None or not core.has_remains:
+            loader.end("zeContextDestroy", context)

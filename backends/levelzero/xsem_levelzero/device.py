@@ -119,7 +119,8 @@ class LevelZeroDevice(
         if self._unmet is not None:
             self._unmet.forget(self._events)
         self._events.close()
-        self._close_context()   # not if an event stays: its context must stay, too
+        if not self._core.has_remains:
+            self._close_context()
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import ExitStack
 from ctypes import byref, c_void_p
 from typing import Any, Final
 
@@ -145,7 +146,7 @@ class Events:
             made.extend(_new_event(core, pool, index) for index in range(count))
         except XsemError:
             if not made:
-                core.loader.raw("zeEventPoolDestroy", pool)
+                core.destroy("zeEventPoolDestroy", pool)
                 raise
             # The events so far serve as a smaller pool.
         self._pools.append(pool)
@@ -159,12 +160,12 @@ class Events:
         Raises
         ------
         XsemError
-            A call failed twice. The pools of an event that stays must stay, too.
+            A call failed twice. The pools must stay if an event stays.
         """
         for name, handles in (("zeEventDestroy", self._all), ("zeEventPoolDestroy", self._pools)):
-            left = [each for each in handles if self._core.loader.raw(name, each) != SUCCESS]
-            for handle in left:
-                self._core.loader.do(name, handle)
+            with ExitStack() as rest:   # each call is made, also after a failure
+                for handle in handles:
+                    rest.callback(self._core.destroy, name, handle)
 
 
 def _new_event(core: Core, pool: int, index: int) -> Fence:
@@ -173,7 +174,7 @@ def _new_event(core: Core, pool: int, index: int) -> Fence:
     try:
         return Fence(handle, core.extension.event(handle))
     except XsemError:
-        core.loader.raw("zeEventDestroy", handle)
+        core.destroy("zeEventDestroy", handle)
         raise
 
 

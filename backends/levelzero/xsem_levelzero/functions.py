@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_uint8, c_uint32, c_void_p
 from typing import Any, Final
 
-from xsem.errors import UnsupportedError
+from xsem.errors import UnsupportedError, XsemError
 from xsem_levelzero import ze
 from xsem_levelzero.loader import Loader, handle_out
 from xsem_levelzero.results import SUCCESS, error_of
@@ -96,8 +96,11 @@ class Extension:
         return made.value or 0
 
     def release_semaphore(self, semaphore: int) -> None:
-        """Call zeDeviceReleaseExternalSemaphoreExt."""
-        self._do(_RELEASE, semaphore)
+        """Call zeDeviceReleaseExternalSemaphoreExt. A failed call is repeated once, as by `Loader.end`."""
+        try:
+            self._do(_RELEASE, semaphore)
+        except XsemError:
+            self._do(_RELEASE, semaphore)
 
     def append(
         self, name: str, commands: int, semaphores: Sequence[int], params: Any, signal: int, waits: Sequence[int]

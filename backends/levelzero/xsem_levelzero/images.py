@@ -54,7 +54,7 @@ class Image:
 
     def destroy(self, core: Core) -> None:
         """Call zeImageDestroy."""
-        core.loader.do("zeImageDestroy", self.handle)
+        core.destroy("zeImageDestroy", self.handle)
 
 
 def image_desc(desc: MipmapDesc) -> ze.ImageDesc:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES
-from xsem_levelzero.core import Core, create_context
+from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.functions import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
@@ -76,14 +76,8 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
 
 def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:
     """Probe the functions of one source in a context of their own."""
-    context = create_context(loader, gpu.driver)
-    behaviour = Behaviour()
-    try:
-        behaviour = probe(Core(loader, extension, gpu.driver, gpu.device, context))
-    finally:
-        if not behaviour.stuck:
-            loader.do("zeContextDestroy", context)
-    return behaviour
+    with context_of_probe(loader, extension, gpu.driver, gpu.device) as core:
+        return probe(core)
 
 
 def probed_exports(
@@ -92,11 +86,8 @@ def probed_exports(
     """Probe the exports of memory in a context of their own."""
     if not types:
         return Exports()
-    context = create_context(loader, gpu.driver)
-    try:
-        return probe_exports(Core(loader, extension, gpu.driver, gpu.device, context), types)
-    finally:
-        loader.do("zeContextDestroy", context)
+    with context_of_probe(loader, extension, gpu.driver, gpu.device) as core:
+        return probe_exports(core, types)
 
 
 def _without_functions(behaviour: Behaviour) -> bool:

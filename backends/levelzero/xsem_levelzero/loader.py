@@ -78,6 +78,17 @@ class Loader:
         if code != SUCCESS:
             raise error_of(name, code)
 
+    def end(self, name: str, *arguments: Any) -> None:
+        """Call a function that destroys an object. A failed call is repeated once: the object is still there.
+
+        Raises
+        ------
+        XsemError
+            Both calls failed, so the object stays.
+        """
+        if self.raw(name, *arguments) != SUCCESS:
+            self.do(name, *arguments)
+
     def make(self, name: str, *arguments: Any) -> int:
         """Call a function whose last argument receives a handle or a pointer, and return that value."""
         made = c_void_p()

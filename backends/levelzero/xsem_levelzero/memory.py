@@ -36,9 +36,11 @@ class Memory:
 
     def release(self, core: Core) -> None:
         """Call zeMemFree and close the duplicate."""
-        free(core, self.address)
-        if self.kept is not None:
-            self.kept.close()
+        try:
+            free(core, self.address)
+        finally:
+            if self.kept is not None:
+                self.kept.close()
 
 
 def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
@@ -119,4 +121,4 @@ def new_host_memory(core: Core, size: int) -> int:
 
 def free(core: Core, address: int) -> None:
     """Call zeMemFree."""
-    core.loader.do("zeMemFree", core.context, address)
+    core.destroy("zeMemFree", core.context, address)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 from xsem.errors import BusyError, OutOfMemoryError
@@ -149,12 +150,13 @@ class Passes:
                 return
             if wait is not None:
                 self._events.wait(wait, 10_000_000)
-        if self._list:
-            self._core.loader.do("zeCommandListDestroy", self._list)
-        if self._semaphore is not None:
-            self._semaphore.release(self._core, self._events)
-        if self._object is not None:
-            self._object.close()
+        with ExitStack() as rest:   # the last one first, and each one also after a failure
+            if self._object is not None:
+                rest.callback(self._object.close)
+            if self._semaphore is not None:
+                rest.callback(self._semaphore.release, self._core, self._events)
+            if self._list:
+                rest.callback(self._core.destroy, "zeCommandListDestroy", self._list)
 
     # ---- inside; the caller holds the lock
     def _next_pass(self) -> int:

@@ -25,6 +25,7 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import WAIT
+from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
 __all__ = ["Behaviour", "met_object", "probe"]
@@ -32,6 +33,7 @@ __all__ = ["Behaviour", "met_object", "probe"]
 _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 _PATIENCE_NS: Final = 2_000_000_000
+_PAUSE_S: Final = 0.001
 # From linux/fcntl.h: Python defines the names only if it was built against recent headers.
 _F_ADD_SEALS: Final = 1033
 _SEAL_SHRINK_GROW_SEAL: Final = 1 | 2 | 4
@@ -54,8 +56,6 @@ class Behaviour(NamedTuple):
         The reason why an import was refused, by type.
     codes : frozenset of int
         The result codes of the refused imports.
-    stuck : bool
-        A wait did not complete after its signal. The driver may wait for ever, so the objects it uses must stay alive.
     """
 
     types: frozenset[SemaphoreHandleType] = frozenset()
@@ -63,7 +63,6 @@ class Behaviour(NamedTuple):
     resets: bool = False
     found_by: str = ""
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
-    stuck: bool = False
     codes: frozenset[int] = frozenset()
 
 
@@ -81,7 +80,7 @@ def probe(core: Core) -> Behaviour:
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
     codes: set[int] = set()
-    early = resets = stuck = False
+    early = resets = False
     for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
         for make in makers:
             try:
@@ -129,7 +128,7 @@ def probe(core: Core) -> Behaviour:
                     early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
     taken = ", ".join(sorted(found_by)) or "no object was imported"
-    return Behaviour(frozenset(types), early, resets, taken, refusals, stuck, frozenset(codes))
+    return Behaviour(frozenset(types), early, resets, taken, refusals, frozenset(codes))
 
 
 def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
@@ -139,7 +138,13 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
     -------
     tuple of (bool, bool, bool)
         Whether the wait was pending before the signal, whether it reset the eventfd, and whether it stayed pending
-        after the signal. In the last case no object of the probe is destroyed.
+        after the signal.
+
+    Raises
+    ------
+    XsemError
+        A call failed. If the end of the wait is not known, or the wait stays pending, the driver may use the objects of
+        the probe, so they stay, and the context, too.
     """
     events = Events(core)
     appended = stuck = False
@@ -148,7 +153,7 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
         objects.callback(core.extension.release_semaphore, handle)
         objects.callback(events.close)
         commands, _ = core.create_list(0)
-        objects.callback(core.loader.do, "zeCommandListDestroy", commands)
+        objects.callback(core.destroy, "zeCommandListDestroy", commands)
         met = events.take()
         params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
         try:
@@ -158,23 +163,37 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
         finally:
             # Also after a failed query: the wait must end before its objects are destroyed.
             if appended:
-                stuck = not _met(events, met, eventfd)
-                if stuck:
-                    objects.pop_all()
+                stuck = True
+                try:
+                    stuck = not _met(core, met, eventfd)
+                finally:
+                    if stuck:
+                        objects.pop_all()
+                        core.has_remains = True
         signalled = bool(select.select([eventfd], [], [], 0)[0])
     return pending, not signalled, stuck
 
 
-def _met(events: Events, met: Fence, eventfd: int) -> bool:
-    """Signal the eventfd, and return whether the wait for it ends."""
+def _met(core: Core, met: Fence, eventfd: int) -> bool:
+    """Signal the eventfd, and return whether the wait for it ends. A failing call is repeated until the time is over.
+
+    Raises
+    ------
+    XsemError
+        All calls failed, so the end of the wait is not known.
+    """
     _signal(eventfd)
     deadline = time.monotonic_ns() + _PATIENCE_NS
+    answered, code = False, SUCCESS
     while (left := deadline - time.monotonic_ns()) > 0:
-        try:
-            if events.wait(met, left):
-                return True
-        except XsemError:
-            return False   # unknown: the wait may be pending
+        code = core.loader.raw("zeEventHostSynchronize", met.handle, left)
+        if code == SUCCESS:
+            return True
+        answered |= code == NOT_READY
+        if code != NOT_READY:
+            time.sleep(_PAUSE_S)
+    if not answered:
+        raise error_of("zeEventHostSynchronize", code)
     return False
 
 

@@ -268,7 +268,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def close(self) -> None:
         """Destroy an owned list. A borrowed list stays the application's."""
         if self._own:
-            self._core.loader.do("zeCommandListDestroy", self._handle)
+            self._core.destroy("zeCommandListDestroy", self._handle)
         self._lent = None
 
     # ---- inside

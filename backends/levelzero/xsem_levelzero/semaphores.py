@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from xsem.spi import DriverFd, Lock, duplicate_fd
@@ -136,13 +137,14 @@ class Semaphore:
 
     def release(self, core: Core, events: Events) -> None:
         """Release the semaphore and all its handles. No appended operation may still use them."""
-        for handle, over in self._waiting:
-            core.extension.release_semaphore(handle)
-            events.release(over)
-        for handle in (*self._kept_handles, self.handle):
-            core.extension.release_semaphore(handle)
-        if self.kept is not None:
-            self.kept.close()
+        with ExitStack() as rest:   # each call is made, also after a failure
+            if self.kept is not None:
+                rest.callback(self.kept.close)
+            for handle in (self.handle, *self._kept_handles):
+                rest.callback(core.extension.release_semaphore, handle)
+            for handle, over in self._waiting:
+                rest.callback(events.release, over)
+                rest.callback(core.extension.release_semaphore, handle)
 
 
 def import_semaphore(

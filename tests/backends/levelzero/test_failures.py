@@ -6,8 +6,11 @@ import contextlib
 import ctypes
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, driver_of, opened, soon
@@ -15,15 +18,23 @@ from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem.plugins import registry
+from xsem.types import MemoryHandleType
 from xsem_levelzero.backend import LevelZeroBackend
 
 OUT_OF_MEMORY = "0x70000002"
+UNKNOWN = "0x7ffffffe"
 KINDS = frozenset({TIMELINE, BINARY})
 # Calls of the driver that an opening with its probe makes, in order.
 OF_AN_OPENING = (
     "zeContextCreate", "zeDeviceImportExternalSemaphoreExt", "zeCommandListCreateImmediate", "zeEventPoolCreate",
-    "zeEventCreate", "zeCommandListAppendWaitExternalSemaphoreExt", "zeEventQueryStatus", "zeEventHostSynchronize",
-    "zeDeviceGetExternalMemoryProperties", "zeDeviceGetCommandQueueGroupProperties",
+    "zeEventCreate", "zeCommandListAppendWaitExternalSemaphoreExt", "zeEventQueryStatus",
+    "zeDeviceGetExternalMemoryProperties", "zeDeviceGetCommandQueueGroupProperties", "zeMemAllocDevice",
+    "zeMemGetAllocProperties",
+)
+# Calls that end an object, or a wait, of the probes.
+ENDS = (
+    "zeEventHostSynchronize", "zeMemFree", "zeCommandListDestroy", "zeEventDestroy", "zeEventPoolDestroy",
+    "zeDeviceReleaseExternalSemaphoreExt", "zeContextDestroy",
 )
 
 
@@ -56,25 +67,58 @@ def fresh() -> xsem.Device:
     backend = registry().get("levelzero")
     assert isinstance(backend, LevelZeroBackend)
     backend._known.clear()
+    backend._exports.clear()
     return xsem.open_device("levelzero:0")
 
 
 # ---- openings
-@pytest.mark.parametrize("call", OF_AN_OPENING)
+@pytest.mark.parametrize(("call", "code"), [
+    *((call, OUT_OF_MEMORY) for call in (*OF_AN_OPENING, *ENDS)), *((call, UNKNOWN) for call in ENDS)])
 @on_level_zero
-def test_failing_call_of_an_opening_leaves_nothing_and_is_not_remembered(call: str) -> None:
+def test_failing_call_of_an_opening_leaves_nothing_and_is_not_remembered(call: str, code: str) -> None:
     fresh().release()
     soon(lambda: alive() == 2)   # the driver and its device
     before = fds()
     for number in (1, 2, 3):
         # The call may come less often.
-        with failing(f"{call}:{OUT_OF_MEMORY}:{number}"), contextlib.suppress(xsem.OutOfMemoryError):
-            fresh().release()
-        soon(lambda: alive() == 2)
+        with failing(f"{call}:{code}:{number}"):
+            with contextlib.suppress(xsem.OutOfMemoryError):
+                fresh().release()
+            soon(lambda: alive() == 2)
         assert fds() == before
         with xsem.open_device("levelzero:0") as device:
             assert device.capabilities.semaphore_import == KINDS
+            assert device.capabilities.memory_export == {MemoryHandleType.OPAQUE_FD}
         soon(lambda: alive() == 2)
+
+
+_ALWAYS = """
+import contextlib, sys
+sys.path[:0] = sys.argv[2:]
+import xsem
+from support.levelzero_facade import soon
+from test_failures import KINDS, UNKNOWN, alive, failing, fresh
+
+xsem.devices("levelzero")
+before = alive()
+with failing(f"{sys.argv[1]}:{UNKNOWN}"), contextlib.suppress(xsem.DriverError):
+    device = fresh()
+    device.release()
+    soon(lambda: not device.releasing())
+stay = alive()
+assert stay > before
+with fresh() as device:
+    assert device.capabilities.semaphore_import == KINDS
+soon(lambda: alive() == stay)
+"""
+
+
+@pytest.mark.parametrize("call", ENDS)
+@on_level_zero
+def test_context_of_an_object_that_stays_is_not_destroyed(call: str) -> None:
+    """The driver ends a process that destroys a context before its objects."""
+    here = Path(__file__).parent
+    subprocess.run([sys.executable, "-c", _ALWAYS, call, str(here), str(here.parents[1])], check=True, timeout=60)
 
 
 @on_level_zero
