@@ -29,6 +29,7 @@ def test_version_and_help() -> None:
             done = xsem(*command, option)
             assert (done.returncode, done.stderr) == (0, "")
             assert "usage" in done.stdout.lower()
+            assert "--no-color" in done.stdout
     assert "conformance" in xsem("-h").stdout
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from xsem.cli import app, completion, others
 from xsem.errors import XsemError
+from xsem_conformance import profiles
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="shells of Linux")
 
@@ -54,6 +55,8 @@ def bash(scripts: Path, *words: str) -> list[str]:
     (["demo", "--device", "host", ":", "0"], ["0"]), (["demo", "--output", "xsem.z"], ["xsem.zsh"]),
     (["demo", "--frames", ""], []), (["conformance", "run", "--html", "xsem.f"], ["xsem.fish"]),
     (["conformance", "compare", "xsem.b"], ["xsem.bash"]),
+    (["conformance", "run", "--profile", ""], list(profiles.profiles())),
+    (["conformance", "list", "--profile", "m"], ["memory"]), (["conformance", "show", "--no"], ["--no-color"]),
 ])
 def test_bash_completes(scripts: Path, words: list[str], found: list[str]) -> None:
     assert bash(scripts, "xsem", *words) == found
@@ -68,6 +71,48 @@ def test_other_shells_accept_their_script(scripts: Path, shell: str) -> None:
         done = subprocess.run(["fish", "-c", f"source {scripts / 'xsem.fish'}; complete -C 'xsem conformance m'"],
                               check=True, timeout=50, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["matrix"]
+
+
+# _describe prints its array; compadd, the words that it gets.
+ASK_ZSH = """
+compdef() { :; }
+_describe() { print -l -- "${(@P)2}"; }
+compadd() { shift; print -l -- "$@"; }
+source "$1"
+shift
+words=("$@") CURRENT=$#
+_xsem
+"""
+
+
+@pytest.mark.parametrize(("words", "found"), [
+    (["demo", ""], "--device:Device of the compute process: host, cuda:0, …"),
+    (["demo", ""], "--without-wait:A control run: leave out the compute process's wait"),
+    (["conformance", "run", "--profile", ""], "timeline"),
+])
+def test_zsh_shows_whole_texts_and_values(scripts: Path, words: list[str], found: str) -> None:
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    done = subprocess.run(["zsh", "-f", "-c", ASK_ZSH, "zsh", str(scripts / "xsem.zsh"), "xsem", *words], timeout=50,
+                          capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL, cwd=scripts)
+    assert found in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(("line", "found"), [
+    ("xsem demo --without", "--without-wait\tA control run: leave out the compute process's wait"),
+    ("xsem conformance run --profile t", "timeline\tcore, timeline, memory or full"),
+])
+def test_fish_shows_whole_texts_and_values(scripts: Path, line: str, found: str) -> None:
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    done = subprocess.run(["fish", "-c", f"source {scripts / 'xsem.fish'}; complete -C '{line}'"], check=True,
+                          timeout=50, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert found in done.stdout.splitlines()
+
+
+def test_texts_and_values_are_quoted_for_each_shell() -> None:
+    quoted = {shell: completion._quoted("a 'b' \\ `c` $d", shell) for shell in ("zsh", "fish")}
+    assert quoted == {"zsh": "a '\\''b'\\'' \\ `c` $d", "fish": "a \\'b\\' \\\\ `c` $d"}
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xsem.cli import others
-from xsem.cli.options import COMMON, new_parser
+from xsem.cli.options import new_parser
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 
@@ -64,7 +64,8 @@ def _own(parser: argparse.ArgumentParser, path: str) -> Iterator[_Level]:
             below += [each for name, command in action.choices.items() for each in _own(command, f"{path} {name}")]
         elif action.option_strings:
             level.options.extend(
-                _Word(name, _short(action.help), "" if action.nargs == 0 else _takes(name, action.metavar))
+                _Word(name, _short(action.help), "" if action.nargs == 0 else
+                      " ".join(action.choices or ()) or _takes(name, action.metavar))
                 for name in action.option_strings)
         elif action.choices:
             choices = " ".join(action.choices)
@@ -80,21 +81,18 @@ def _of_others() -> Iterator[_Level]:
     """Yield the levels of other packages. A command that cannot be loaded is known by its name only."""
     for name in others.names():
         try:
-            app = others.load(name)
-            import typer
-
-            yield from _of_click(typer.main.get_command(app), f"xsem {name}")
+            yield from _of_click(others.command(name), f"xsem {name}")
         except (ImportError, XsemError):
             continue
 
 
 def _of_click(command: Any, path: str) -> Iterator[_Level]:
-    level = _Level(path, [], [_Word("-h", "Show this text and exit."), _Word("--help", "Show this text and exit.")])
-    level.options.append(_Word("--no-color", COMMON["--no-color"]))
+    level = _Level(path, [], [_Word("-h", "Show this text and exit"), _Word("--help", "Show this text and exit")])
     for each in command.params:
         if each.param_type_name == "option":
             level.options.extend(
-                _Word(name, _short(each.help), "" if each.is_flag else "file" if _is_path(each) else _takes(name, None))
+                _Word(name, _short(each.help), "" if each.is_flag else "file" if _is_path(each) else
+                      _values(each) or _takes(name, None))
                 for name in (*each.opts, *each.secondary_opts) if name != "--help")
     below = getattr(command, "commands", {})
     level.commands.extend(_Word(name, _short(each.help)) for name, each in below.items() if not each.hidden)
@@ -110,12 +108,39 @@ def _is_path(parameter: Any) -> bool:
 
 
 def _short(text: str | None) -> str:
-    """Return the first sentence, without the characters that a script would have to quote."""
-    first = printable((text or "").replace("%(default)s", "")).partition(". ")[0].partition(" (default")[0].rstrip(".")
-    return re.sub(r"""['"`$\\\[\]:]""", "", first)
+    """Return the first sentence."""
+    return printable((text or "").replace("%(default)s", "")).partition(". ")[0].partition(" (default")[0].rstrip(".")
+
+
+def _values(parameter: Any) -> str:
+    """Return the values of an option, with blanks: those of its type, or the list of words at the end of its help."""
+    choices = getattr(getattr(parameter, "type", None), "choices", None)
+    listed = re.search(r"(?:^|: )([\w-]+(?:, [\w-]+)* or [\w-]+)\.?$", parameter.help or "")
+    return " ".join(map(str, choices or (re.split(", | or ", listed[1]) if listed else ())))
 
 
 # ---- the scripts
+_KINDS = ("", "file", "device", "text")
+"""The kinds of values without a list."""
+
+
+def _listed(levels: list[_Level]) -> dict[str, str]:
+    """Return the values of each option with a list, with blanks. Commands with the same option add their values."""
+    found: dict[str, dict[str, None]] = {}
+    for level in levels:
+        for each in level.options:
+            if each.takes not in _KINDS:
+                found.setdefault(each.name, {}).update(dict.fromkeys(each.takes.split()))
+    return {name: " ".join(values) for name, values in sorted(found.items())}
+
+
+def _quoted(text: str, shell: str) -> str:
+    """Return a text for the inside of single quotes."""
+    if shell == "fish":
+        return text.replace("\\", "\\\\").replace("'", "\\'")
+    return text.replace("'", "'\\''")
+
+
 def _patterns(levels: list[_Level], kind: str) -> str:
     """Return the words of the options with this kind of value, as alternatives of a shell pattern."""
     return "|".join(sorted({each.name for level in levels for each in level.options if each.takes == kind}))
@@ -131,6 +156,8 @@ def _bash(levels: list[_Level]) -> str:
     cases = "\n".join(
         f"        '{level.path}') words='{' '.join(each.name for each in (*level.commands, *level.options))}"
         f"{' ' + level.choices if level.choices else ''}' ;;" for level in levels)
+    lists = "\n".join(f"        {name}) COMPREPLY=($(compgen -W '{values}' -- \"$current\")); return ;;"
+                      for name, values in _listed(levels).items())
     return f"""# Completion of xsem for bash.
 _xsem() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" path=xsem words='' each
@@ -150,6 +177,7 @@ _xsem() {{
             COMPREPLY=($(compgen -W "$({_DEVICES})" -- "$current"))
             if [[ $current == *:* ]]; then COMPREPLY=("${{COMPREPLY[@]#*:}}"); fi
             return ;;
+{lists}
         {_patterns(levels, "file")}) compopt -o filenames; COMPREPLY=($(compgen -f -- "$current")); return ;;
         {_patterns(levels, "text")}) return ;;
     esac
@@ -167,9 +195,10 @@ complete -F _xsem xsem
 
 def _zsh(levels: list[_Level]) -> str:
     def case(level: _Level) -> str:
-        words = " ".join(f"'{each.name}:{each.text}'" for each in (*level.commands, *level.options))
+        words = " ".join(f"'{each.name}:{_quoted(each.text, 'zsh')}'" for each in (*level.commands, *level.options))
         return f"        '{level.path}') words_here=({words}{''.join(f' {each}' for each in level.choices.split())}) ;;"
 
+    lists = "\n".join(f"        {name}) compadd -- {values}; return ;;" for name, values in _listed(levels).items())
     return f"""#compdef xsem
 # Completion of xsem for zsh.
 _xsem() {{
@@ -182,6 +211,7 @@ _xsem() {{
     done
     case "${{words[CURRENT-1]}}" in
         {_patterns(levels, "device")}) compadd -- ${{(f)"$({_DEVICES})"}}; return ;;
+{lists}
         {_patterns(levels, "file")}) _files; return ;;
         {_patterns(levels, "text")}) return ;;
     esac
@@ -211,7 +241,7 @@ def _fish(levels: list[_Level]) -> str:
     ]
     for level in levels:
         here = f"complete -c xsem -n \"__xsem_at '{level.path}'\""
-        lines += [f"{here} -a {each.name} -d '{each.text}'" for each in level.commands]
+        lines += [f"{here} -a {each.name} -d '{_quoted(each.text, 'fish')}'" for each in level.commands]
         if level.choices:
             lines.append(f"{here} -a '{level.choices}'")
         if not level.commands and not level.choices and " conformance " in f" {level.path} ":
@@ -219,5 +249,6 @@ def _fish(levels: list[_Level]) -> str:
         values = {"": "", "text": " -x", "file": " -r -F", "device": f" -x -a '({_DEVICES})'"}
         for each in level.options:
             name = f"-l {each.name[2:]}" if each.name.startswith("--") else f"-s {each.name[1:]}"
-            lines.append(f"{here} {name}{values[each.takes]} -d '{each.text}'")
+            takes = values.get(each.takes, f" -x -a '{each.takes}'")
+            lines.append(f"{here} {name}{takes} -d '{_quoted(each.text, 'fish')}'")
     return "\n".join(lines) + "\n"

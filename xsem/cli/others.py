@@ -5,11 +5,12 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any, Final
 
+from xsem.cli.options import COMMON
 from xsem.cli.status import MissingPackageError
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 
-__all__ = ["CannotLoadError", "load", "names", "run"]
+__all__ = ["CannotLoadError", "command", "load", "names", "run"]
 
 _GROUP: Final = "xsem.commands"
 _OWN: Final = {"conformance": "Check a device case by case."}
@@ -51,7 +52,43 @@ def load(name: str) -> Any:
 
 def run(name: str, arguments: list[str]) -> None:
     """Run a command. The end is a SystemExit."""
-    load(name)(arguments, prog_name=f"xsem {name}", help_option_names=["-h", "--help"])
+    command(name)(arguments, prog_name=f"xsem {name}", help_option_names=["-h", "--help"])
+
+
+def command(name: str) -> Any:
+    """Load the command of click behind the typer app of a command, with ``--no-color`` in the help of each level.
+
+    Raises
+    ------
+    MissingPackageError, CannotLoadError
+        As `load`.
+    """
+    app = load(name)
+    import typer
+
+    found = typer.main.get_command(app)
+    _add(found, _no_color())
+    return found
+
+
+def _no_color() -> Any:
+    """Return the option ``--no-color``, as Typer makes it. `xsem.cli.app` reads the flag and removes it before."""
+    import typer
+
+    app = typer.Typer(add_completion=False)
+
+    @app.command()
+    def flag(no_color: bool = typer.Option(False, "--no-color", help=COMMON["--no-color"])) -> None: ...
+
+    [option] = (each for each in typer.main.get_command(app).params if each.name == "no_color")
+    option.expose_value = False
+    return option
+
+
+def _add(command: Any, option: Any) -> None:
+    command.params.append(option)
+    for below in getattr(command, "commands", {}).values():
+        _add(below, option)
 
 
 def _package(entry_point: metadata.EntryPoint) -> str:
