@@ -1,4 +1,4 @@
-"""The evidence of a failure: its calls, the lines of the backend, the stacks, and one entry for one cause."""
+"""The evidence of a failure: its calls, the lines of the backend, and the stacks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from support import odd_backend
 from xsem import spi
 from xsem.types import Capabilities, SemaphoreHandleType, WaitParams
 from xsem_conformance.case.participant import LocalParticipant
-from xsem_conformance.outcomes import Call, Case, Failure, Frame, NotRunError, Outcome, Result
+from xsem_conformance.outcomes import Call, Frame, NotRunError
 from xsem_conformance.report.failure_text import duration, failure_lines
 from xsem_conformance.run.call_log import SIZE, CallLog
-from xsem_conformance.run.causes import causes
 from xsem_conformance.run.frames import frames_in, frames_of, shortened
 from xsem_conformance.run.hangs import Hangs
 from xsem_conformance.run.recorder import TIMEOUTS, Recorder
@@ -310,58 +309,6 @@ def test_without_a_limit_no_call_is_skipped() -> None:
         hangs.hung("device: append_wait", key)
     assert hangs.skipped() == {}
     assert hangs.limit_s("device: append_wait") == 3.0
-
-
-# ---- causes
-def failed(key: str, detail: str = "", outcome: Outcome = Outcome.FAIL, **evidence: Any) -> Result:
-    return Result(Case.from_key(key), outcome, detail, failure=Failure(**evidence))
-
-
-def test_same_observation_of_several_types_is_one_cause() -> None:
-    found = causes([
-        failed("XSEM-TL-001/timeline_semaphore_fd/host/in", "device: timeline_semaphore_fd was not done 10 s after"),
-        failed("XSEM-BIN-002/opaque_fd/host/in", "device: opaque_fd was not done 2.5 s after"),
-        failed("XSEM-BIN-003/opaque_fd/host/in", "device: opaque_fd was met early"),
-        Result(Case("XSEM-BIN-004"), Outcome.PASS, "device: opaque_fd was met early"),
-    ])
-    assert [[each.case.requirement for each in one.results] for one in found] == [
-        ["XSEM-TL-001", "XSEM-BIN-002"], ["XSEM-BIN-003"]]
-
-
-def test_line_of_the_backend_is_one_cause_whatever_was_seen() -> None:
-    line = Frame("acme/queue.py", 7, "append_wait")
-    found = causes([failed("XSEM-TL-001/a/host/in", "one", frames=(line,)),
-                    failed("XSEM-BIN-002/b/host/in", "other", frames=(line,)),
-                    failed("XSEM-BIN-003/b/host/in", "other", frames=(Frame("acme/queue.py", 8, "append_wait"),))])
-    assert [len(each.results) for each in found] == [2, 1]
-
-
-def test_hangs_in_appends_are_one_cause() -> None:
-    found = causes([failed(f"XSEM-TL-00{n}/a/host/in", "hangs: no result", hung_in=f"device: append_{what}")
-                    for n, what in enumerate(("wait", "signal", "wait"))]
-                   + [failed("XSEM-TL-009/a/host/in", "hangs: no result", hung_in="exporter: wait")])
-    assert [len(each.results) for each in found] == [3, 1]
-    assert "append_wait" in found[0].summary
-    assert "append_signal" in found[0].summary
-
-
-def test_lost_descriptor_follows_from_a_failed_check_of_ownership() -> None:
-    lost = [failed(f"XSEM-BIN-00{n}/a/host/in", "OSError: [Errno 9] Bad file descriptor (lists.py:7)",
-                   Outcome.ERROR) for n in range(5)]
-    owner = failed("XSEM-OWN-004/semaphore.a/host/-", "the driver reports that it left the handle, but closed it")
-    (only,) = causes([*lost, owner])
-    assert only.results[0] is owner
-    assert only.summary == owner.detail
-    assert len(only.results) == 6
-    (without,) = causes(lost)   # no check of ownership failed
-    assert without.results[0] is lost[0]
-    assert without.summary.startswith("a descriptor is probably closed by two owners: OSError")
-    itself = failed("XSEM-OWN-006/semaphore.a/host/-", "OSError: [Errno 9] Bad file descriptor (acme.py:3)",
-                    Outcome.ERROR, frames=(Frame("acme.py", 3, "release"),))
-    hung = failed("XSEM-OWN-004/memory.a/host/-", "hangs: no result after 8 s", hung_in="exporter: forget")
-    entries = causes([*lost, itself, hung])
-    assert [(len(each.results), each.lost) for each in entries] == [(1, False), (6, True)]
-    assert entries[1].results[0] is itself
 
 
 # ---- several threads

@@ -129,6 +129,19 @@ def test_exception_of_the_backend_shows_its_lines(run: Run, tmp_path: Path) -> N
     assert done.stdout.count("  ERROR XSEM") == 1
 
 
+def test_lost_signals_are_one_cause_with_the_setup_of_its_first_case(run: Run, tmp_path: Path) -> None:
+    done = run("loses signals", "--patience", "0.25", "--no-quirks", "--report", "out.json", "--only", "XSEM-IMP-001",
+               "--only", "XSEM-BIN-00", "--only", "XSEM-TL", "--only", "XSEM-EVT-00")
+    report = read(tmp_path)
+    [cause] = report["causes"]
+    assert len({key.partition("/")[0] for key in cause["cases"]}) > 8
+    assert cause["summary"].startswith("signals of the device do not meet waits of the exporter: exporter: a wait for")
+    assert done.stdout.count("  FAIL ") == 1   # in the progress, too
+    case = next(each for each in report["cases"] if each["key"] == cause["first"])
+    assert case["requirement"] == "XSEM-IMP-001"
+    assert "create_semaphore(" in " ".join(each["call"] for each in case["failure"]["calls"][:4])
+
+
 # ---- limits
 def test_no_case_begins_after_max_failures(run: Run, tmp_path: Path) -> None:
     done = run("raises in appends", "--max-failures", "1", "--patience", "1", "--report", "out.json", *APPEND)

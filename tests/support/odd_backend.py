@@ -24,7 +24,7 @@ WAYS: Final = (
     "is killed by imports", "is killed by exports", "declares nothing", "does not open",
     "breaks when opened", "hangs when opened", "dies when opened", "hangs in exports",
     "blocks in appends", "closes handles twice", "raises in appends",
-    "exports only memory",
+    "exports only memory", "loses signals",
 )
 _LOG: Final = "ODD_BACKEND_LOG"
 
@@ -102,6 +102,13 @@ class RaisingQueue(xsem_host.queue.HostQueue):
         return _raise()
 
 
+class LosingQueue(xsem_host.queue.HostQueue):
+    """Every signal is only a barrier."""
+
+    def append_signal(self, semaphores: Any, params: Any, wait_fences: Any, release: Any, want_fence: bool) -> Any:
+        return self.append_barrier(wait_fences, want_fence)
+
+
 class OddDevice(xsem_host.device.HostDevice):
     """Its oddity acts in `dlpack_device`, or in the call that its name gives."""
 
@@ -152,7 +159,8 @@ class OddDevice(xsem_host.device.HostDevice):
         return super().create_semaphore(type, initial_value)
 
 
-_QUEUES: Final[Mapping[str, type]] = {"blocks in appends": BlockedQueue, "raises in appends": RaisingQueue}
+_QUEUES: Final[Mapping[str, type]] = {"blocks in appends": BlockedQueue, "raises in appends": RaisingQueue,
+                                         "loses signals": LosingQueue}
 
 
 class BareList(spi.QueueDriver):

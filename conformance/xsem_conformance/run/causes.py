@@ -9,17 +9,18 @@ from typing import Final
 
 from xsem_conformance.outcomes import Failure, Outcome, Result
 from xsem_conformance.run.hangs import group
+from xsem_conformance.run.roots import WRONG, closed_twice, consequences
 
 __all__ = ["Cause", "causes", "signature"]
 
 _WORST_FIRST: Final = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, Outcome.UNAVAILABLE, Outcome.WAIVED)
-_WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 _VARIES: Final = re.compile(
     r"\b(?:semaphore|memory)(?:_import|_export)?[.:]\w+|\b\w+_(?:fd|win32|fence|kmt|heap|resource)\b"   # handle types
     r"|0x[0-9a-fA-F]+|\b\d[\d.,]*\b|\([\w.]+\.py:\d+\)")
 # If two owners close one descriptor, a later call fails at another place, also in the suite or the facade.
 _LOST: Final = re.compile(r"Bad file descriptor|Errno 9\b|EBADF|not a socket")
 _OWNERSHIP: Final = "-OWN-"
+_TWO_OWNERS: Final = "a descriptor is probably closed by two owners"
 _LONGEST: Final = 300
 
 
@@ -31,12 +32,12 @@ class Cause:
     ----------
     results : list of Result
         The cases; the first case represents all cases.
-    lost : bool
-        Whether a descriptor is lost: two owners have probably closed it.
+    name : str
+        The cause as a clause; empty if only the observation of the first case is known.
     """
 
     results: list[Result] = field(default_factory=list)
-    lost: bool = False
+    name: str = ""
 
     @property
     def summary(self) -> str:
@@ -45,7 +46,7 @@ class Cause:
             hung = dict.fromkeys(each.failure.hung_in for each in self.results if each.failure is not None)
             return f"hangs: {' or '.join(each.replace(': ', ', ') for each in hung if each)} does not return"
         seen = " ".join(_without_output(self.results[0].detail).split())[:_LONGEST]
-        return f"a descriptor is probably closed by two owners: {seen}" if self.lost else seen
+        return f"{self.name}: {seen}" if self.name else seen
 
     @property
     def outcome(self) -> Outcome:
@@ -56,14 +57,17 @@ class Cause:
 def causes(results: Sequence[Result]) -> list[Cause]:
     """Return the causes of all unpassed results: the worst outcome first, then the largest number of cases.
 
-    Cases have one cause if they hung or died in the same call, or failed at the same line of the backend. Other cases
-    have one cause if they report the same observation without handle types and numbers.
+    Cases have one cause if they follow from a root (`roots`), hung or died in the same call, or failed at the same line
+    of the backend. Other cases have one cause if they report the same observation without handle types and numbers.
     """
+    rooted = [Cause(mine, root.name) for root, mine in consequences(results)]
+    explained = {result.case for cause in rooted for result in cause.results}
     found: dict[tuple[str, ...], Cause] = {}
     for result in results:
-        if result.outcome in _WORST_FIRST:
+        if result.outcome in _WORST_FIRST and result.case not in explained:
             found.setdefault(signature(result), Cause()).results.append(result)
-    return _without_consequences(sorted(found.values(), key=_order))
+    _fold_deaths(found)
+    return _without_consequences(sorted([*rooted, *found.values()], key=_order))
 
 
 def _order(cause: Cause) -> tuple[int, int]:
@@ -76,8 +80,10 @@ def signature(result: Result) -> tuple[str, ...]:
     if failure is not None and failure.hung_in:
         return (result.outcome.value, "hang", group(failure.hung_in))
     if failure is not None and failure.died:
-        last = failure.calls[-1].name if failure.calls else ""
-        return (result.outcome.value, "death", _plain(result.detail), last)
+        inside = [each.name for each in failure.calls[-1:] if each.seconds is None]
+        return (result.outcome.value, "death", _plain(result.detail), *map(group, inside))
+    if closed_twice(result):
+        return (result.outcome.value, "closed twice")
     if failure is not None and failure.frames:
         last_frame = failure.frames[-1]
         return (result.outcome.value, "line", last_frame.file, str(last_frame.line))
@@ -93,10 +99,21 @@ def _without_output(detail: str) -> str:
     return detail.partition("; it printed:")[0]
 
 
+def _fold_deaths(found: dict[tuple[str, ...], Cause]) -> None:
+    """Fold each death outside a call into the largest entry of the same death inside a call: the time varies."""
+    for key in [each for each in found if each[1] == "death" and len(each) == 3]:
+        inside = [cause for other, cause in found.items() if other[:3] == key and other != key]
+        if inside:
+            max(inside, key=lambda each: len(each.results)).results += found.pop(key).results
+
+
 def _without_consequences(ordered: list[Cause]) -> list[Cause]:
     """Fold lost descriptors into the entry of a failed check of ownership. Without such an entry, add one entry."""
     lost = [each for each in ordered if _is_lost(each)]
-    owners = [each for each in ordered if _says_who_owns(each.results[0]) and each not in lost]
+    owners = [each for each in ordered if any(map(_says_who_owns, each.results)) and each not in lost
+              and not each.name and (_says_who_owns(each.results[0]) or closed_twice(each.results[0]))]
+    for each in owners:
+        each.results.sort(key=lambda result: not _says_who_owns(result))
     if not lost:
         return ordered
     results = [result for each in lost for result in each.results]
@@ -104,16 +121,16 @@ def _without_consequences(ordered: list[Cause]) -> list[Cause]:
         head = min(owners, key=lambda each: each.results[0].case)
         head.results += results
     else:
-        head = Cause(sorted(results, key=lambda each: _OWNERSHIP not in each.case.requirement), lost=True)
+        head = Cause(sorted(results, key=lambda each: _OWNERSHIP not in each.case.requirement), _TWO_OWNERS)
         ordered = [*ordered, head]
     return sorted((each for each in ordered if each not in lost), key=_order)
 
 
 def _says_who_owns(result: Result) -> bool:
     failure = result.failure or Failure()
-    return (_OWNERSHIP in result.case.requirement and result.outcome in _WRONG
+    return (_OWNERSHIP in result.case.requirement and result.outcome in WRONG
             and not failure.hung_in and not failure.died)
 
 
 def _is_lost(cause: Cause) -> bool:
-    return cause.outcome in _WRONG and _LOST.search(cause.results[0].detail) is not None
+    return cause.outcome in WRONG and _LOST.search(cause.results[0].detail) is not None
