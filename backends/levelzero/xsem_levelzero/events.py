@@ -34,23 +34,21 @@ class Fence:
         The application's event object, kept alive; None for an event of the backend.
     users : int
         Number of releases still to come.
-    signals : object
-        The signals of the list, if the driver may make some of them after the event (`xsem_levelzero.passes`).
-    number : int
-        Number of signals of the list before the fence.
+    signals : tuple
+        The signals before the fence that the driver may make after the event: a list's `xsem_levelzero.passes.Signals`
+        and the number of its signals before the fence, for each list.
     ticket : int
         The pass of the driver's thread that tells their end; 0: not chosen yet.
     """
 
-    __slots__ = ("handle", "native", "number", "signals", "source", "ticket", "users")
+    __slots__ = ("handle", "native", "signals", "source", "ticket", "users")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
         self.handle = handle
         self.native = native
         self.source = source
         self.users = 1
-        self.signals: Any = None
-        self.number = 0
+        self.signals: tuple[tuple[Any, int], ...] = ()
         self.ticket = 0
 
 
@@ -85,7 +83,7 @@ class Events:
                 self._grow()
             fence = self._fresh.popleft()
             fence.users = users
-            fence.signals, fence.number, fence.ticket = None, 0, 0
+            fence.signals, fence.ticket = (), 0
             return fence
 
     def give_back(self, fence: Fence) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Final
 
@@ -39,13 +39,32 @@ MetObject = Callable[[], tuple[SemaphoreHandleType, OwnedHandle] | None]
 
 
 class Signals:
-    """The signals of one list: the number of appended ones, and of those that the thread has certainly made."""
+    """The signals of one list: the number of appended ones, and of those that the thread has certainly made.
 
-    __slots__ = ("appended", "made")
+    The list can also wait for events of other lists. The signals before these events are then before the end of this
+    list, too.
+    """
+
+    __slots__ = ("_others", "appended", "made")
 
     def __init__(self) -> None:
         self.appended = 0
         self.made = 0
+        self._others: dict[Signals, int] = {}
+
+    def follow(self, fences: Iterable[Fence]) -> None:
+        """Note the signals of other lists before fences for which this list waits."""
+        for fence in fences:
+            for signals, number in fence.signals:
+                if signals is not self:
+                    self._others[signals] = max(number, self._others.get(signals, 0))
+
+    def open(self) -> tuple[tuple[Signals, int], ...]:
+        """Return the signals before the end of the list that the thread may not have made: list and number."""
+        if self._others:
+            self._others = {each: number for each, number in self._others.items() if each.made < number}
+        own = ((self, self.appended),) if self.made < self.appended else ()
+        return (*own, *self._others.items())
 
 
 class Passes:
@@ -87,10 +106,7 @@ class Passes:
         A device without engines that only copy: also True if a pass takes more than a second, because an unmet wait can
         stall the engine. The signals are then probably made, but `release` does not rely on it.
         """
-        signals: Signals | None = fence.signals
-        if signals is None:
-            return True
-        if signals.made < fence.number:
+        if any(signals.made < number for signals, number in fence.signals):
             with self._lock:
                 if not fence.ticket:
                     fence.ticket = self._next_pass()
@@ -100,8 +116,9 @@ class Passes:
                     return False   # the system has no room for the wait now; the caller asks again
                 if self._over < fence.ticket:
                     return self._stalled()
-            signals.made = max(signals.made, fence.number)
-        fence.signals = None
+            for signals, number in fence.signals:
+                signals.made = max(signals.made, number)
+        fence.signals = ()
         return True
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:

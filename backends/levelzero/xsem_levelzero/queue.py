@@ -150,6 +150,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
         self._check_known()
+        self._follow(wait_fences)
         fence = self._events.take() if want_fence else None
         try:
             if not self._in_order:
@@ -274,6 +275,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     # ---- inside
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
         """Append one operation that begins after `wait_fences`. Return its fence if `users` is not 0."""
+        self._follow(wait_fences)
         # Take the event before the first append: creating an event can fail.
         fence = self._events.take(users) if users else None
         try:
@@ -294,9 +296,13 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
     def _note_signals(self, fence: Fence | None) -> None:
         """Note the signals before a fence that the driver may make after the event."""
-        made = self._made
-        if fence is not None and made is not None and made.made < made.appended:
-            fence.signals, fence.number = made, made.appended
+        if fence is not None and self._made is not None:
+            fence.signals = self._made.open()
+
+    def _follow(self, wait_fences: Sequence[Fence]) -> None:
+        """Note the signals before fences of other lists, before the driver's call: it may fail after the append."""
+        if wait_fences and self._made is not None:
+            self._made.follow(wait_fences)
 
     def _check_known(self) -> None:
         """Refuse an operation on a list of unknown type, because a regular list would never execute it.

@@ -148,6 +148,33 @@ def test_signals_are_made_before_26_22_too() -> None:
     signals_are_made()
 
 
+@pytest.mark.parametrize("how", ["barrier", "wait", "chain", "later"])
+@on_level_zero(**FIFO, SIMZE_LAG_US="20000")
+def test_event_behind_an_event_of_another_list_has_its_signals_made(how: str) -> None:
+    with opened() as at:
+        first, second, third = (at.here.create_command_list() for _ in range(3))
+        met_there, met = at.semaphore()
+        met_there.host_signal(1)
+        there, here = at.semaphore()
+        for value in range(1, 6):
+            before, behind = at.here.create_event(), at.here.create_event()
+            first.append_signal(here, value)
+            first.append_barrier(signal_event=before)
+            if how == "barrier":
+                second.append_barrier(wait_events=[before], signal_event=behind)
+            elif how == "wait":
+                second.append_wait(met, 1, wait_events=[before], signal_event=behind)
+            elif how == "chain":
+                between = at.here.create_event()
+                second.append_barrier(wait_events=[before], signal_event=between)
+                third.append_barrier(wait_events=[between], signal_event=behind)
+            else:
+                second.append_barrier(wait_events=[before])
+                second.append_barrier(signal_event=behind)
+            behind.wait(timeout_s=BOUND_S)
+            assert there.value() == value
+
+
 @on_level_zero(**FIFO, SIMZE_LAG_US="1000")
 def test_semaphores_released_behind_their_signal_stay_until_it_is_made() -> None:
     with opened() as at:
