@@ -152,8 +152,7 @@ def main() -> int:
                 pure = _without_compiled(asked, Path(folder))
             record["pure"] = pure and {"series": pure["series"], "aims": pure["aims"]}
             if asked.plot is not None:
-                title = f"xsem {record['packages']['xsem']} on {record['device']}, driver {record['driver_version']}"
-                plot.plot(record, title, asked.plot)
+                plot.plot(record, plot.title(record), asked.plot)
     except (xsem.BackendUnavailableError, xsem.DeviceNotFoundError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return _NOT_TRIED

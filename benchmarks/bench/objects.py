@@ -18,13 +18,13 @@ from bench.rig import Rig, check
 from bench.timing import Series, interleaved
 from bench.ways import REUSED, XSEM, Way, ways
 
-__all__ = ["BESIDE", "NUMBERS", "measure"]
+__all__ = ["BESIDE", "IMPORT", "IMPORT_DOCUMENTED", "NUMBERS", "measure"]
 
 NUMBERS: Final = (1, 10, 100, 1000, 10000)
 _QUICK_NUMBERS: Final = (1, 10, 100)
-_IMPORT: Final = "d: xsem, import and release until gone"
-_IMPORT_DOCUMENTED: Final = "b: cuda.bindings, import and destroy"
-BESIDE: Final = {XSEM: REUSED, _IMPORT: _IMPORT_DOCUMENTED}
+IMPORT: Final = "d: xsem, import and release until gone"
+IMPORT_DOCUMENTED: Final = "b: cuda.bindings, import and destroy"
+BESIDE: Final = {XSEM: REUSED, IMPORT: IMPORT_DOCUMENTED}
 
 
 def measure(rig: Rig) -> Iterator[Series]:
@@ -57,8 +57,8 @@ def measure(rig: Rig) -> Iterator[Series]:
                 asked: dict[str, Callable[[], float]] = {
                     name: partial(_signal, rig, all_ways[name], calls) for name in (REUSED, XSEM)
                 }
-                asked[_IMPORT] = import_and_release
-                asked[_IMPORT_DOCUMENTED] = import_and_destroy
+                asked[IMPORT] = import_and_release
+                asked[IMPORT_DOCUMENTED] = import_and_destroy
                 found = interleaved(asked, repetitions)
                 yield Series("live objects", f"{number:,} alive", number, "us", found, repetitions)
         finally:

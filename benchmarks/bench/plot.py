@@ -1,7 +1,7 @@
 """The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
 
 The picture is for readers without knowledge of xsem and CUDA. Shown 800 pixels wide, its text is 14 pixels high. A line
-through the bars of a series is the baseline: the driver without xsem, from Python. Pillow draws the picture, as in the
+through bars is their baseline: the driver without xsem, from Python. Pillow draws the picture, as in the
 demo.
 """
 
@@ -14,11 +14,12 @@ from typing import Any, Final
 from PIL import Image, ImageDraw, ImageFont
 
 from bench.copies import PLAIN
-from bench.objects import BESIDE
+from bench.images import BY_HAND
+from bench.objects import BESIDE, IMPORT, IMPORT_DOCUMENTED
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
-__all__ = ["plot"]
+__all__ = ["plot", "title"]
 
 _WIDTH: Final = 1200
 _NAMES: Final = 520      # left edge of the bars
@@ -33,7 +34,7 @@ _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 
 _PURE: Final = ", pure Python"
 
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, ON_HOST, NONE_PENDING)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -42,6 +43,10 @@ _WORDS: Final = {
     REUSED: ("by hand in Python, tuned", _BLUE),
     XSEM: ("xsem", _RED),
     PREPARED: ("xsem, prepared", _RED),
+    BY_HAND: ("by hand in Python, cuMemcpy2DAsync", _BLUE),
+    "append_copy": ("xsem, append_copy", _RED),
+    IMPORT: ("xsem, import and release", _RED),
+    IMPORT_DOCUMENTED: ("by hand in Python, import and destroy", _BLUE),
     ON_DEVICE: ("the GPU waits for the frame", _RED),
     ON_HOST: ("the host waits for the frame", _BLUE),
 }
@@ -98,13 +103,12 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
         for each in members:
             pen.text((_MARGIN, y), each["label"], fill=_FAINT, font=small)
             y += _LINE
-            first, ways = y, each["ways"]
-            baselines = {way: ways[_baseline(way, ways)]["median"] for way in ways if _baseline(way, ways) in ways}
-            mark: float = _NAMES if len(set(baselines.values())) != 1 else (
-                _NAMES + min(*baselines.values(), most) * (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most)
-            for way, figure in each["ways"].items():
+            ways = each["ways"]
+            scale = (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
+            for way, figure in _by_baseline(ways).items():
                 words, colour = _words(way)
-                scale = (_WIDTH - _NAMES - _FIGURES - _MARGIN) / most
+                baseline = ways[_baseline(way, ways)]["median"]
+                mark = _NAMES + min(baseline, most) * scale
                 end, low, high = (_NAMES + min(figure[part], most) * scale for part in ("median", "low", "high"))
                 middle = y + _LINE // 2
                 pen.text((_MARGIN + 16, y + 1), words, fill=_INK, font=small)
@@ -112,16 +116,19 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
                 pen.line((low, middle, high, middle), fill=_INK)
                 for x in (low, high):
                     pen.line((x, middle - 3, x, middle + 3), fill=_INK)
-                ratio = "" if baselines.get(way, 0) in (0, figure["median"]) else (
-                    f"  {figure['median'] / baselines[way]:.2g} x")
+                ratio = "" if baseline in (0, figure["median"]) else f"  {figure['median'] / baseline:.2g} x"
                 pen.text((max(high, end, mark) + 10, y + 1), f"{figure['median']:,.2f} {unit}{ratio}", fill=_INK,
                          font=small)
+                pen.line((mark, y - 2, mark, y + _LINE + 2), fill=_INK, width=2)
                 y += _LINE
-            if mark > _NAMES:
-                pen.line((mark, first - 4, mark, y + 4), fill=_INK, width=2)
             y += _GAP
         y += _GAP
     image.crop((0, 0, _WIDTH, y + _MARGIN)).quantize(64).save(path, optimize=True)
+
+
+def title(record: dict[str, Any]) -> str:
+    """Return the title for a record: version, device and driver."""
+    return f"xsem {record['packages']['xsem']} on {record['device']}, driver {record['driver_version']}"
 
 
 def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
@@ -133,12 +140,18 @@ def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
     return ways
 
 
+def _by_baseline(ways: dict[str, Any]) -> dict[str, Any]:
+    """Return the ways in an order in which those with the same baseline are together."""
+    order = list(dict.fromkeys(_baseline(way, ways) for way in ways))
+    return dict(sorted(ways.items(), key=lambda each: order.index(_baseline(each[0], ways))))
+
+
 def _baseline(way: str, ways: dict[str, Any]) -> str:
-    """Return the way that a way is compared with."""
+    """Return the way that a way is compared with: itself, if the series has no baseline."""
     if any(each in ways for each in BESIDE.values() if each != REUSED):   # a series of two operations
         known = way.removesuffix(_PURE)
         return BESIDE.get(known, known)
-    return next((each for each in _BASELINES if each in ways), "")
+    return next((each for each in _BASELINES if each in ways), way)
 
 
 def _is_xsem(way: str) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from PIL import Image
+from PIL import Image, ImageChops
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims, frames, images, waits
+from bench import aims, frames, images, plot, waits
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
@@ -36,6 +36,33 @@ def record(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text())
     jsonschema.validate(found, SCHEMA)
     return found
+
+
+RECORDS = sorted((ROOT / "docs" / "gpu-runs").glob("*-benchmarks.json"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
+def test_every_series_of_the_plot_has_a_baseline(path: Path) -> None:
+    for each in record(path)["series"]:
+        ways = each["ways"]
+        compared = {way: plot._baseline(way, ways) for way in ways}
+        assert set(compared.values()) <= set(ways)
+        alone = [way for way, baseline in compared.items() if baseline == way and way not in
+                 {compared[other] for other in ways if other != way}]
+        assert alone == [], (each["group"], each["label"])
+        assert not any(plot._is_xsem(way) for way in compared.values())
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
+def test_plot_in_the_documents_is_that_of_the_record(path: Path, tmp_path: Path) -> None:
+    """The picture of the record is made from it, and a page shows the picture."""
+    found = record(path)
+    plot.plot(found, plot.title(found), tmp_path / "plot.png")
+    with Image.open(tmp_path / "plot.png") as made, Image.open(path.with_suffix(".png")) as committed:
+        assert made.size == committed.size
+        different = ImageChops.difference(made.convert("L"), committed.convert("L")).histogram()
+    assert sum(different[128:]) < sum(different) / 10_000   # another FreeType changes the edges of letters
+    assert f"](gpu-runs/{path.stem}.png)" in (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.timeout(110)
