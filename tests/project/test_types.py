@@ -45,6 +45,14 @@ def test_pyright_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     assert reported(lint.scenarios_pyright("--project", str(path.parent), str(path))) == marked
 
 
+def test_stubs_are_valid() -> None:
+    """mypy shows no error of a file that it finds through MYPYPATH, so the stubs are its arguments here."""
+    stubs = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "typing" / "stubs").rglob("*.pyi"))
+    assert len(stubs) > 5
+    _, passed, said, _ = lint.run("", lint.scenarios_mypy(*stubs), lint.STUBS)
+    assert passed, said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [lint.scenarios_mypy, lint.scenarios_pyright])
 def test_needless_ignore_is_reported(tmp_path: Path, command: object) -> None:
