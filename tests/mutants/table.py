@@ -12,6 +12,8 @@ from catalogue import FAMILIES
 __all__ = ["Row", "few", "musts", "read", "write"]
 
 FILE = Path(__file__).resolve().parent / "table.toml"
+MADE_FOR = {"XSEM-IMP-001": ("host/imported_semaphore_is_another", "host/imported_memory_is_another")}
+"""Requirements that every broad fault fails, such as a crash, with the mutants that have only this fault."""
 LEAST = 2
 """How many of its requirements a mutant is run with at least in the short form: one may miss it by a race."""
 
@@ -85,13 +87,17 @@ def few(rows: Mapping[str, Row], needed: Iterable[str]) -> dict[str, set[str]]:
     """Return the short form: a few requirements for each mutant, so that each needed one fails at least once.
 
     Each requirement goes to the mutant under which the fewest requirements fail: this mutant is the most specific
-    and the fastest. A mutant with fewer than `LEAST` gets more of its row.
+    and the fastest. A requirement in `MADE_FOR` goes to its own mutants. A mutant with fewer than `LEAST` gets more of
+    its row.
     """
     parts: dict[str, set[str]] = {name: set() for name, row in rows.items() if row.fails}
     families = list(FAMILIES)
     for requirement in sorted(needed):
         able = [name for name in parts if requirement in rows[name].fails]
-        if able:
+        made = [name for name in able if name in MADE_FOR.get(requirement, ())]
+        for name in made:
+            parts[name].add(requirement)
+        if able and not made:
             parts[min(able, key=lambda name: (families.index(name.partition("/")[0]) > 0, len(rows[name].fails), name))
                   ].add(requirement)
     for name, part in parts.items():

@@ -75,6 +75,18 @@ def test_every_fault_of_the_stand_in_is_in_its_code() -> None:
 
 
 # ---- the short form
+def test_requirement_that_every_broad_fault_fails_goes_to_its_own_mutants(mutants: Any) -> None:
+    rows, made = mutants.table.read(), mutants.table.MADE_FOR
+    assert made
+    parts = mutants.table.few(rows, made)
+    for requirement, names in made.items():
+        assert all(requirement in rows[name].fails for name in names)
+        assert all(requirement in parts[name] for name in names)
+        # Another mutant has it only if it would have too few requirements.
+        assert all(len(part) <= mutants.table.LEAST for name, part in parts.items()
+                   if requirement in part and name not in names)
+
+
 def test_the_short_form_has_every_must_fail_somewhere(mutants: Any) -> None:
     rows = mutants.table.read()
     musts = mutants.table.musts() - set(mutants.run.without())

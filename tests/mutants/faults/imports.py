@@ -110,6 +110,27 @@ class ErrorSwallowed(Driver):
 
 
 @a_driver
+class ImportedSemaphoreIsAnother(Driver):
+    """The handle of a semaphore is checked, and the import is a new semaphore of the device."""
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        imported = self.inner.import_semaphore(desc, handle)
+        self.inner.release_semaphore(imported.token)
+        return spi.Imported(self.inner.create_semaphore(desc.type, 0), handle=imported.handle)
+
+
+@a_driver
+class ImportedMemoryIsAnother(Driver):
+    """The handle of memory is checked, and the import is new memory of the device with the same size."""
+
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
+        imported = self.inner.import_memory(desc, handle)
+        self.inner.release_memory(imported.token)
+        made, _ = self.inner.create_memory(desc.type, desc.allocation_size, desc.dedicated)
+        return spi.Imported(made, handle=imported.handle)
+
+
+@a_driver
 class StaleAfterReimport(Driver):
     """A second import of a type returns the first object while that is alive."""
 
