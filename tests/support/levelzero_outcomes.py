@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from support.paths import DRIVERS
 
-__all__ = ["LIMIT_S", "MODES", "Outcomes", "mistakes", "outcomes", "table"]
+__all__ = ["LIMIT_S", "MODES", "Outcomes", "mistakes", "outcomes", "run", "table"]
 
 LIMIT_S: Final = 140   # below the faulthandler_timeout of pyproject.toml
 _SLOW_S: Final = 1200   # each refused signal leaves a wait behind, and the end of the case waits for it
@@ -40,6 +40,8 @@ MODES: Final[dict[str, dict[str, str]]] = {
     # 25.27: a signal behind an unmet wait also blocks the thread of the driver.
     "lifo": {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "lifo", "SIMZE_LAG_US": "1000",
              "SIMZE_DRIVER_VERSION": _build(34303)},
+    # A GPU with one queue: an unmet wait stalls all lists.
+    "one_queue": {"SIMZE_QUEUES": "1", "SIMZE_ENGINES": "1"},
 }
 """Settings of the simulated driver, by mode."""
 
@@ -77,11 +79,11 @@ def outcomes(mode: str, loader: str = "bookworm") -> Outcomes:
     FileNotFoundError
         The loader is unavailable.
     """
-    found, wanted = _run(mode, loader), table(mode, loader)
+    found, wanted = run(mode, loader), table(mode, loader)
     other = [key for key, (outcome, _) in found.cases.items() if outcome != wanted.get(key)]
     if not 0 < len(other) < _MOST_AGAIN:
         return found
-    again = _run(mode, loader, *other)
+    again = run(mode, loader, *other)
     return Outcomes({**found.cases, **again.cases}, found.overlaps + again.overlaps)
 
 
@@ -99,7 +101,14 @@ def mistakes(mode: str, found: Outcomes, loader: str = "bookworm") -> list[str]:
     return said
 
 
-def _run(mode: str, loader: str, *only: str) -> Outcomes:
+def run(mode: str, loader: str, *only: str) -> Outcomes:
+    """Run all cases once, or only these.
+
+    Raises
+    ------
+    FileNotFoundError
+        The loader is unavailable.
+    """
     with tempfile.TemporaryDirectory() as folder:
         counters = Path(folder) / "counters"
         environment = {**os.environ, **MODES[mode], "SIMZE_COUNTERS": str(counters)}

@@ -18,7 +18,7 @@ static bool is_set(const char *name, bool otherwise) {
 void sim_settings(void) {
     const char *mode = getenv("SIMZE_MODE"), *fate = getenv("SIMZE_FD"), *count = getenv("SIMZE_DEVICES");
     const char *version = getenv("SIMZE_DRIVER_VERSION"), *api = getenv("SIMZE_API"), *platform = getenv("SIMZE_PLATFORM");
-    const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES");
+    const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES"), *copies = getenv("SIMZE_COPY_QUEUES");
     const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
     const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US");
     unsigned major = 1, minor = 12;
@@ -64,6 +64,8 @@ void sim_settings(void) {
     sim.images = is_set("SIMZE_IMAGES", false);
     sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;
     if (sim.queues < 1 || sim.queues > MAX_DEVICES) sim.queues = 4;
+    sim.copy_queues = copies && *copies ? (uint32_t)strtoul(copies, NULL, 0) : 2;
+    if (sim.copy_queues > MAX_DEVICES) sim.copy_queues = 2;
     sim.device_count = count && *count ? atoi(count) : 1;
     if (sim.device_count < 0 || sim.device_count > MAX_DEVICES) sim.device_count = 1;
 }
@@ -206,12 +208,13 @@ ze_result_t zeDeviceGetCommandQueueGroupProperties(ze_device_handle_t handle, ui
     sim_device *device;
     TRY(sim_get(handle, SIM_DEVICE, &device));
     NEEDS(count);
-    if (*count == 0 || *count > MAX_GROUPS) *count = MAX_GROUPS;
+    uint32_t groups = sim.copy_queues ? MAX_GROUPS : 1;
+    if (*count == 0 || *count > groups) *count = groups;
     for (uint32_t i = 0; out && i < *count; i++) {
         out[i].flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY;
         if (i == 0) out[i].flags |= ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE;
         out[i].maxMemoryFillPatternSize = i == 0 ? MAX_PATTERN : 1;
-        out[i].numQueues = i == 0 ? sim.queues : 2;
+        out[i].numQueues = i == 0 ? sim.queues : sim.copy_queues;
     }
     RETURN(ZE_RESULT_SUCCESS);
 }

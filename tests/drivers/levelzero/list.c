@@ -23,15 +23,22 @@ void sim_start_thread(void *(*function)(void *), void *argument) {
     pthread_attr_destroy(&attributes);
 }
 
-/* The operation that waits for a semaphore on each engine: nothing else begins there (SIMZE_ENGINES). */
-static const sim_op *stalling[MAX_DEVICES][MAX_GROUPS][MAX_DEVICES];
+/* An engine: its operations in the order of the appends, and the one that waits for a semaphore. Nothing else begins there
+ * meanwhile (SIMZE_ENGINES). */
+typedef struct {
+    sim_op *first;
+    const sim_op *stalling;
+} sim_engine;
 
-static const sim_op **engine_of(const sim_op *op) {
-    return &stalling[op->lane->device->number][op->lane->ordinal][op->lane->index];
+static sim_engine engines[MAX_DEVICES][MAX_GROUPS][MAX_DEVICES];
+
+void sim_engines_forget(void) { memset(engines, 0, sizeof engines); }
+
+static sim_engine *engine_of(const sim_op *op) {
+    return &engines[op->lane->device->number][op->lane->ordinal][op->lane->index];
 }
 
-static bool may_begin(const sim_op *op) {
-    if (sim.engines && *engine_of(op)) return false;
+static bool lane_lets_begin(const sim_op *op) {
     for (const sim_op *each = op->lane->head; each != op; each = each->next)
         if (!each->done && (op->comes_after_all || each->holds_back)) return false;
     for (uint32_t i = 0; i < op->wait_count; i++)
@@ -39,8 +46,22 @@ static bool may_begin(const sim_op *op) {
     return true;
 }
 
+/* An engine takes work in the order of the appends: a wait stalls no earlier operation of another list that can begin. */
+static bool engine_lets_begin(const sim_op *op) {
+    const sim_engine *engine = engine_of(op);
+    if (engine->stalling) return false;
+    for (const sim_op *each = engine->first; op->what == DO_WAIT && each != op; each = each->next_of_engine)
+        if (lane_lets_begin(each)) return false;
+    return true;
+}
+
+static bool may_begin(const sim_op *op) { return lane_lets_begin(op) && (!sim.engines || engine_lets_begin(op)); }
+
 static void take_out(sim_op *op) {
     sim_lane *lane = op->lane;
+    sim_op **link = &engine_of(op)->first;
+    while (*link != op) link = &(*link)->next_of_engine;
+    *link = op->next_of_engine;
     sim_op *before = NULL;
     for (sim_op *each = lane->head; each != op; each = each->next) before = each;
     if (before) before->next = op->next;
@@ -52,11 +73,11 @@ static void take_out(sim_op *op) {
 static void perform(sim_op *op) {
     while (!may_begin(op)) pthread_cond_wait(&sim.changed, &sim.lock);
     bool stalls = sim.engines && op->what == DO_WAIT;
-    if (stalls) *engine_of(op) = op;
+    if (stalls) engine_of(op)->stalling = op;
     pthread_mutex_unlock(&sim.lock);
     sim_op_run(op);
     pthread_mutex_lock(&sim.lock);
-    if (stalls) *engine_of(op) = NULL;
+    if (stalls) engine_of(op)->stalling = NULL;
     if (op->what == DO_SIGNAL && op->lane->tail == op) sim_be_late();
     if (op->signal) op->signal->signalled = true;
     if (op->what == DO_FENCE) op->fence->signalled = true;
@@ -90,7 +111,10 @@ static void *work_on_one(void *argument) {
 
 static void enqueue(sim_lane *lane, sim_op *op) {
     op->lane = lane;
-    op->next = NULL;
+    op->next = op->next_of_engine = NULL;
+    sim_op **link = &engine_of(op)->first;
+    while (*link) link = &(*link)->next_of_engine;
+    *link = op;
     if (lane->tail) lane->tail->next = op;
     else lane->head = op;
     lane->tail = op;
@@ -126,7 +150,7 @@ static ze_result_t lane_synchronize(sim_lane *lane, uint64_t timeout_ns) {
 }
 
 static ze_result_t check_queue(const ze_command_queue_desc_t *desc) {
-    if (desc->ordinal >= MAX_GROUPS || desc->index >= (desc->ordinal == 0 ? sim.queues : 2)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (desc->ordinal >= MAX_GROUPS || desc->index >= (desc->ordinal == 0 ? sim.queues : sim.copy_queues)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
     return (desc->flags & ~7u) || desc->mode > 2 || desc->priority > 2 ? ZE_RESULT_ERROR_INVALID_ENUMERATION : ZE_RESULT_SUCCESS;
 }
 

@@ -84,6 +84,7 @@ static void in_child(void) {
     pthread_mutex_unlock(&sim.lock);
     sim.initialised = false;
     sim_controller_forget();
+    sim_engines_forget();
     sim_forget_objects();
 }
 

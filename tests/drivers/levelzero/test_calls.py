@@ -317,3 +317,15 @@ def test_intel_met_wait_lets_later_waits_of_its_handle_pass(kind: SemaphoreHandl
         there.host_signal(value_of(kind, 9))
         assert at.reached(fresh)
         assert at.counter(b"let_through") == before + 1
+
+
+@on_level_zero(SIMZE_QUEUES="1", SIMZE_ENGINES="1")
+def test_wait_on_one_engine_stalls_no_earlier_work() -> None:
+    with rig() as at:
+        _, semaphore = at.semaphore(TIMELINE)
+        for value in range(1, 101):
+            signals, waits = at.stream(), at.stream()   # their first operations, on threads that start
+            (event,) = at.events(1)
+            assert at.signal(signals, [semaphore], [value]) == 0
+            assert at.wait(waits, [semaphore], [value], event=event) == 0
+            assert at.reached(event)

@@ -14,7 +14,7 @@ typedef struct {
 } sim_side;
 
 typedef struct sim_op {
-    struct sim_op *next;
+    struct sim_op *next, *next_of_engine;
     struct sim_lane *lane;
     sim_what what;
     bool done;
@@ -50,6 +50,8 @@ void sim_controller_wait(sim_entry **entries, uint32_t count);
 /* On a worker: the list has passed the signals. */
 void sim_controller_pass(sim_entry **entries, uint32_t count);
 void sim_controller_forget(void);
+/* A forked child has no work of its parent. */
+void sim_engines_forget(void);
 void sim_start_thread(void *(*function)(void *), void *argument);
 
 /* A queue of work: of a command queue, or of an immediate command list. */
