@@ -56,6 +56,8 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     every = "".join(page.read_text(encoding="utf-8") for page in site.rglob("*.html"))
     assert "site_generated.py" in every
     assert "<!-- generated: " not in every
+    # The comments in consoles have a colour.
+    assert re.search(r'<span class="c1"># from a clone</span>', (site / "index.html").read_text(encoding="utf-8"))
     # Every public object has a section, below one of its names.
     ids: dict[str, set[str]] = {}
     for module, names in api.names().items():
