@@ -104,7 +104,11 @@ def pytest_collection_modifyitems(
     suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name], requirements=requirements,
                                surveyed=surveyed, waived=waived)
     config.stash[_SUITE] = suite
-    items += _selected(list(suite.collect()), config)
+    cases = _selected(list(suite.collect()), config)
+    items += cases
+    # The terminal counts the collected tests by the reports of their collectors.
+    config.hook.pytest_collectreport(report=pytest.CollectReport(
+        nodeid=suite.nodeid, outcome="passed", longrepr=None, result=list(cases)))
 
 
 def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
@@ -129,7 +133,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
-    """Report the number of cases: the count of pytest covers only tests in files."""
+    """Report the number of cases among the collected tests, before a selection by ``-k`` or ``-m``."""
     count = config.stash.get(_CASES, 0)
     return f"xsem: {count} cases of {config.getoption('xsem_device')}" if count else None
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import Profile
-from xsem_conformance.requirements import Requirement
+from xsem_conformance.requirements import AREAS, Requirement
 
 __all__ = [
     "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
@@ -71,7 +71,7 @@ def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequen
     elsewhere = {each.area for each in tried} - {each.area for each in tried if each.on_this_system}
     area = {each.id: each.area for each in requirements}
     ran = {area[result.case.requirement] for result in results if result.outcome in (Outcome.PASS, Outcome.WAIVED)}
-    return [f"profile {profile.name}: no case in the area {each} has passed"
+    return [f"profile {profile.name}: no case in the area {each} ({AREAS[each]}) has passed"
             for each in sorted(profile.areas - elsewhere - ran)]
 
 

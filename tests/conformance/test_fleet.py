@@ -75,6 +75,21 @@ def test_report_after_a_driver_update_replaces_the_older_one(reports: dict[str, 
     assert row.other == "declared: yes, imports: yes, synchronises: in: no, out: yes"
 
 
+def test_update_of_a_library_alone_is_shown_before_and_after(reports: dict[str, Any]) -> None:
+    after = copy.deepcopy(reports["cuda"])
+    after["date"] = "2099-01-01T00:00:00+00:00"
+    after["code"]["libraries"] = [{"name": "libcuda.so.590.1", "sha256": "ab" * 32}]
+    found = fleet({**reports, "new": after})
+    (change,) = found.changes
+    assert change.tables.keys() == {"verdict"}
+    (row,) = change.tables["verdict"]
+    assert (row.what, row.other) == ("vendor libraries", "libcuda.so.590.1 (SHA-256 abababababab…)")
+    assert "libcuda.so.580.159.04" in row.one
+    [told] = matrix_data(found)["changes"]
+    assert (told["before"]["libraries"], told["after"]["libraries"]) == (row.one, row.other)
+    assert matrix_html(found).count("libcuda.so.590.1") == 2   # in the change, and at the device
+
+
 def test_two_machines_with_the_same_software_both_stay(reports: dict[str, Any]) -> None:
     other = copy.deepcopy(reports["cuda"])
     assert len(fleet({"a": reports["cuda"], "b": other}).entries) == 2
@@ -124,7 +139,9 @@ def test_data_is_json_with_all_facts(reports: dict[str, Any]) -> None:
     first = found["devices"][0]
     assert (first["file"], first["status"], first["device"]["driver_version"]) == ("new.json", 1, "13.1")
     (change,) = found["changes"]
+    libraries = change["before"].pop("libraries")
     assert change["before"] == {"file": "cuda", "driver": "13.0", "date": reports["cuda"]["date"]}
+    assert libraries.startswith("libcuda.so.580.159.04 (SHA-256 ")
     timeline = first["handle_types"][1]
     assert timeline["synchronises"] == {"in": "no", "out": "yes"}
     assert timeline["deviates"][0]["seen"] == ["3 was read"]

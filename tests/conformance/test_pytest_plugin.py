@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -107,6 +108,11 @@ def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path)
     assert status == 0, said
     assert "PASSED test_own.py::test_of_the_author" in said
     assert "PASSED host:0::XSEM-BIN-002/opaque_fd/host/in" in said
+    counted = re.search(r"collected (\d+) items / (\d+) deselected / (\d+) selected$", said, re.MULTILINE)
+    assert counted, said
+    collected, deselected, selected = map(int, counted.groups())
+    assert collected == deselected + selected > 800
+    assert selected == len(re.findall(r"^\S+::\S+ (?:PASSED|SKIPPED)", said, re.MULTILINE))
 
 
 def test_driver_error_fails_its_case_and_the_next_case_runs(tmp_path: Path, plugins: Path) -> None:
@@ -222,8 +228,8 @@ def test_areas_of_the_profile_are_required_in_a_whole_run(tmp_path: Path, plugin
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0")
     assert status == 1
     failures = said.partition("= FAILURES =")[2].partition("= PASSES =")[0]
-    assert "profile core: no case in the area BIN has passed" in failures
-    assert "no case in the area CAP" not in failures
+    assert "profile core: no case in the area BIN (binary semaphores) has passed" in failures
+    assert "no case in the area CAP " not in failures
 
 
 def test_unknown_profile_is_a_usage_error(tmp_path: Path, plugins: Path) -> None:

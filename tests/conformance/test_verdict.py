@@ -72,7 +72,8 @@ def test_area_without_a_pass_is_named() -> None:
     ]
     # The area WBS has no cases.
     assert verdict.unmet(profile, REQUIREMENTS, results) == [
-        "profile core: no case in the area ORD has passed", "profile core: no case in the area WBS has passed"]
+        "profile core: no case in the area ORD (ordering) has passed",
+        "profile core: no case in the area WBS (wait before signal) has passed"]
 
 
 def test_area_of_another_system_is_not_necessary() -> None:
@@ -85,7 +86,7 @@ def test_area_of_another_system_is_not_necessary() -> None:
     results = [Result(Case("XSEM-FORK-002"), Outcome.UNSUPPORTED)]
     assert verdict.unmet(profile, [facade, fork(systems=(there,))], results) == []
     assert verdict.unmet(profile, [facade, fork(systems=(here,))], results) == [
-        "profile core: no case in the area FORK has passed"]
+        "profile core: no case in the area FORK (fork) has passed"]
 
 
 def test_all_outcomes_are_counted() -> None:

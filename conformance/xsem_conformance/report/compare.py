@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from xsem_conformance import verdict
+from xsem_conformance.backend_code import libraries_in_words
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, HandleType, Report, device_name, handle_types, verdict_of
 from xsem_conformance.requirements import AREAS
@@ -116,7 +117,8 @@ def differences(one: Report, other: Report) -> Differences:
     requirements, only = _requirements(*both)
     tables = {
         "verdict": _rows([{"verdict": verdict_of(each), "exporter": each["exporter"]["backend"],
-                           "driver": each["device"]["driver_version"] or "unknown"} for each in both]),
+                           "driver": each["device"]["driver_version"] or "unknown",
+                           "vendor libraries": libraries_in_words(each)} for each in both]),
         "handle types": _rows([_types(each) for each in both], "not declared"),
         "capabilities": _rows([_capabilities(each) for each in both]),
         "requirements with different results": requirements,

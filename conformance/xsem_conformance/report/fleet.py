@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from xsem_conformance.backend_code import libraries_in_words
 from xsem_conformance.report.compare import Difference, compare, differences, same_device
 from xsem_conformance.report.quirk_words import Quirk, quirks
 from xsem_conformance.report.summary import (
@@ -59,6 +60,11 @@ class Entry:
     def driver(self) -> str:
         """The version of the device's driver."""
         return self.report["device"].get("driver_version") or "unknown"
+
+    @property
+    def libraries(self) -> str:
+        """The vendor's libraries, with their versions in the names."""
+        return libraries_in_words(self.report)
 
     @property
     def date(self) -> str:
