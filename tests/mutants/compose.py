@@ -1,6 +1,8 @@
 """``make faults``: faults composed from the driver interface, and the survivors of the suite.
 
     python tests/mutants/compose.py [PATTERN …] [--list] [--write-survivors FILE] [--full] [--jobs N] [--results FILE]
+    python tests/mutants/compose.py --missing --results FILE      # the faults that composed.toml lists as not run
+    python tests/mutants/compose.py --results FILE --write-list   # put these results into composed.toml, and run none
 
 A fault is an operator (skip, delay, reorder, …) on a method of the driver interface, an argument and an occurrence. The
 list is read from the interface. Each fault is put around a sound driver: `host`, the capable variant of `host`, or the
@@ -8,6 +10,8 @@ CUDA backend on the stand-in. A first run without a fault notes which cases call
 that call the faulty method, and stops at the first failure of a MUST that a second run confirms.
 
 allowed.toml has the reason for each survivor. An allowed fault that is caught is reported, for its removal.
+composed.toml has the last known result of each fault. A run of all faults takes hours: --results keeps each result when
+it is known, and a later run with the same file continues.
 
 Exit: 0 every survivor has a reason and every reason has a survivor; 1 not.
 """
@@ -29,7 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from composer import allowed  # noqa: E402
+from composer import allowed, listed  # noqa: E402
 from composer.faults import Composed, all_faults  # noqa: E402
 from composer.interface import methods  # noqa: E402
 from composer.trial import Calibration, Ended, Place, calibrate, planned, trial  # noqa: E402
@@ -68,10 +72,20 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=3, help="how many at a time: most of a run is waiting")
     parser.add_argument("--write-survivors", type=Path, metavar="FILE", help="write the survivors, by area")
     parser.add_argument("--results", type=Path, metavar="FILE", help="keep results here, and skip what it has")
+    parser.add_argument("--missing", action="store_true", help="only faults that composed.toml lists as not run")
+    parser.add_argument("--write-list", action="store_true", help="put the results of --results into composed.toml, "
+                                                                  "and run none")
     asked = parser.parse_args()
     known = all_faults()
-    faults = {name: each for name, each in known.items()
-              if not asked.patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.patterns)}
+    if asked.write_list:
+        if asked.results is None or not asked.results.exists():
+            parser.error("--write-list needs the file of --results")
+        kept = {name: each.caught for name, each in _kept(asked.results).items()}
+        listed.write(listed.merged(listed.read(), kept, known))
+        return 0
+    missing = set(listed.merged(listed.read(), {}, known).not_run) if asked.missing else set(known)
+    faults = {name: each for name, each in known.items() if name in missing and (
+              not asked.patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.patterns))}
     if not faults:
         parser.error("no fault matches")
     if asked.list:
@@ -110,14 +124,22 @@ def judge(ended: Mapping[str, Ended], entries: list[allowed.Allowed]) -> Judged:
                   [name for name, each in ended.items() if each.caught and allowed.reason(name, entries)])
 
 
-def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str, Ended]:
-    results: Path | None = asked.results
-    ended: dict[str, Ended] = {}
+def _kept(results: Path | None) -> dict[str, Ended]:
+    """Return the results in a file. A line that a killed run has not finished does not count."""
+    found: dict[str, Ended] = {}
     if results is not None and results.exists():
         for line in results.read_text(encoding="utf-8").splitlines():
-            name, values = json.loads(line)
-            if name in faults:
-                ended[name] = Ended(**values)
+            try:
+                name, values = json.loads(line)
+            except ValueError:
+                continue
+            found[name] = Ended(**values)
+    return found
+
+
+def _run(faults: Mapping[str, Composed], asked: argparse.Namespace) -> dict[str, Ended]:
+    results: Path | None = asked.results
+    ended = {name: each for name, each in _kept(results).items() if name in faults}
     todo = [each for name, each in faults.items() if name not in ended]
     todo.sort(key=lambda each: any(fnmatch.fnmatchcase(each.name, slow) for slow in SLOW))
     bases = sorted({each.base for each in todo})

@@ -19,6 +19,7 @@ from support.paths import TESTS
 
 from xsem import spi
 from xsem.types import SignalParams, WaitParams
+from xsem_conformance.requirements import load
 from xsem_host.device import HostDevice
 
 FOLDER = TESTS / "mutants"
@@ -31,7 +32,7 @@ def parts() -> Any:
     """Return the modules of that folder, which is not a package."""
     sys.path.insert(0, str(FOLDER))
     try:
-        names = ("interface", "forwarding", "faults", "allowed", "trial")
+        names = ("interface", "forwarding", "faults", "allowed", "listed", "trial")
         found = {name: importlib.import_module(f"composer.{name}") for name in names}
         return SimpleNamespace(compose=importlib.import_module("compose"), **found)
     finally:
@@ -220,6 +221,40 @@ def test_survivor_without_a_reason_and_reason_without_a_survivor_are_reported(pa
     assert judged.unexplained == ["D.d/skip"]
     assert judged.stale == ["A.a/skip"]
     assert judged.survivors == ["B.b/skip", "D.d/skip"]
+
+
+# ---- the committed results
+def test_every_fault_is_listed_once_as_caught_survived_or_not_run(parts: Any) -> None:
+    names = parts.listed.read().names
+    assert len(names) == len(set(names))
+    assert set(names) == set(parts.faults.all_faults()), "run compose.py --missing, then --write-list"
+
+
+def test_listed_survivors_have_a_reason_and_caught_faults_have_none(parts: Any) -> None:
+    found, entries = parts.listed.read(), parts.allowed.read()
+    assert [name for name in found.survived if not parts.allowed.reason(name, entries)] == []
+    assert [name for name in found.caught if parts.allowed.reason(name, entries)] == []
+    assert set(found.caught.values()) <= {*load().requirements, "profile", "unavailable"}
+
+
+def test_results_replace_the_list_and_new_faults_are_not_run(parts: Any, tmp_path: Path) -> None:
+    listed = parts.listed
+    old = listed.Listed({"A.a/skip": "XSEM-A-001", "C.c/skip": "XSEM-C-001", "Gone.x/skip": "XSEM-C-001"},
+                        ["B.b/skip"], ["D.d/skip"])
+    made = listed.merged(old, {"B.b/skip": "XSEM-B-001/-/host/-", "C.c/skip": ""},
+                         ["A.a/skip", "B.b/skip", "C.c/skip", "D.d/skip", "E.e/skip"])
+    assert made == listed.Listed({"A.a/skip": "XSEM-A-001", "B.b/skip": "XSEM-B-001"}, ["C.c/skip"],
+                                 ["D.d/skip", "E.e/skip"])
+    listed.write(made, tmp_path / "list.toml")
+    assert listed.read(tmp_path / "list.toml") == made
+    assert "# 5 faults: 2 caught, 1 survived, 2 not run." in (tmp_path / "list.toml").read_text()
+
+
+def test_results_of_a_killed_run_are_kept(parts: Any, tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    file.write_text('["A.a/skip", {"caught": "X", "detail": "", "fired": true, "cases": 1, "seconds": 1.0}]\n["B.b')
+    assert {name: each.caught for name, each in parts.compose._kept(file).items()} == {"A.a/skip": "X"}
+    assert parts.compose._kept(tmp_path / "none") == parts.compose._kept(None) == {}
 
 
 # ---- runs of a sample

@@ -43,7 +43,8 @@ class Place:
         """Set the environment of the suite's processes."""
         here = str(Path(__file__).resolve().parents[1])
         set_ = {"XSEM_PURE": "1", "XSEM_FAULT": fault, "XSEM_FAULT_BASE": base,
-                "PYTHONPATH": os.pathsep.join([str(self.folder), here]), **more}
+                "PYTHONPATH": os.pathsep.join([str(self.folder), here, *filter(None, [os.environ.get("PYTHONPATH")])]),
+                **more}
         if base == "cuda":
             set_["LD_LIBRARY_PATH"] = self.library
         before = {key: os.environ.get(key) for key in set_}
