@@ -338,3 +338,66 @@ if __name__ == "__main__":
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+STEP = """
+import os, threading, time, xsem
+from xsem.runtime.threads import Background, exiting
+began = threading.Event()
+def work():
+    began.set()
+    while not exiting():
+        time.sleep(0.001)
+    for _ in range(50):   # each sleep is a use of the interpreter that ends the thread, if the exit does not wait
+        time.sleep(0.001)
+    os.write(1, b"ended\\n")
+thread = Background("xsem-test", work, lambda: False)
+thread.wake()
+began.wait()
+"""
+
+
+def said(program: str) -> str:
+    done = run(program)
+    assert (done.returncode, done.stderr) == (0, "")
+    return str(done.stdout)
+
+
+def test_exit_waits_for_the_end_of_a_step() -> None:
+    """Otherwise Python ends the thread inside the step, and C++ code of another library then aborts the process."""
+    assert said(STEP) == "end\nended\n"
+
+
+def test_exit_leaves_a_thread_that_does_not_end() -> None:
+    assert said("""
+import threading, xsem
+from xsem.runtime.threads import Background
+began = threading.Event()
+def work():
+    began.set()
+    threading.Event().wait()
+thread = Background("xsem-test", work, lambda: False)
+thread.wake()
+began.wait()
+""") == "end\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_child_waits_for_no_thread_of_its_parent() -> None:
+    assert said("""
+import os, sys, threading, xsem
+from xsem.runtime import threads
+began, ends = threading.Event(), threading.Event()
+def work():
+    began.set()
+    ends.wait()
+thread = threads.Background("xsem-test", work, lambda: False)
+thread.wake()
+began.wait()
+print(len(threads._at_work), flush=True)
+if not os.fork():
+    print(len(threads._at_work), flush=True)
+    os._exit(0)
+os.wait()
+ends.set()
+""") == "1\n0\nend\n"

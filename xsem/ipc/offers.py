@@ -51,7 +51,7 @@ class Server:
         self._offers: dict[int, _Offer] = {}
         self._session = Session()
         self._listening = False
-        self._background = Background("xsem-offers", self._serve, self._busy)
+        self._background = Background("xsem-offers", self._serve, self._busy, joined=False)
 
     @property
     def idle(self) -> bool:
