@@ -240,14 +240,14 @@ def test_listed_survivors_have_a_reason_and_caught_faults_have_none(parts: Any) 
 def test_results_replace_the_list_and_new_faults_are_not_run(parts: Any, tmp_path: Path) -> None:
     listed = parts.listed
     old = listed.Listed({"A.a/skip": "XSEM-A-001", "C.c/skip": "XSEM-C-001", "Gone.x/skip": "XSEM-C-001"},
-                        ["B.b/skip"], ["D.d/skip"])
+                        ["B.b/skip", "F.f/skip"], ["D.d/skip"])
     made = listed.merged(old, {"B.b/skip": "XSEM-B-001/-/host/-", "C.c/skip": ""},
-                         ["A.a/skip", "B.b/skip", "C.c/skip", "D.d/skip", "E.e/skip"])
-    assert made == listed.Listed({"A.a/skip": "XSEM-A-001", "B.b/skip": "XSEM-B-001"}, ["C.c/skip"],
+                         ["A.a/skip", "B.b/skip", "C.c/skip", "D.d/skip", "E.e/skip", "F.f/skip"])
+    assert made == listed.Listed({"A.a/skip": "XSEM-A-001", "B.b/skip": "XSEM-B-001"}, ["C.c/skip", "F.f/skip"],
                                  ["D.d/skip", "E.e/skip"])
     listed.write(made, tmp_path / "list.toml")
     assert listed.read(tmp_path / "list.toml") == made
-    assert "# 5 faults: 2 caught, 1 survived, 2 not run." in (tmp_path / "list.toml").read_text()
+    assert "# 6 faults: 2 caught, 2 survived, 2 not run." in (tmp_path / "list.toml").read_text()
 
 
 def test_results_of_a_killed_run_are_kept(parts: Any, tmp_path: Path) -> None:
