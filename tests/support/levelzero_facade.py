@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
+import xsem
 from support.importer import BOUND_S, PAGE, Pair, driver_of, fd_of, list_of, pair, soon
 from xsem.types import SemaphoreHandleType
 
 __all__ = [
-    "BINARY", "BOUND_S", "PAGE", "TIMELINE", "Pair", "driver_of", "fd_of", "list_of", "opened", "soon", "value_of",
+    "BINARY", "BOUND_S", "PAGE", "TIMELINE", "UNKNOWN", "Pair", "driver_of", "failing", "fd_of", "library", "list_of",
+    "opened", "soon", "value_of",
 ]
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
+UNKNOWN = "0x7ffffffe"   # ZE_RESULT_ERROR_UNKNOWN
 
 
 def opened(device: str = "levelzero:0", *, native: object | None = None) -> AbstractContextManager[Pair]:
@@ -21,3 +27,19 @@ def opened(device: str = "levelzero:0", *, native: object | None = None) -> Abst
 
 def value_of(kind: SemaphoreHandleType, value: int) -> int | None:
     return value if kind is TIMELINE else None
+
+
+def library(name: str = "libze_intel_gpu.so.1") -> ctypes.CDLL:
+    """Return the simulated driver that this process has loaded."""
+    return ctypes.CDLL(name, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
+
+
+@contextmanager
+def failing(what: str, name: str = "libze_intel_gpu.so.1") -> Iterator[None]:
+    """Let calls of the simulated driver fail, in the form of SIMZE_FAIL."""
+    xsem.devices("levelzero")   # loads the driver
+    library(name).simze_fail(what.encode(), None)
+    try:
+        yield
+    finally:
+        library(name).simze_fail(None, None)

@@ -15,7 +15,7 @@ from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_lib
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import capabilities_of, memory_types
-from xsem_levelzero.core import Core, create_context, queues_of
+from xsem_levelzero.core import Core, create_context, own_queues, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
@@ -256,7 +256,7 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, exported=exports.types,
-            lists=queues_of(loader, gpu.device).number,
+            lists=own_queues(loader, gpu.device, late=known.wears_out),
             # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
             # fails.
             images=bool(memory_types(self._platform, external.imageImportTypes)), trusted=gpu.build is None,

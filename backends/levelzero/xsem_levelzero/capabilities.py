@@ -44,7 +44,7 @@ def capabilities_of(
     exported : frozenset of MemoryHandleType
         The handle types that can be exported.
     lists : int
-        Number of queues of the group.
+        Number of queues for own lists.
     images : bool
         Whether the device imports images.
     trusted : bool

@@ -12,7 +12,7 @@ from xsem_levelzero import ze
 from xsem_levelzero.functions import Extension, is_immediate_of
 from xsem_levelzero.loader import Loader, filled
 
-__all__ = ["Core", "Queues", "context_of_probe", "create_context", "queues_of"]
+__all__ = ["Core", "Queues", "context_of_probe", "create_context", "own_queues", "queues_of"]
 
 
 class Queues(NamedTuple):
@@ -73,19 +73,19 @@ class Core:
         struct: ze.DeviceProperties = filled(ze.DeviceProperties, self.loader, "zeDeviceGetProperties", self.device)
         return struct
 
-    def create_side_list(self) -> tuple[int, bool]:
-        """Create an immediate list on an engine that the other lists use least.
+    def create_side_list(self) -> int:
+        """Create an immediate list on an engine that own lists do not use, if there is one: see `own_queues`.
 
         Returns
         -------
-        tuple of (int, bool)
-            The ze_command_list_handle_t, owned by the caller, and whether unmet waits of other lists can stall it.
+        int
+            The ze_command_list_handle_t, owned by the caller.
         """
         ordinal = _copy_group(self.loader, self.device)
         if ordinal is None:
-            return self.create_list(self.queues.number - 1)[0], True
+            return self.create_list(self.queues.number - 1)[0]
         desc = ze.QueueDesc.made(ordinal=ordinal, index=0, flags=0, mode=ze.QUEUE_MODE_ASYNCHRONOUS)
-        return self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc)), False
+        return self.loader.make("zeCommandListCreateImmediate", self.context, self.device, byref(desc))
 
     def create_list(self, index: int) -> tuple[int, bool]:
         """Create an immediate, asynchronous list on one queue of the group.
@@ -122,6 +122,19 @@ def queues_of(loader: Loader, device: int) -> Queues:
     found = [Queues(ordinal, each.numQueues, each.maxMemoryFillPatternSize)
              for ordinal, each in enumerate(groups) if each.flags & ze.GROUP_COMPUTE and each.numQueues]
     return max(found, key=lambda each: each.number, default=Queues(0, 1, 1))
+
+
+def own_queues(loader: Loader, device: int, *, late: bool) -> int:
+    """Return the number of queues for own lists.
+
+    Parameters
+    ----------
+    late : bool
+        The driver makes signals after their event. Then a GPU without an engine that only copies keeps its last queue
+        free for the waits of `xsem_levelzero.passes`. A GPU with one queue cannot.
+    """
+    number = queues_of(loader, device).number
+    return number - 1 if late and number > 1 and _copy_group(loader, device) is None else number
 
 
 def create_context(loader: Loader, driver: int) -> int:

@@ -36,7 +36,7 @@ from xsem.types import (
     OwnedHandle,
     SemaphoreDesc,
 )
-from xsem_levelzero.core import Core
+from xsem_levelzero.core import Core, own_queues
 from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
 from xsem_levelzero.images import Image, make_image
@@ -96,6 +96,7 @@ class LevelZeroDevice(
         self._events = Events(core)
         # Handles that wear out and signals after their event are the same thread of the driver.
         self._passes = Passes(core, self._events, met_object, 1 if unmet is None else 2) if wears_out else None
+        self._own_queues = own_queues(core.loader, core.device, late=wears_out)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -113,11 +114,12 @@ class LevelZeroDevice(
         return super().native_handle(token)
 
     def close(self) -> None:
-        """Destroy the events, and the context if the device owns it."""
-        if self._passes is not None:
-            self._passes.close()
+        """Destroy the events, and the context if the device owns it. Both stay if a wait of `Passes` is in flight."""
+        ended = self._passes is None or self._passes.close()
         if self._unmet is not None:
             self._unmet.forget(self._events)
+        if not ended:
+            return
         self._events.close()
         if not self._core.has_remains:
             self._close_context()
@@ -261,7 +263,8 @@ class LevelZeroDevice(
     # ---- queues and fences
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
-        handle, in_order = self._core.create_list(next(_numbers_of(self._core.driver, self._core.device)))
+        number = next(_numbers_of(self._core.driver, self._core.device)) % self._own_queues
+        handle, in_order = self._core.create_list(number)
         return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet,
                              late=self._passes is not None)
 

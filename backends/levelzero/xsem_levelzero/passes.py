@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
-from xsem.errors import BusyError, OutOfMemoryError
+from xsem.errors import BusyError, OutOfMemoryError, XsemError
 from xsem.spi import Lock, duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
@@ -30,7 +30,6 @@ __all__ = ["Passes", "Signals"]
 
 _log = logging.getLogger("xsem")
 
-_STALLED_NS: Final = 1_000_000_000
 _SLICE_NS: Final = 50_000_000
 _CLOSE_NS: Final = 2_000_000_000
 
@@ -90,11 +89,9 @@ class Passes:
         self._semaphore: Semaphore | None = None
         self._list = 0
         self._native = 0
-        self._can_stall = False
         self._wait: Fence | None = None   # the wait in flight
         self._waits_left = 0
         self._begun = 0
-        self._begun_ns = 0
         self._over = 0
         # Semaphores that the facade has released, each with the pass after which the driver does not use it any more.
         self._released: list[tuple[Semaphore, int]] = []
@@ -103,8 +100,7 @@ class Passes:
     def reached(self, fence: Fence) -> bool:
         """Return whether the thread has made all signals before a fence whose event is set.
 
-        A device without engines that only copy: also True if a pass takes more than a second, because an unmet wait can
-        stall the engine. The signals are then probably made, but `release` does not rely on it.
+        False also while an unmet wait stalls the engine of the list of the waits: then nothing can be known.
         """
         if any(signals.made < number for signals, number in fence.signals):
             with self._lock:
@@ -115,7 +111,7 @@ class Passes:
                 except (BusyError, OutOfMemoryError):
                     return False   # the system has no room for the wait now; the caller asks again
                 if self._over < fence.ticket:
-                    return self._stalled()
+                    return False
             for signals, number in fence.signals:
                 signals.made = max(signals.made, number)
         fence.signals = ()
@@ -140,21 +136,28 @@ class Passes:
         """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
         signals: Signals | None = semaphore.signals
         with self._lock:
-            if signals is not None and signals.made < semaphore.number:
+            deferred = signals is not None and signals.made < semaphore.number
+            if deferred:
+                # An append or a query of its fence failed, and the driver may have the signal.
                 self._released.append((semaphore, self._next_pass()))
-                semaphore = None   # type: ignore[assignment]
-            self._sweep()
-        if semaphore is not None:
+        self.sweep()
+        if not deferred:
             semaphore.release(self._core, self._events)
 
     def sweep(self) -> None:
-        """Release the semaphores that the thread does not use any more."""
+        """Release the semaphores that the thread does not use any more. A failure is left to the next call."""
         if self._released:
-            with self._lock:
+            with self._lock, suppress(XsemError):
                 self._sweep()
 
-    def close(self) -> None:
-        """Release all semaphores, and end the list of the waits. All work of the device is done."""
+    def close(self) -> bool:
+        """Release all semaphores, and end the list of the waits. All work of the device is done.
+
+        Returns
+        -------
+        bool
+            False: an unmet wait of another device stalls the engine, so the objects stay, with their events.
+        """
         deadline = time.monotonic_ns() + _CLOSE_NS
         while self._released or self._wait is not None:
             with self._lock:
@@ -162,9 +165,8 @@ class Passes:
                 self._advance(self._begun)
             wait = self._wait
             if time.monotonic_ns() > deadline:
-                # An unmet wait of another device stalls the engine. The objects must stay.
                 _log.warning("%d semaphores stay imported: an unmet wait stalls the engine", len(self._released))
-                return
+                return False
             if wait is not None:
                 self._events.wait(wait, 10_000_000)
         with ExitStack() as rest:   # the last one first, and each one also after a failure
@@ -174,14 +176,12 @@ class Passes:
                 rest.callback(self._semaphore.release, self._core, self._events)
             if self._list:
                 rest.callback(self._core.destroy, "zeCommandListDestroy", self._list)
+        return True
 
     # ---- inside; the caller holds the lock
     def _next_pass(self) -> int:
         """Return the number of the first pass that begins after this call."""
         return self._begun + 1
-
-    def _stalled(self) -> bool:
-        return self._can_stall and self._wait is not None and time.monotonic_ns() - self._begun_ns > _STALLED_NS
 
     def _sweep(self) -> None:
         if not self._released:
@@ -202,7 +202,6 @@ class Passes:
                 self._over = self._begun
         if self._waits_left == 0 and self._begun < wanted:
             self._prepare()
-            self._begun_ns = time.monotonic_ns()
             self._waits_left = self._waits
             self._append()
             self._begun += 1
@@ -220,7 +219,7 @@ class Passes:
             handle = import_fd(self._core, type, duplicate_fd(self._object.fileno()), self._object)
             self._semaphore = Semaphore(handle, type, None)
         if not self._list:
-            self._list, self._can_stall = self._core.create_side_list()
+            self._list = self._core.create_side_list()
             self._native = self._core.extension.command_list(self._list)
 
     def _append(self) -> None:

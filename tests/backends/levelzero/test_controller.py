@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, opened, soon
+from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, UNKNOWN, failing, library, opened, soon
 from support.levelzero_sim import on_level_zero
+from support.paths import TESTS
 
 import xsem
 from xsem.types import OwnedHandle
@@ -228,3 +229,95 @@ def test_releases_of_semaphores_do_not_wait_for_unrelated_waits() -> None:
         assert not held.query()
         gate_there.host_signal(1)
         held.synchronize(timeout_s=BOUND_S)
+
+
+# ---- a GPU without a copying engine
+NO_COPY = {**FIFO, "SIMZE_LAG_US": "2000", "SIMZE_ENGINES": "1", "SIMZE_COPY_QUEUES": "0"}
+
+
+@pytest.mark.parametrize("waiting", [0, 1])
+@on_level_zero(**NO_COPY, SIMZE_QUEUES="2")
+def test_last_queue_is_free_for_the_end_of_signals(waiting: int) -> None:
+    with opened() as at:
+        assert at.here.capabilities.independent_lists == 1
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        lists = [at.here.create_command_list() for _ in range(2)]
+        event = at.here.create_event()
+        lists[1 - waiting].append_signal(here, 1, signal_event=event)
+        lists[waiting].append_wait(gate, 1)
+        event.wait(timeout_s=BOUND_S)
+        assert there.value() == 1
+        gate_there.host_signal(1)
+
+
+@on_level_zero(**NO_COPY, SIMZE_QUEUES="1")
+def test_stalled_engine_never_tells_the_end_of_a_signal() -> None:
+    with opened() as at:
+        gate_there, gate = at.semaphore()
+        there, here = at.semaphore()
+        commands, held = (at.here.create_command_list() for _ in range(2))
+        event = at.here.create_event()
+        commands.append_signal(here, 1, signal_event=event)
+        held.append_wait(gate, 1)
+        with pytest.raises(xsem.WaitTimeoutError):
+            event.wait(timeout_s=1.5)
+        assert not event.query()
+        gate_there.host_signal(1)
+        event.wait(timeout_s=BOUND_S)
+        assert there.value() == 1
+
+
+_CLOSED_BESIDE_A_WAIT = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import pytest
+from support.levelzero_facade import BOUND_S, TIMELINE, UNKNOWN, failing, opened
+import xsem
+from xsem.spi import duplicate_fd
+from xsem.types import SignalParams
+from xsem_levelzero.backend import LevelZeroBackend
+
+with opened() as at:
+    gate_there, gate = at.semaphore()
+    held = at.here.create_command_list()
+    held.append_wait(gate, 1)
+    driver = LevelZeroBackend().open(0)   # xsem.Device would not close now: a wait of the process is pending
+    with at.host.create_semaphore(TIMELINE).export() as desc:
+        given = duplicate_fd(desc.handle.fileno())
+        semaphore = driver.import_semaphore(desc, given).token
+        given.detach()   # this driver closes it
+    queue = driver.create_queue()
+    with failing(f"zeCommandListAppendSignalExternalSemaphoreExt:{UNKNOWN}"), pytest.raises(xsem.DriverError):
+        queue.append_signal([semaphore], [SignalParams(value=1)], (), (), False)
+    driver.release_semaphore(semaphore)   # appends a wait on the stalled engine: the driver may have the signal
+    queue.close()
+    driver.close()
+    gate_there.host_signal(1)
+    held.synchronize(timeout_s=BOUND_S)
+"""
+
+
+@on_level_zero(**NO_COPY, SIMZE_QUEUES="1")
+def test_device_closes_while_another_device_stalls_the_engine() -> None:
+    """The driver ends a process that destroys an event in use."""
+    subprocess.run([sys.executable, "-c", _CLOSED_BESIDE_A_WAIT, str(TESTS)], check=True, timeout=60)
+
+
+# ---- releases that are deferred
+@on_level_zero(**FIFO, SIMZE_LAG_US="300000")
+def test_semaphore_of_failed_queries_stays_until_its_signal_is_made() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        commands = at.here.create_command_list()
+        event = at.here.create_event()
+        commands.append_signal(here, 1, signal_event=event)
+        with failing(f"zeEventQueryStatus:{UNKNOWN},zeEventHostSynchronize:{UNKNOWN}"):
+            with pytest.raises(xsem.DriverError):
+                event.wait(timeout_s=BOUND_S)
+            lifetime = here._lifetime
+            here.release()
+            soon(lambda: at.semaphore() and lifetime.freed)
+        assert there.value() == 0
+        soon(lambda: at.semaphore() and there.value() == 1)
+    soon(lambda: library().simze_alive() == 2)   # the driver and its device

@@ -8,12 +8,20 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, driver_of, opened, soon
+from support.levelzero_facade import (
+    BINARY,
+    BOUND_S,
+    TIMELINE,
+    UNKNOWN,
+    driver_of,
+    failing,
+    library,
+    opened,
+    soon,
+)
 from support.levelzero_sim import on_level_zero
 
 import xsem
@@ -22,7 +30,6 @@ from xsem.types import MemoryHandleType
 from xsem_levelzero.backend import LevelZeroBackend
 
 OUT_OF_MEMORY = "0x70000002"
-UNKNOWN = "0x7ffffffe"
 KINDS = frozenset({TIMELINE, BINARY})
 # Calls of the driver that an opening with its probe makes, in order.
 OF_AN_OPENING = (
@@ -36,20 +43,6 @@ ENDS = (
     "zeEventHostSynchronize", "zeMemFree", "zeCommandListDestroy", "zeEventDestroy", "zeEventPoolDestroy",
     "zeDeviceReleaseExternalSemaphoreExt", "zeContextDestroy",
 )
-
-
-def library(name: str = "libze_intel_gpu.so.1") -> ctypes.CDLL:
-    return ctypes.CDLL(name, mode=os.RTLD_NOW | os.RTLD_NOLOAD)
-
-
-@contextmanager
-def failing(what: str, name: str = "libze_intel_gpu.so.1") -> Iterator[None]:
-    xsem.devices("levelzero")   # loads the driver
-    library(name).simze_fail(what.encode(), None)
-    try:
-        yield
-    finally:
-        library(name).simze_fail(None, None)
 
 
 def fds() -> list[str]:
@@ -96,8 +89,8 @@ _ALWAYS = """
 import contextlib, sys
 sys.path[:0] = sys.argv[2:]
 import xsem
-from support.levelzero_facade import soon
-from test_failures import KINDS, UNKNOWN, alive, failing, fresh
+from support.levelzero_facade import UNKNOWN, failing, soon
+from test_failures import KINDS, alive, fresh
 
 xsem.devices("levelzero")
 before = alive()

@@ -46,7 +46,8 @@ def test_one_queue_has_one_independent_list() -> None:
     level_zero_command()   # skips the test if the loader is unavailable
     wanted = {
         "XSEM-KILL-001/timeline_semaphore_fd/host/-": "UNSUPPORTED", "XSEM-KILL-001/opaque_fd/host/-": "UNSUPPORTED",
-        "XSEM-DEV-005/semaphore.timeline_semaphore_fd/host/-": "PASS", "XSEM-DEV-005/semaphore.opaque_fd/host/-": "PASS",
+        "XSEM-DEV-005/semaphore.timeline_semaphore_fd/host/-": "PASS",
+        "XSEM-DEV-005/semaphore.opaque_fd/host/-": "PASS",
     }
     ended = run("one_queue", "bookworm", *wanted)
     assert {key: outcome for key, (outcome, _) in ended.cases.items()} == wanted
