@@ -45,7 +45,8 @@ LAYERS = {
         tokens
     """,
     "xsem.data": """
-        descriptors | images
+        semaphore_desc | memory_desc | images
+        descriptor_fields
         pickling | drm
         peers
         file_descriptors | streams | hosts | nt_processes

@@ -3,13 +3,14 @@
 import warnings
 from typing import TYPE_CHECKING
 
-from xsem.data.descriptors import MemoryDesc, SemaphoreDesc
 from xsem.data.drm import DrmLayout, DrmPlane
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
 from xsem.data.images import MipmapDesc
 from xsem.data.info import BackendInfo, Capabilities, DeviceInfo, Feature, HealthCheck, PendingOp
+from xsem.data.memory_desc import MemoryDesc
 from xsem.data.params import INFINITE, SignalParams, WaitParams
+from xsem.data.semaphore_desc import SemaphoreDesc
 from xsem.data.uuids import UUIDLike
 
 __all__ = [

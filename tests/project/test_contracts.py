@@ -67,7 +67,7 @@ def test_every_contract_is_kept(copy: Path) -> None:
         ("xsem/facade/device.py", "from xsem import Device", "xsem.facade.device -> xsem "),
         ("xsem/errors.py", "import xsem.data.handles", "xsem.errors -> xsem.data.handles"),
         ("xsem/data/info.py", "import xsem.errors", "xsem.data.info -> xsem.errors"),
-        ("xsem/data/handles.py", "import xsem.data.descriptors", "xsem.data.handles -> xsem.data.descriptors"),
+        ("xsem/data/handles.py", "import xsem.data.memory_desc", "xsem.data.handles -> xsem.data.memory_desc"),
         ("xsem/runtime/lifetime.py", "import xsem.facade.resource", "xsem.runtime.lifetime -> xsem.facade.resource"),
         ("xsem/runtime/queues/completion.py", "import xsem.runtime.queues.queue",
          "xsem.runtime.queues.completion -> xsem.runtime.queues.queue"),
