@@ -59,7 +59,7 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
     if not extension.found:
         reasons.setdefault(None, _MISSING)
     elif platform == "win32":
-        # No test import has been tried on Windows: `probe` knows the objects of Linux only. The list of extensions decides.
+        # `probe` knows the objects of Linux only, so the list of extensions decides.
         semaphores = WIN32_SEMAPHORES if listed else frozenset()
     elif platform == "linux":
         behaviour = _probed(loader, gpu, extension)

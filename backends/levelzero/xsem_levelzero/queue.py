@@ -134,7 +134,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         structs = self._signals.fill(semaphores, params)
         with self._unmet.lock if self._unmet else nullcontext():
             if self._unmet is not None:
-                self._unmet.check()
+                self._unmet.check(self._events, wait_fences)
             if self._made is not None:
                 # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
                 self._made.appended += 1
@@ -151,19 +151,23 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         """Call zeCommandListAppendBarrier."""
         self._check_known()
         self._follow(wait_fences)
-        fence = self._events.take() if want_fence else None
-        try:
-            if not self._in_order:
-                # A barrier with events waits only for these events, and a barrier without events for all earlier work.
-                self._barrier(None, ())
-            if fence is not None or wait_fences or self._in_order:
-                self._barrier(fence, wait_fences)
-        except BaseException:
-            if fence is not None:
-                self._events.give_back(fence)
-            raise
+        with self._unmet.lock if self._unmet else nullcontext():
+            held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
+            fence = self._events.take(int(want_fence) + held) if want_fence or held else None
+            try:
+                if not self._in_order:
+                    # A barrier with events waits only for these events, one without events for all earlier work.
+                    self._barrier(None, ())
+                if fence is not None or wait_fences or self._in_order:
+                    self._barrier(fence, wait_fences)
+            except BaseException:
+                if fence is not None:
+                    self._events.give_back(fence)
+                raise
+            if held and self._unmet is not None and fence is not None:
+                self._unmet.add(self._events, fence)
         self._note_signals(fence)
-        return fence
+        return fence if want_fence else None
 
     def append_copy(
         self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Fence],
@@ -276,23 +280,27 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
         """Append one operation that begins after `wait_fences`. Return its fence if `users` is not 0."""
         self._follow(wait_fences)
-        # Take the event before the first append: creating an event can fail.
-        fence = self._events.take(users) if users else None
-        try:
-            if not self._in_order:
-                self._barrier(None, ())
-            append(fence, wait_fences)
-        except XsemError as error:
-            if fence is not None:
-                self._events.give_back(fence)
-            self._explain(error)
-            raise
+        with self._unmet.lock if self._unmet else nullcontext():
+            held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
+            # Take the event before the first append: creating an event can fail.
+            fence = self._events.take(users + held) if users or held else None
+            try:
+                if not self._in_order:
+                    self._barrier(None, ())
+                append(fence, wait_fences)
+            except XsemError as error:
+                if fence is not None:
+                    self._events.give_back(fence)
+                self._explain(error)
+                raise
+            if held and self._unmet is not None and fence is not None:
+                self._unmet.add(self._events, fence)
         if not self._in_order:
             self._hold_later_work()
         self._note_signals(fence)
         # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
-        return fence
+        return fence if users else None
 
     def _note_signals(self, fence: Fence | None) -> None:
         """Note the signals before a fence that the driver may make after the event."""

@@ -8,6 +8,7 @@ earlier entry, the thread never looks at this entry. The next append of any wait
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from xsem.errors import BusyError, XsemError
 from xsem.spi import Lock
@@ -18,6 +19,8 @@ __all__ = ["UnmetWaits", "unmet_waits_of"]
 
 class UnmetWaits:
     """The waits on one driver of this process that are not known to be met.
+
+    They wait for semaphores, or for unset events of the application.
 
     Attributes
     ----------
@@ -34,8 +37,21 @@ class UnmetWaits:
         with self.lock:
             self._waits.append((events, fence))
 
-    def check(self) -> None:
+    def holds(self, events: Events, fences: Iterable[Fence]) -> bool:
+        """Return whether an operation behind these fences can wait for the application: record its fence with `add`.
+
+        The fences of xsem end by themselves, or behind a recorded operation. Only the application sets its own events.
+        """
+        return any(each.source is not None and not events.done(each) for each in fences)
+
+    def check(self, events: Events, fences: Iterable[Fence] = ()) -> None:
         """Refuse a signal while a wait is unmet.
+
+        Parameters
+        ----------
+        events : Events
+        fences : iterable of Fence
+            The fences before the signal.
 
         Raises
         ------
@@ -44,9 +60,10 @@ class UnmetWaits:
         """
         with self.lock:
             self._sweep()
-            if self._waits:
+            count = len(self._waits) + self.holds(events, fences)
+            if count:
                 raise BusyError(
-                    f"{len(self._waits)} waits of this process are not met yet, and this release of Intel's driver "
+                    f"{count} waits of this process are not met yet, and this release of Intel's driver "
                     "blocks for ever if a signal is appended behind an unmet wait: synchronize the lists with waits "
                     "before the signal, or update the driver to 26.22", reason="signal_behind_wait",
                 )

@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, UNKNOWN, failing, library, opened, soon
+from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, UNKNOWN, driver_of, failing, library, opened, soon
 from support.levelzero_sim import on_level_zero
 from support.paths import TESTS
 
 import xsem
 from xsem.types import OwnedHandle
 from xsem_levelzero.backend import LevelZeroBackend
+from xsem_levelzero.suite_hooks import LevelZeroHooks
 
 
 def build(number: int) -> str:
@@ -85,6 +86,31 @@ def test_refused_wait_is_not_recorded() -> None:
         commands.append_signal(here, 2)
         there.host_wait(2, timeout_s=BOUND_S)
         commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero(**LIFO)
+def test_signal_behind_an_unset_event_of_the_application_is_refused() -> None:
+    with opened() as at:
+        there, here = at.semaphore()
+        native = LevelZeroHooks(driver_of(at.here)._core).native_event()
+        unset = at.here.event(native.event)
+        commands, other = at.here.create_command_list(), at.here.create_command_list()
+        with pytest.raises(xsem.BusyError) as caught:
+            commands.append_signal(here, 1, wait_events=[unset])
+        assert caught.value.reason == "signal_behind_wait"
+        commands.append_barrier(wait_events=[unset])
+        for each in (commands, other):
+            with pytest.raises(xsem.BusyError) as caught:
+                each.append_signal(here, 1)
+            assert caught.value.reason == "signal_behind_wait"
+        native.reach()
+        commands.synchronize(timeout_s=BOUND_S)
+        commands.append_signal(here, 1, wait_events=[unset])
+        commands.synchronize(timeout_s=BOUND_S)
+        native.close()
+        other.append_signal(here, 2)
+        other.synchronize(timeout_s=BOUND_S)
+        assert there.value() == 2
 
 
 @on_level_zero(**LIFO)
