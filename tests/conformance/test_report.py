@@ -320,7 +320,8 @@ def test_tables_have_captions_and_heads_and_can_be_reached(report: dict[str, Any
     assert found.values("role").count("region") == len(tables) == found.values("tabindex").count("0")
     heads = [(name, value) for tag, name, value in found.attributes if tag == "th" and name]
     assert {name for name, _ in heads} == {"scope", "rowspan"}   # a type with deviations has two rows
-    assert [name for name, _ in heads].count("scope") == len([tag for tag, name, _ in found.attributes if tag == "th" and not name])
+    count = len([tag for tag, name, _ in found.attributes if tag == "th" and not name])
+    assert [name for name, _ in heads].count("scope") == count
     titles = [each for each in re.findall(r"<h2>(.*?)</h2>", page(report)) if each != "Causes"]
     assert titles == ["Outside the cases", "Declared, imports, synchronises", "Totals", "Deviations", "Areas", "Quirks",
                       "Cases", "About this run"]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import xsem
 from xsem_conformance.case.participant import Participant
-from xsem_conformance.case.polling import never
+from xsem_conformance.case.polling import none_of
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 
-__all__ = ["CaseParticipant", "Shared"]
+__all__ = ["CaseParticipant", "Shared", "stay_pending"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class CaseParticipant:
 
     def stays_pending(self, commands: int, what: str) -> None:
         """Check that the list is not idle and stays so."""
-        never(lambda: self.done(commands), f"{self.name}: {what} was done before its signal")
+        stay_pending((self, commands, what))
 
     def finish(self, commands: int, what: str) -> None:
         """Check that the list becomes idle."""
@@ -117,3 +118,9 @@ class CaseParticipant:
             if error.reason != "timeout":
                 raise
             raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
+
+
+def stay_pending(*lists: tuple[CaseParticipant, int, str]) -> None:
+    """Check that all lists are not idle and stay so, in the time of one. Each list has its participant and its text."""
+    none_of(*((functools.partial(end.done, commands), f"{end.name}: {what} was done before its signal")
+              for end, commands, what in lists))

@@ -8,7 +8,7 @@ from typing import Final
 
 from xsem_conformance.outcomes import expect
 
-__all__ = ["PATIENCE_S", "SETTLE_S", "never", "soon"]
+__all__ = ["PATIENCE_S", "SETTLE_S", "never", "none_of", "soon"]
 
 PATIENCE_S: Final = 10.0
 """Seconds until an expected result counts as missing; only a failure takes that long."""
@@ -25,11 +25,18 @@ def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_
 
 
 def never(met: Callable[[], object], otherwise: str) -> None:
-    """Check for `SETTLE_S` that `met` stays false; fail with `otherwise` when it returns true.
+    """Check for `SETTLE_S` that `met` stays false; fail with `otherwise` when it returns true."""
+    none_of((met, otherwise))
 
-    The check polls, because a backend may mark the end of a list only during a query.
+
+def none_of(*conditions: tuple[Callable[[], object], str]) -> None:
+    """Check for `SETTLE_S` that all conditions stay false. A condition that returns true fails with its text.
+
+    Several conditions share the time. The check polls, because a backend may mark the end of a list only during a
+    query.
     """
     deadline = time.monotonic() + SETTLE_S
-    while time.monotonic() < deadline:
-        expect(not met(), otherwise)
+    while conditions and time.monotonic() < deadline:
+        for met, otherwise in conditions:
+            expect(not met(), otherwise)
         time.sleep(SETTLE_S / 10)

@@ -65,7 +65,8 @@ def _deviation(each: Deviation) -> dict[str, Any]:
 
 def _change(change: Change) -> dict[str, Any]:
     return {"device": change.after.name, "exporter": change.after.exporter,
-            **{name: {"file": each.file, "driver": each.driver, "libraries": each.libraries, "date": each.report["date"]}
+            **{name: {"file": each.file, "driver": each.driver, "libraries": each.libraries,
+                      "date": each.report["date"]}
                for name, each in (("before", change.before), ("after", change.after))},
             "worse": change.worse, "better": change.better, "new": change.new, "gone": change.gone,
             "tables": {title: [dataclasses.asdict(row) for row in rows] for title, rows in change.tables.items()}}

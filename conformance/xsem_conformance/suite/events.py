@@ -14,7 +14,7 @@ from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.gates import Gates
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.polling import never, soon
+from xsem_conformance.case.polling import never, none_of, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
 
@@ -96,8 +96,8 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
         commands.append_barrier(signal_event=behind)
         gates.open_all_but(missing)
         which = f"event {missing + 1} of {len(gates)}"
-        never(after.query, f"{what} was done before {which}")
-        never(behind.query, f"the work behind {what} was done before {which}")
+        none_of((after.query, f"{what} was done before {which}"),
+                (behind.query, f"the work behind {what} was done before {which}"))
         gates.open(missing)
         behind.wait(timeout_s=context.patience_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from xsem_conformance.case.case_participant import CaseParticipant, Shared
+from xsem_conformance.case.case_participant import CaseParticipant, Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
@@ -48,8 +48,7 @@ def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Cas
     for end, commands in lists:
         end.wait(commands, shared, 1)
     if early:
-        for end, commands in lists:
-            end.stays_pending(commands, "a wait for the exporter's signal")
+        stay_pending(*((end, commands, "a wait for the exporter's signal") for end, commands in lists))
         _signals(exporter, shared)
     for end, commands in lists:
         end.finish(commands, "a wait for the exporter's signal")

@@ -6,7 +6,7 @@ from typing import Final
 
 from xsem.types import SemaphoreHandleType
 from xsem_conformance.case import measures
-from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import never
 from xsem_conformance.checks import check
@@ -61,8 +61,7 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
     producer.wait(signals, gate, opening)
     producer.signal(signals, semaphore)
     consumer.wait(waits, semaphore)
-    consumer.stays_pending(waits, "a wait for a held signal")
-    producer.stays_pending(signals, "a signal behind a gate")
+    stay_pending((consumer, waits, "a wait for a held signal"), (producer, signals, "a signal behind a gate"))
     context.peer.host_signal(gate.there, opening)
     producer.finish(signals, "a signal after its gate was opened")
     consumer.finish(waits, "a wait after its signal was released")
@@ -137,9 +136,9 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
             if value - 1 > below:
                 producer.signal(out, semaphore, value - 1)
                 producer.finish(out, "a signal")
-        for semaphore, waiting, _, what in pairs:
+        for semaphore, waiting, _, _ in pairs:
             consumer.wait(waiting, semaphore, value)
-            consumer.stays_pending(waiting, f"{what} wait for {value} at {value - 1}")
+        stay_pending(*((consumer, waiting, f"{what} wait for {value} at {value - 1}") for _, waiting, _, what in pairs))
         if value - 1 > below:   # a list's second signal of a semaphore is a repeated one
             producer.side.release(new_signals)
             new_signals = producer.new_list()
@@ -245,11 +244,10 @@ def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) ->
     for value, met in ((9, 0), (10, 1), (25, 2), (30, 3)):
         producer.signal(signals, semaphore, value)
         producer.finish(signals, "a signal")
-        for index, waits in enumerate(lists):
-            if index < met:
-                consumer.finish(waits, f"the wait for {10 * (index + 1)} at {value}")
-            else:
-                consumer.stays_pending(waits, f"the wait for {10 * (index + 1)} at {value}")
+        named = [(consumer, waits, f"the wait for {10 * (index + 1)} at {value}") for index, waits in enumerate(lists)]
+        for _, waits, what in named[:met]:
+            consumer.finish(waits, what)
+        stay_pending(*named[met:])
     if case.direction == IN:
         _rising_waits_of_one_list(context, case.handle_type)
 
