@@ -31,7 +31,9 @@ class BorrowedQueues(ABC):
         Returns
         -------
         QueueDriver
-            A driver for the queue. Its `QueueDriver.close` does not destroy the native queue.
+            A driver for the queue. Its `QueueDriver.close` does not destroy the native queue. If the vendor's API
+            forbids simultaneous calls on one native queue, `QueueDriver.callers` is `Callers.APPLICATION`: the
+            application calls the native queue without xsem's lock.
 
         Raises
         ------

@@ -60,7 +60,11 @@ class QueueDriver(ABC):
     native_handle: int | None = None
     """The vendor's handle of the queue. None: the queue has no handle."""
     callers: Callers = Callers.ONE_AT_A_TIME
-    """The threads that may call the methods of the queue. The value is constant for the life of the driver."""
+    """The threads that may call the methods of the queue. The value is constant for the life of the driver.
+
+    With the default, xsem's own threads append markers also to a borrowed queue, while the application may call the
+    native queue itself. A driver of a borrowed queue declares `Callers.APPLICATION`, unless the vendor's API allows
+    simultaneous calls on one native queue, as CUDA and OpenCL do."""
 
     @abstractmethod
     def append_barrier(self, wait_fences: Sequence[Token], want_fence: bool) -> Token | None:
