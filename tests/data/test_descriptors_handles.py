@@ -9,7 +9,7 @@ from support.descriptors import ALL, FD, KMT, NT, NVSCI, error_of, make, named
 from support.fixtures import new_handle
 
 from xsem.errors import BadArgumentError, BadHandleError
-from xsem.types import MemoryHandleType, OsHandleKind, OwnedHandle, SemaphoreHandleType
+from xsem.types import MemoryHandleType, OsHandleKind, SemaphoreHandleType
 
 S = SemaphoreHandleType
 

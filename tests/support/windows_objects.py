@@ -191,6 +191,57 @@ def wait_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
         turns.host_wait(1000, timeout_s=600)
 
 
+def overwrite_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
+    """Overwrite the timeline's section with random bytes, head and identifier included."""
+    from xsem_host.windows import map_shared
+
+    assert isinstance(timeline.handle, xsem.OwnedHandle)
+    pages = map_shared(timeline.handle.fileno(), 4096)
+    ctypes.memmove(pages.address, os.urandom(4096), 4096)
+    with xsem.open_device("host") as device:
+        device.import_semaphore(begun).host_signal()
+    while True:
+        ctypes.memmove(pages.address, os.urandom(4096), 4096)
+
+
+def answer_from_pipe(pipe: Any) -> None:
+    """Signal the binary semaphore of a pipe of multiprocessing, and send its descriptor back."""
+    with pipe, pipe.recv() as desc:
+        _signal(desc)
+        pipe.send(desc)
+
+
+def signalled(desc: SemaphoreDesc) -> int:
+    """Signal a binary semaphore; return the id of this process."""
+    with desc:
+        _signal(desc)
+    return os.getpid()
+
+
+def _signal(desc: SemaphoreDesc) -> None:
+    with xsem.open_device("host") as device:
+        device.import_semaphore(desc).host_signal()
+
+
+def take_turns(mutex: SemaphoreDesc, memory: MemoryDesc, turns: int) -> None:
+    """With CUDA, take a keyed mutex with key 1, add 1 to the bytes, and release it with key 0."""
+    with xsem.open_device("cuda:0") as cuda:
+        keyed = cuda.import_semaphore(mutex)
+        pixels = cuda.import_memory(memory).map_buffer(0, 4096)
+        for each in (mutex, memory):
+            each.close()
+        host = cuda.host_buffer(4096)
+        commands = cuda.create_command_list()
+        for _ in range(turns):
+            commands.append_wait(keyed, xsem.WaitParams(key=1, timeout_ms=int(BOUND_S * 1000)))
+            commands.append_copy(host, pixels)
+            commands.synchronize(timeout_s=BOUND_S)
+            host.numpy()[:] += 1
+            commands.append_copy(pixels, host)
+            commands.append_signal(keyed, xsem.SignalParams(key=0))
+            commands.synchronize(timeout_s=BOUND_S)
+
+
 def consume_from_pipe(name: str, frames: int) -> None:
     """As `consume`, with the descriptors of a pipe."""
     with xsem.ipc.connect(name, timeout_s=BOUND_S) as pipe:

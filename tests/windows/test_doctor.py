@@ -14,8 +14,8 @@ from support.paths import ROOT
 
 PATIENCE = ("--patience", "200")
 # Parts of advice that is of no use on Windows.
-OF_LINUX = ("/dev", "/etc", "pocl", "Debian", "apt-get", "container", "group that owns", ".so", "file descriptor", "DRM",
-            "kcmp")
+OF_LINUX = ("/dev", "/etc", "pocl", "Debian", "apt-get", "container", "group that owns", ".so", "file descriptor",
+            "DRM", "kcmp")
 
 
 def python(*arguments: str, **settings: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import threading
 import time
@@ -16,11 +17,13 @@ import xsem
 from xsem.errors import BadArgumentError, BadHandleError, WaitTimeoutError
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_host import windows_semaphores
+from xsem_host.windows import map_shared, signal_named_event
 
 __all__ = ["device"]
 
 BINARY, TIMELINE = SemaphoreHandleType.OPAQUE_WIN32, SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32
 MEMORY = MemoryHandleType.OPAQUE_WIN32
+VALUE_AT = 16   # docs/host-objects.md
 LONG_NS = int(nt.BOUND_S * 1e9)
 
 
@@ -155,6 +158,47 @@ def test_wait_without_a_place_for_its_event_is_met() -> None:
     assert met == [True]
     for each in events:
         nt.close(each)
+    timeline.close()
+
+
+def test_value_of_a_peer_killed_between_store_and_wake_is_seen() -> None:
+    timeline = windows_semaphores.new_timeline(0)
+    pages = map_shared(timeline.fd, windows_semaphores.TIMELINE_BYTES)
+    met: list[bool] = []
+    thread = threading.Thread(target=_append_wait, args=(met, timeline, 5))
+    thread.start()
+    until(lambda: sleepers(timeline) == 1)
+    ctypes.c_uint64.from_address(pages.address + VALUE_AT).value = 5   # the peer got as far as this store
+    thread.join()
+    assert met == [True]
+    pages.close()
+    timeline.close()
+
+
+def test_wait_that_a_peer_disturbs_goes_on() -> None:
+    """A peer signals the waiter's event without a new value."""
+    timeline = windows_semaphores.new_timeline(0)
+    real = timeline._reached
+    looks: list[int] = []
+    met: list[bool] = []
+
+    def look(wanted: int) -> bool:
+        looks.append(wanted)
+        return real(wanted)
+
+    timeline._reached = look   # type: ignore[method-assign]
+    thread = threading.Thread(target=_append_wait, args=(met, timeline, 1))
+    thread.start()
+    until(lambda: sleepers(timeline) == 1)
+    place = list(timeline._waiters).index(1)
+    for _ in range(20):
+        seen = len(looks)
+        signal_named_event(f"{timeline._names}{place}")
+        until(lambda seen=seen: len(looks) > seen)  # type: ignore[misc]
+        assert met == []
+    timeline.signal(1)
+    thread.join()
+    assert met == [True]
     timeline.close()
 
 
@@ -311,3 +355,27 @@ def test_killed_waiter_blocks_no_other_process(device: xsem.Device) -> None:
         each.join()
     assert met == [True, True]
     timeline.close()
+
+
+def test_peer_that_overwrites_the_page_harms_only_its_values(device: xsem.Device) -> None:
+    turns, begun = device.create_semaphore(TIMELINE), device.create_semaphore(BINARY)
+    with turns.export() as turns_desc, begun.export() as begun_desc:
+        child = multiprocessing.get_context("spawn").Process(target=nt.overwrite_for_ever,
+                                                             args=(turns_desc, begun_desc))
+        child.start()
+    begun.host_wait(timeout_s=nt.BOUND_S)
+    for value in range(1, 51):
+        turns.host_signal(value)
+        assert 0 <= turns.value() < 2**64
+    with device.create_command_list() as commands:
+        commands.append_wait(turns, 2**63)
+        commands.synchronize(timeout_s=nt.BOUND_S)   # half of the peer's values are large enough
+    child.kill()
+    child.join(nt.BOUND_S)
+    child.close()
+    # The peer overwrote the magic number: no process can join, and the processes that joined before continue.
+    turns.host_signal(51)
+    turns.host_wait(51, timeout_s=nt.BOUND_S)
+    assert turns.value() == 51
+    with turns.export() as desc:
+        refused(lambda: device.import_semaphore(desc), "wrong_magic", BadHandleError)

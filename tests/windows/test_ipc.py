@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import multiprocessing
@@ -371,4 +372,30 @@ def test_queue_of_multiprocessing_carries_descriptors(device: xsem.Device) -> No
     for queue in (there, back):
         queue.close()
         queue.join_thread()
+    resource_sharer.stop()   # it has a listener in this process
+
+
+def test_pipes_pools_and_executors_carry_descriptors(device: xsem.Device) -> None:
+    context = multiprocessing.get_context("spawn")
+    semaphore = device.create_semaphore(xsem.SemaphoreHandleType.OPAQUE_WIN32)
+    pids = []
+    with semaphore.export() as desc:
+        ours, theirs = context.Pipe()
+        child = spawned(nt.answer_from_pipe, theirs)
+        theirs.close()
+        with ours:
+            ours.send(desc)
+            with ours.recv() as answer:
+                assert same_open_file(number_of(answer), number_of(desc))
+            semaphore.host_wait(timeout_s=nt.BOUND_S)
+        ended_well(child)
+        with context.Pool(1) as pool:
+            pids.append(pool.apply_async(nt.signalled, (desc,)).get(timeout=nt.BOUND_S))
+            semaphore.host_wait(timeout_s=nt.BOUND_S)
+            pool.close()
+            pool.join()
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
+            pids.append(executor.submit(nt.signalled, desc).result(timeout=nt.BOUND_S))
+            semaphore.host_wait(timeout_s=nt.BOUND_S)
+    assert os.getpid() not in pids
     resource_sharer.stop()   # it has a listener in this process
