@@ -9,7 +9,7 @@ without Cython, a C compiler or the headers of Python, or with the environment v
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.metadata
 import os
 import re
 import shlex
@@ -67,6 +67,9 @@ MODULES: Final = (
 )
 """The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
 
+# Code of Cython 3.3.0 ends the process with a segmentation fault, for example at a second signal with `allow_rewind`
+# (CPython 3.12.1 and 3.12.3).
+_CYTHON: Final = (3, 3, 1)   # as in pyproject.toml
 _CUDA: Final = "backends/cuda/"
 _LINK: Final = re.compile(r"(!?)\[([^\[\]]*)\]\((?![a-z]+:|#)([^()\s]+)\)")   # relative, not into the page itself
 
@@ -89,8 +92,12 @@ def obstacle() -> str:
         return "only CPython on Linux and macOS is supported"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return "the compiled modules need the GIL"
-    if importlib.util.find_spec("Cython") is None:
+    try:
+        cython = importlib.metadata.version("cython")
+    except importlib.metadata.PackageNotFoundError:
         return "Cython is not installed"
+    if tuple(map(int, re.findall(r"[0-9]+", cython)[:3])) < _CYTHON:
+        return f"Cython {cython} is installed, and {'.'.join(map(str, _CYTHON))} or later is needed"
     if not shutil.which(_compiler()[0]):
         return f"the C compiler {_compiler()[0]} is not installed"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import importlib.metadata
 import json
 import os
 import re
@@ -113,6 +114,19 @@ def test_wheel_is_pure_python_if_xsem_pure_is_set(wheel: Path, source: Path, tmp
 def test_wheel_is_pure_python_without_a_compiler(source: Path, tmp_path: Path) -> None:
     built = build(source, tmp_path, CC="no-such-compiler")
     assert not any(name.endswith(".so") for name in files(built))
+
+
+@pytest.mark.parametrize(("version", "taken"), [
+    ("3.0.12", False), ("3.3.0", False), ("3.3.1", True), ("3.4.0a1", True)])
+def test_cython_whose_code_crashes_is_not_used(version: str, taken: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XSEM_PURE", raising=False)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"cython": version}[name])
+    assert (f"Cython {version} is installed, and 3.3.1 or later is needed" == hatch_build.obstacle()) == (not taken)
+
+
+def test_cython_of_the_project_is_the_one_that_is_used() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert set(re.findall(r'"cython[^"]*"', text)) == {f'"cython>={".".join(map(str, hatch_build._CYTHON))}"'}
 
 
 def test_source_distribution_has_what_a_wheel_needs(wheel: Path, source: Path, tmp_path: Path) -> None:

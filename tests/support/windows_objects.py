@@ -205,10 +205,11 @@ def overwrite_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
 
 
 def answer_from_pipe(pipe: Any) -> None:
-    """Signal the binary semaphore of a pipe of multiprocessing, and send its descriptor back."""
+    """Signal the binary semaphore of a pipe of multiprocessing, and send its descriptor back. End after the receipt."""
     with pipe, pipe.recv() as desc:
         _signal(desc)
         pipe.send(desc)
+        pipe.recv()
 
 
 def signalled(desc: SemaphoreDesc) -> int:

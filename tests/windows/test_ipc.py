@@ -387,6 +387,7 @@ def test_pipes_pools_and_executors_carry_descriptors(device: xsem.Device) -> Non
             ours.send(desc)
             with ours.recv() as answer:
                 assert same_open_file(number_of(answer), number_of(desc))
+            ours.send(None)
             semaphore.host_wait(timeout_s=nt.BOUND_S)
         ended_well(child)
         with context.Pool(1) as pool:
