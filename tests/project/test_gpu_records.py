@@ -42,8 +42,14 @@ def test_failed_step_is_counted_and_its_output_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "stress.log").read_text() == "why\n"
 
 
+def test_only_named_steps_run(tmp_path: Path) -> None:
+    status, lines = ran(tmp_path, 'echo "$*"', "0123abc", str(tmp_path / "out"), "join", "conformance-cuda")
+    assert (status, lines[-1]) == (0, "2 passed, 0 failed")
+    assert sum("status 0" in line for line in lines) == 2
+
+
 @pytest.mark.parametrize("arguments", [[], ["0123abc"], ["0123abc", "out", "more"]])
 def test_wrong_arguments_are_refused_before_any_step(tmp_path: Path, arguments: list[str]) -> None:
     status, lines = ran(tmp_path, f"touch {tmp_path}/run", *arguments)
-    assert (status, lines) == (2, ["usage: tools/gpu-records COMMIT FOLDER"])
+    assert (status, len(lines), lines[0].partition(",")[0]) == (2, 1, "usage: tools/gpu-records COMMIT FOLDER [STEP …]")
     assert not (tmp_path / "run").exists()
