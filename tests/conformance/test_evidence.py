@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 import threading
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,25 @@ def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog, reco
         "create_queue() -> HostQueue#1", "create_semaphore(timeline_semaphore_fd, 3) -> Timeline#2",
         "host_signal(Timeline#2, 0x10000000000)",
         "append_wait([Timeline#2], [value=7], [], [], True) -> HostFence#3"]
+
+
+class Compiled:
+    """A method as Cython compiles it: it binds as a function does, and `inspect` does not take it for one."""
+
+    __name__ = "query_fence"
+
+    def __call__(self, driver: Any, fence: int) -> bool:
+        return fence == 1
+
+    def __get__(self, driver: Any, owner: type | None = None) -> Any:
+        return self if driver is None else types.MethodType(self, driver)
+
+
+def test_compiled_method_is_recorded(log: CallLog, recorder: Recorder) -> None:
+    Device = type("Device", (odd_backend.BareDevice,), {"query_fence": Compiled()})  # noqa: N806
+    recorder.wrap(Device)
+    assert Device().query_fence(1)
+    assert [each.text for each in log.calls()[0]] == ["query_fence(1) -> True"]
 
 
 def test_call_inside_a_call_is_not_recorded(log: CallLog, recorder: Recorder) -> None:

@@ -111,7 +111,8 @@ class Recorder:
         self._wrapped.add(cls)
         for name in _METHODS:
             method = inspect.getattr_static(cls, name, None)
-            if inspect.isfunction(method):
+            # A method that Cython has compiled is callable, and no function for `inspect`.
+            if callable(method) and not isinstance(method, (classmethod, staticmethod)):
                 with contextlib.suppress(TypeError):   # a class of a C extension
                     self._replace(cls, name, self._recorded(name, method))
 
