@@ -14,7 +14,7 @@ import pytest
 import xsem_host
 from xsem.plugins import registry
 from xsem_conformance import backend_code
-from xsem_conformance.report.matrix import matrix
+from xsem_conformance.report.matrix import _conclusion, matrix
 
 HOST = Path(xsem_host.__file__).parent
 NOW = {"xsem_acme": "0f" * 32}
@@ -206,3 +206,13 @@ def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "made_by_a_program", types.ModuleType("made_by_a_program"))
     made_up = type("Acme", (type(registry().get("host")),), {"__module__": module})()
     assert backend_code.of(made_up, 0) is None
+
+
+@pytest.mark.parametrize(("verdict", "said"), [
+    ("conforms to full; 1 requirement waived; 2 recommendations not met (4 cases)",
+     "conforms to full; 1 requirement waived"),
+    ("conforms to core; 2 recommendations not met (3 cases)", "conforms to core"),
+    ("does not conform to core", "does not conform to core"),
+])
+def test_last_column_says_what_is_waived(verdict: str, said: str) -> None:
+    assert _conclusion(verdict) == said
