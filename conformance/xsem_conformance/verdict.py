@@ -1,7 +1,8 @@
 """The verdict of a run: the exit status, the totals by level, and the sentence.
 
-0: every declared capability works, or its failure is waived. 1: a FAIL, an ERROR, a stale waiver, or a missing
-capability of the profile. 2: wrong usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE).
+0: every declared capability works, or its failure is waived. 1: a FAIL or an ERROR of a MUST, a case of any level that
+ended its process, a stale waiver, or a missing capability of the profile. 2: wrong usage. 3: a MUST could not be tried
+(BLOCKED, UNAVAILABLE).
 """
 
 from __future__ import annotations
@@ -47,12 +48,14 @@ NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implem
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
     """Return the exit status.
 
-    A failed SHOULD does not change the status. A run without cases and problems has the status NOT_TRIED.
+    A failed SHOULD does not change the status, unless its process died: no driver may end the application's process.
+    A run without cases and problems has the status NOT_TRIED.
     """
     if not results and not problems:
         return NOT_TRIED
     levels = {each.id: each.level for each in requirements}
-    binding = [result for result in results if levels.get(result.case.requirement, "MUST") == "MUST"]
+    binding = [result for result in results
+               if levels.get(result.case.requirement, "MUST") == "MUST" or _died(result)]
     untried = any(result.outcome in _UNTRIED for result in binding)
     if any(result.outcome is Outcome.UNAVAILABLE for result in binding) and not any(
             result.outcome in _WRONG for result in binding):
@@ -60,6 +63,10 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
     if problems or any(result.outcome in _WRONG for result in binding):
         return BAD
     return NOT_TRIED if untried else GOOD
+
+
+def _died(result: Result) -> bool:
+    return result.outcome in _WRONG and result.failure is not None and result.failure.died
 
 
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:
@@ -99,12 +106,15 @@ class Tally:
     called, refused : int
         The number of undeclared capabilities that the suite called, and the number that xsem refused. The calls are
         not cases.
+    died : int
+        The number of cases that ended their process and are not waived. Each of them also counts in its state.
     """
 
     rows: dict[str, Counter[str]] = field(default_factory=dict)
     requirements: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     called: int = 0
     refused: int = 0
+    died: int = 0
 
     @classmethod
     def of_cases(cls, cases: Iterable[tuple[str, str, str]], refusals: Sequence[str]) -> Tally:
@@ -123,10 +133,13 @@ class Tally:
     ) -> Tally:
         """Return the totals of a run; `not_run` holds the level and the requirement of each case without a result."""
         levels = {each.id: each.level for each in requirements}
+        results = list(results)
         cases = [(levels.get(each.case.requirement, "MUST"), each.case.requirement, each.outcome.value)
                  for each in results]
-        return cls.of_cases([*cases, *((*each, NOT_RUN) for each in not_run)],
+        made = cls.of_cases([*cases, *((*each, NOT_RUN) for each in not_run)],
                             [each.outcome.value for each in refusals])
+        made.died = sum(map(_died, results))
+        return made
 
     @property
     def states(self) -> list[str]:
@@ -177,6 +190,7 @@ def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, part
         _said(tally, "SHOULD", ["not met"], "recommendation", "not met"),
         _said(tally, "SHOULD", ["waived"], "recommendation", "waived"),
         _said(tally, "MAY", ["not met"], "option", "used wrongly"),
+        f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else "",
         f"{missing} {_plural('case', missing)} not run" if missing else "",
         f"{problems} {_plural('problem', problems)} outside the cases" if problems else "",
     ) if text)])

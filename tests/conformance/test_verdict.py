@@ -9,7 +9,7 @@ import pytest
 
 from xsem.types import Capabilities, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
-from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.outcomes import Case, Failure, Outcome, Result
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.requirements import AREAS, Level, Requirement, System
 
@@ -37,6 +37,18 @@ def test_one_must_decides_the_status(outcome: Outcome, expected: int) -> None:
 @pytest.mark.parametrize("outcome", Outcome)
 def test_should_and_may_do_not_change_the_status(level: Level, outcome: Outcome) -> None:
     assert status((OF_LEVEL[level], outcome)) == 0
+
+
+@pytest.mark.parametrize("level", ["MUST", "SHOULD", "MAY"])
+def test_case_that_ends_its_process_is_bad_at_every_level(level: Level) -> None:
+    case = Case(OF_LEVEL[level], "type")
+    dead = Result(case, Outcome.FAIL, failure=Failure(died=True))
+    assert verdict.status([*ALWAYS, dead], REQUIREMENTS, ()) == 1
+    tally = verdict.Tally.of_results([*ALWAYS, dead], (), REQUIREMENTS)
+    assert verdict.sentence(1, "core", tally).endswith("; the process died in 1 case")
+    waived = Result(case, Outcome.WAIVED, failure=Failure(died=True))
+    assert verdict.status([*ALWAYS, waived], REQUIREMENTS, ()) == 0
+    assert "died" not in verdict.sentence(0, "core", verdict.Tally.of_results([*ALWAYS, waived], (), REQUIREMENTS))
 
 
 @pytest.mark.parametrize("other", [Outcome.BLOCKED, Outcome.UNAVAILABLE])

@@ -119,6 +119,7 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "earlier_calls": found.left_out,
         "frames": [dataclasses.asdict(each) for each in found.frames],
         "stack": found.stack,
+        "died": found.died,
         "repeat": repeat(run, result.case.key),
         "cause": cause,
     }

@@ -178,7 +178,14 @@ def tally(report: Report) -> verdict.Tally:
     """Return the totals of a report."""
     cases = [(case["level"], case["requirement"], case["outcome"]) for case in report["cases"]]
     missing = [(case["level"], case["requirement"], verdict.NOT_RUN) for case in report.get("not_run", ())]
-    return verdict.Tally.of_cases([*cases, *missing], [each["outcome"] for each in report.get("refusals", ())])
+    made = verdict.Tally.of_cases([*cases, *missing], [each["outcome"] for each in report.get("refusals", ())])
+    made.died = sum(_died(case) for case in report["cases"])
+    return made
+
+
+def _died(case: Mapping[str, Any]) -> bool:
+    failure = case.get("failure") or {}
+    return verdict.state(case["outcome"]) in ("not met", "error") and bool(failure.get("died"))
 
 
 def verdict_of(report: Report) -> str:
