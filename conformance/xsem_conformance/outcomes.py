@@ -9,6 +9,7 @@ from typing import Final, Self
 __all__ = [
     "NONE",
     "UNOBSERVED",
+    "WRONG",
     "BlockedError",
     "BrokenError",
     "Call",
@@ -50,6 +51,8 @@ class Outcome(str, enum.Enum):
 
 UNOBSERVED: Final = frozenset({Outcome.UNSUPPORTED, Outcome.NOT_EXAMINED})
 """Outcomes without an observation of the device. They do not change the verdict."""
+WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
+"""Outcomes of a case that did not end as its requirement says, and is not waived."""
 
 
 @dataclass(frozen=True, order=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import WRONG, Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import AREAS, Requirement
 
@@ -26,7 +26,6 @@ BAD: Final = 1
 USAGE: Final = 2
 NOT_TRIED: Final = 3
 
-_WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 _UNTRIED: Final = frozenset({Outcome.BLOCKED, Outcome.UNAVAILABLE})
 
 STATES: Final[Mapping[str, str]] = {
@@ -58,15 +57,15 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
                if levels.get(result.case.requirement, "MUST") == "MUST" or _died(result)]
     untried = any(result.outcome in _UNTRIED for result in binding)
     if any(result.outcome is Outcome.UNAVAILABLE for result in binding) and not any(
-            result.outcome in _WRONG for result in binding):
+            result.outcome in WRONG for result in binding):
         return NOT_TRIED   # the device did not open: its capabilities are not known
-    if problems or any(result.outcome in _WRONG for result in binding):
+    if problems or any(result.outcome in WRONG for result in binding):
         return BAD
     return NOT_TRIED if untried else GOOD
 
 
 def _died(result: Result) -> bool:
-    return result.outcome in _WRONG and result.failure is not None and result.failure.died
+    return result.outcome in WRONG and result.failure is not None and result.failure.died
 
 
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:

@@ -15,7 +15,7 @@ from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.case.context import IN, OUT
-from xsem_conformance.outcomes import NONE, Failure, Outcome, Result
+from xsem_conformance.outcomes import NONE, WRONG, Failure, Outcome, Result
 from xsem_conformance.report.summary import IMPORTS, SYNCHRONISES
 from xsem_conformance.requirements import Requirement
 from xsem_conformance.run.causes import Cause, causes
@@ -200,7 +200,7 @@ def _kind(handle_type: str, requirement: Requirement) -> str:
 
 def _verdict(results: Iterable[Result]) -> str:
     outcomes = {result.outcome for result in results}
-    if outcomes & {Outcome.FAIL, Outcome.ERROR}:
+    if outcomes & WRONG:
         return "no"
     if Outcome.WAIVED in outcomes:
         return "waived"

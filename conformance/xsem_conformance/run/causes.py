@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from xsem_conformance.outcomes import Failure, Outcome, Result
+from xsem_conformance.outcomes import WRONG, Failure, Outcome, Result
 from xsem_conformance.run.hangs import group
-from xsem_conformance.run.roots import WRONG, closed_twice, consequences
+from xsem_conformance.run.roots import closed_twice, consequences
 
 __all__ = ["Cause", "causes", "signature"]
 

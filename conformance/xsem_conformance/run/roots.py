@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from xsem_conformance.outcomes import Call, Failure, Outcome, Result
+from xsem_conformance.outcomes import WRONG, Call, Failure, Result
 
-__all__ = ["WRONG", "Root", "closed_twice", "consequences", "is_missing"]
+__all__ = ["Root", "closed_twice", "consequences", "is_missing"]
 
-WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 _MISSING: Final = re.compile(
     r"was not done|was(?: not|n't) met|neither of .* met|did not run|timeline is at|device reads \d+$"
     r"|\b(?:is|are) (?:not|never) (?:done|reached|met)|does not (?:reach|meet)")
