@@ -151,9 +151,9 @@ def test_pending_release_is_polled_less_and_less_often(opened: Opened, monkeypat
     pauses: list[float] = []
 
     class Nap(Pause):
-        def wait(self, timeout_s: float) -> None:
+        def wait(self, timeout_s: float) -> bool:
             pauses.append(timeout_s)
-            super().wait(min(timeout_s, 0.001))
+            return super().wait(min(timeout_s, 0.001))
 
     commands, sem = device.create_command_list(), timeline(device)
     commands.append_wait(sem, 1)

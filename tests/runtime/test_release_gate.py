@@ -128,11 +128,12 @@ class Nap(Pause):
         self._changed = threading.Condition()
         self._ended = self.resting = False
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float) -> bool:
         with self._changed:
             self.resting = not self._ended
-            self._changed.wait_for(lambda: self._ended, 20)
+            ended = self._changed.wait_for(lambda: self._ended, 20)
             self._ended = self.resting = False
+            return ended
 
     def end(self) -> None:
         with self._changed:

@@ -102,9 +102,9 @@ class Pause:
         self._lock = _thread.allocate_lock()
         self._lock.acquire()
 
-    def wait(self, timeout_s: float) -> None:
-        """Pause the calling thread."""
-        self._lock.acquire(timeout=timeout_s)
+    def wait(self, timeout_s: float) -> bool:
+        """Pause the calling thread. Return whether `end` ended the pause, before the time was over."""
+        return self._lock.acquire(timeout=timeout_s)
 
     def end(self) -> None:
         """End the pause, or the next one."""
