@@ -38,16 +38,26 @@ MetObject = Callable[[], tuple[SemaphoreHandleType, OwnedHandle] | None]
 
 
 class Signals:
-    """The signals of one list: the number of appended ones, and of those that the thread has certainly made.
+    """The signals of one list.
 
     The list can also wait for events of other lists. The signals before these events are then before the end of this
     list, too.
+
+    Attributes
+    ----------
+    appended : int
+        Number of appended signals.
+    passed : int
+        Number of signals that the list has certainly passed.
+    made : int
+        Number of signals that the thread has certainly made.
     """
 
-    __slots__ = ("_others", "appended", "made")
+    __slots__ = ("_others", "appended", "made", "passed")
 
     def __init__(self) -> None:
         self.appended = 0
+        self.passed = 0
         self.made = 0
         self._others: dict[Signals, int] = {}
 
@@ -94,7 +104,8 @@ class Passes:
         self._begun = 0
         self._over = 0
         # Semaphores that the facade has released, each with the pass after which the driver does not use it any more.
-        self._released: list[tuple[Semaphore, int]] = []
+        # None: a list may not have passed its last operation, so no pass is chosen yet.
+        self._released: list[tuple[Semaphore, int | None]] = []
 
     # ---- fences
     def reached(self, fence: Fence) -> bool:
@@ -103,6 +114,8 @@ class Passes:
         False also while an unmet wait stalls the engine of the list of the waits: then nothing can be known.
         """
         if any(signals.made < number for signals, number in fence.signals):
+            for signals, number in fence.signals:
+                signals.passed = max(signals.passed, number)
             with self._lock:
                 if not fence.ticket:
                     fence.ticket = self._next_pass()
@@ -134,14 +147,13 @@ class Passes:
     # ---- semaphores
     def release(self, semaphore: Semaphore) -> None:
         """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
-        signals: Signals | None = semaphore.signals
-        with self._lock:
-            deferred = signals is not None and signals.made < semaphore.number
-            if deferred:
-                # An append or a query of its fence failed, and the driver may have the signal.
-                self._released.append((semaphore, self._next_pass()))
+        # Not now: a query of a fence failed, or Ctrl-C came in an append, so the driver may have the operation.
+        now = semaphore.made() and semaphore.passed(self._events)
+        if not now:
+            with self._lock:
+                self._released.append((semaphore, None))
         self.sweep()
-        if not deferred:
+        if now:
             semaphore.release(self._core, self._events)
 
     def sweep(self) -> None:
@@ -165,10 +177,13 @@ class Passes:
                 self._advance(self._begun)
             wait = self._wait
             if time.monotonic_ns() > deadline:
-                _log.warning("%d semaphores stay imported: an unmet wait stalls the engine", len(self._released))
+                _log.warning("%d semaphores stay imported: their operations do not end, or an unmet wait stalls the "
+                             "engine", len(self._released))
                 return False
             if wait is not None:
                 self._events.wait(wait, 10_000_000)
+            elif self._released:
+                time.sleep(0.001)
         with ExitStack() as rest:   # the last one first, and each one also after a failure
             if self._object is not None:
                 rest.callback(self._object.close)
@@ -184,11 +199,16 @@ class Passes:
         return self._begun + 1
 
     def _sweep(self) -> None:
-        if not self._released:
-            return
-        self._advance(self._released[0][1])
-        while self._released and self._released[0][1] <= self._over:
-            self._released.pop(0)[0].release(self._core, self._events)
+        for at, (semaphore, number) in enumerate(self._released):
+            if number is None and semaphore.passed(self._events):
+                self._released[at] = semaphore, self._next_pass()
+        numbers = [number for _, number in self._released if number is not None]
+        if numbers:
+            self._advance(min(numbers))
+        for each in [(semaphore, number) for semaphore, number in self._released
+                     if number is not None and number <= self._over]:
+            self._released.remove(each)
+            each[0].release(self._core, self._events)
 
     def _advance(self, wanted: int) -> None:
         """Look at the wait in flight, and begin the pass `wanted` if no other pass is in flight."""

@@ -132,20 +132,33 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         """
         handles = [semaphore.handle for semaphore in semaphores]
         structs = self._signals.fill(semaphores, params)
+        made, number, users = self._made, 0, int(want_fence)
+
+        def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
+            if made is not None and signal is not None:
+                # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
+                for semaphore in semaphores:
+                    semaphore.signals_with(made, number, signal)
+            try:
+                self._core.extension.append(SIGNAL, self._native, handles, structs, signal.native if signal else 0,
+                                            [each.native for each in waits])
+            except XsemError:
+                for semaphore in semaphores:
+                    semaphore.signal_refused(made, number)
+                raise
+
         with self._unmet.lock if self._unmet else nullcontext():
             if self._unmet is not None:
                 self._unmet.check(self._events, wait_fences)
-            if self._made is not None:
-                # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
-                self._made.appended += 1
+            if made is not None:
+                made.appended += 1
+                number = made.appended
+                users += len(semaphores)
+            fence = self._issue(append, wait_fences, users)
+            if made is not None:
                 for semaphore in semaphores:
-                    semaphore.signals, semaphore.number = self._made, self._made.appended
-            return self._issue(
-                lambda signal, waits: self._core.extension.append(
-                    SIGNAL, self._native, handles, structs, signal.native if signal else 0,
-                    [each.native for each in waits]),
-                wait_fences, int(want_fence),
-            )
+                    semaphore.signal_appended(made, number, self._events)
+            return fence if want_fence else None
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
@@ -274,6 +287,8 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         """Destroy an owned list. A borrowed list stays the application's."""
         if self._own:
             self._core.destroy("zeCommandListDestroy", self._handle)
+            if self._made is not None:
+                self._made.passed = self._made.appended   # a list is destroyed after its work
         self._lent = None
 
     # ---- inside

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from xsem.errors import XsemError
 from xsem.spi import DriverFd, Lock, duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero import ze
@@ -86,7 +87,7 @@ class Semaphore:
         only for signals.
     """
 
-    __slots__ = ("_kept_handles", "_lock", "_waiting", "handle", "kept", "number", "signals", "type")
+    __slots__ = ("_kept_handles", "_lock", "_signals", "_waiting", "handle", "kept", "type")
 
     def __init__(self, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None) -> None:
         self.handle = handle
@@ -96,9 +97,9 @@ class Semaphore:
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
         self._kept_handles: list[int] = []
-        # The list of the last signal and the number of the signal there, if the driver may make it after its event.
-        self.signals: Any = None
-        self.number = 0
+        # Signals that the driver may make after their event, oldest first: the `Signals` of the list, the number of
+        # the signal there, and its event.
+        self._signals: list[tuple[Any, int, Fence]] = []
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
         """Return the handle for one wait.
@@ -135,11 +136,55 @@ class Semaphore:
             core.extension.release_semaphore(handle)
             events.release(over)
 
+    def signals_with(self, signals: Any, number: int, over: Fence) -> None:
+        """Record a signal that the driver may make after its event, before the append.
+
+        Parameters
+        ----------
+        signals : Signals
+            The signals of the list.
+        number : int
+            The number of this signal there.
+        over : Fence
+            Its event. A later signal on the same list, or `release`, releases the event once.
+        """
+        with self._lock:
+            self._signals.append((signals, number, over))
+
+    def signal_appended(self, signals: Any, number: int, events: Events) -> None:
+        """Drop the earlier signals of the list: the event of this one comes after them."""
+        with self._lock:
+            earlier = [each for each in self._signals if each[0] is signals and each[1] < number]
+            self._signals = [each for each in self._signals if each not in earlier]
+        for _, _, over in earlier:
+            events.release(over)
+
+    def signal_refused(self, signals: Any, number: int) -> None:
+        """Drop a signal that the driver refused. Its event stays the caller's."""
+        with self._lock:
+            self._signals = [each for each in self._signals if each[0] is not signals or each[1] != number]
+
+    def made(self) -> bool:
+        """Return whether the driver has certainly made all signals of the semaphore."""
+        return all(signals.made >= number for signals, number, _ in self._signals)
+
+    def passed(self, events: Events) -> bool:
+        """Return whether the lists have certainly passed all waits and signals of the semaphore."""
+        with self._lock:
+            left = [fence for _, fence in self._waiting]
+            left += [fence for signals, number, fence in self._signals if signals.passed < number]
+        try:
+            return all(events.done(fence) for fence in left)
+        except XsemError:
+            return False   # unknown
+
     def release(self, core: Core, events: Events) -> None:
         """Release the semaphore and all its handles. No appended operation may still use them."""
         with ExitStack() as rest:   # each call is made, also after a failure
             if self.kept is not None:
                 rest.callback(self.kept.close)
+            for _, _, over in self._signals:
+                rest.callback(events.release, over)
             for handle in (self.handle, *self._kept_handles):
                 rest.callback(core.extension.release_semaphore, handle)
             for handle, over in self._waiting:
