@@ -163,24 +163,14 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
         self._check_known()
-        self._follow(wait_fences)
-        with self._unmet.lock if self._unmet else nullcontext():
-            held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
-            fence = self._events.take(int(want_fence) + held) if want_fence or held else None
-            try:
-                if not self._in_order:
-                    # A barrier with events waits only for these events, one without events for all earlier work.
-                    self._barrier(None, ())
-                if fence is not None or wait_fences or self._in_order:
-                    self._barrier(fence, wait_fences)
-            except BaseException:
-                if fence is not None:
-                    self._events.give_back(fence)
-                raise
-            if held and self._unmet is not None and fence is not None:
-                self._unmet.add(self._events, fence)
-        self._note_signals(fence)
-        return fence if want_fence else None
+
+        def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
+            # On a list that may reorder, `_place` has appended a barrier. A barrier with events waits only for these
+            # events, one without events for all earlier work.
+            if signal is not None or waits or self._in_order:
+                self._barrier(signal, waits)
+
+        return self._place(append, wait_fences, int(want_fence))
 
     def append_copy(
         self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Fence],
@@ -293,7 +283,22 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
     # ---- inside
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation that begins after `wait_fences`. Return its fence if `users` is not 0."""
+        """Append one operation that begins after `wait_fences`, and before all later work of the list.
+
+        Returns
+        -------
+        Fence or None
+            The fence of the operation if `users` is not 0.
+        """
+        fence = self._place(append, wait_fences, users)
+        if not self._in_order:
+            self._hold_later_work()
+        # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
+        self._known_immediate = True
+        return fence
+
+    def _place(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
+        """Append one operation behind all earlier work of the list. Return its fence if `users` is not 0."""
         self._follow(wait_fences)
         with self._unmet.lock if self._unmet else nullcontext():
             held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
@@ -303,18 +308,14 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                 if not self._in_order:
                     self._barrier(None, ())
                 append(fence, wait_fences)
-            except XsemError as error:
+            except XsemError as error:   # not Ctrl-C: the driver may have the operation, and would set the event later
                 if fence is not None:
                     self._events.give_back(fence)
                 self._explain(error)
                 raise
             if held and self._unmet is not None and fence is not None:
                 self._unmet.add(self._events, fence)
-        if not self._in_order:
-            self._hold_later_work()
         self._note_signals(fence)
-        # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
-        self._known_immediate = True
         return fence if users else None
 
     def _note_signals(self, fence: Fence | None) -> None:

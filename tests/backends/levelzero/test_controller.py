@@ -175,6 +175,17 @@ def test_signals_are_made_before_26_22_too() -> None:
     signals_are_made()
 
 
+@on_level_zero(**LIFO, SIMZE_LAG_US="5000", SIMZE_ENTRY_US="5000")
+def test_signals_are_made_before_26_22_by_a_slow_pass() -> None:
+    """The thread looks at xsem's wait before it looks at the signal."""
+    signals_are_made()
+
+
+@on_level_zero(**FIFO, SIMZE_LAG_US="5000", SIMZE_ENTRY_US="5000")
+def test_signals_are_made_by_a_slow_pass() -> None:
+    signals_are_made()
+
+
 @pytest.mark.parametrize("how", ["barrier", "wait", "chain", "later"])
 @on_level_zero(**FIFO, SIMZE_LAG_US="20000")
 def test_event_behind_an_event_of_another_list_has_its_signals_made(how: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.levelzero_facade import BOUND_S, driver_of, opened
+from support.levelzero_facade import BOUND_S, driver_of, list_of, opened
 from support.levelzero_rig import Rig, rig
 from support.levelzero_sim import on_level_zero
 
@@ -81,3 +81,25 @@ def test_interrupted_wait_keeps_its_fresh_import(monkeypatch: pytest.MonkeyPatch
         monkeypatch.undo()
         there.host_signal(1)
         commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero(**INTEL)
+def test_event_of_an_interrupted_barrier_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has the barrier and sets the event later, so the event must not serve another operation."""
+    with opened() as at:
+        commands = at.here.create_command_list()
+        queue = list_of(commands)
+        fresh, loader = driver_of(at.here)._events._fresh, driver_of(at.here)._core.loader
+        queue.append_barrier((), True)
+        do, left = loader.do, list(fresh)
+
+        def interrupted(*args: object) -> None:
+            do(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(loader, "do", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue.append_barrier((), True)
+        monkeypatch.undo()
+        assert list(fresh) == left[1:]
+        assert driver_of(at.here).wait_fence(queue.append_barrier((), True), int(BOUND_S * 1e9))

@@ -17,7 +17,7 @@ struct sim_entry {
 };
 
 static sim_entry *first, *last;
-static bool running, blocked;
+static bool running, passing, blocked;
 
 static void take_out(sim_entry *entry) {
     *(entry->before ? &entry->before->next : &first) = entry->next;
@@ -50,6 +50,12 @@ static void nap(void) {
     pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
 }
 
+/* Inside a pass: lists go on, and appends wait for the end of the pass (SIMZE_ENTRY_US). */
+static void rest(void) {
+    int64_t until = xsem_host_now_ns() + (int64_t)sim.entry_us * 1000;
+    while (xsem_host_now_ns() < until) nap();
+}
+
 /* The lag is a late thread: meanwhile it looks at no entry. */
 static bool is_late(void) {
     for (const sim_entry *entry = first; entry; entry = entry->next)
@@ -62,6 +68,7 @@ static void pass_from_first(void) {
         next = entry->next;
         if (!entry->is_signal) look_at_wait(entry);
         else if (is_due(entry)) make(entry);
+        if (next) rest();
     }
 }
 
@@ -75,15 +82,18 @@ static void pass_from_last(void) {
         next = entry->before;
         if (entry->is_signal) make(entry);
         else look_at_wait(entry);
+        if (next) rest();
     }
 }
 
 static void *run(void *nothing) {
     pthread_mutex_lock(&sim.lock);
     for (;;) {
-        if (is_late()) nap();
+        passing = !is_late();
+        if (!passing) nap();
         else if (sim.controller == CONTROLLER_FIFO) pass_from_first();
         else pass_from_last();
+        passing = false;
         if (first) nap();
         else pthread_cond_wait(&sim.changed, &sim.lock);
     }
@@ -92,9 +102,9 @@ static void *run(void *nothing) {
 
 void sim_controller_lock(void) {
     int64_t from = xsem_host_now_ns();
-    while (blocked) {
+    while (passing) {
         nap();
-        if (xsem_host_now_ns() - from > STUCK_NS)
+        if (blocked && xsem_host_now_ns() - from > STUCK_NS)
             sim_abort("an append waits for ever: a signal behind an unmet wait has blocked the thread of the driver");
     }
 }
@@ -134,5 +144,5 @@ void sim_controller_pass(sim_entry **entries, uint32_t count) {
 /* A forked child has no thread of its parent. */
 void sim_controller_forget(void) {
     first = last = NULL;
-    running = blocked = false;
+    running = passing = blocked = false;
 }

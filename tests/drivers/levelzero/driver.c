@@ -20,7 +20,8 @@ void sim_settings(void) {
     const char *version = getenv("SIMZE_DRIVER_VERSION"), *api = getenv("SIMZE_API"), *platform = getenv("SIMZE_PLATFORM");
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES"), *copies = getenv("SIMZE_COPY_QUEUES");
     const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
-    const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US");
+    const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US"),
+               *entry = getenv("SIMZE_ENTRY_US");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -57,6 +58,7 @@ void sim_settings(void) {
         sim_wrong_setting("EXPORT_FD", "is neither driver nor caller");
     sim.append_us = append && *append ? (uint32_t)strtoul(append, NULL, 0) : 0;
     sim.lag_us = lag && *lag ? (uint32_t)strtoul(lag, NULL, 0) : 0;
+    sim.entry_us = entry && *entry ? (uint32_t)strtoul(entry, NULL, 0) : 0;
     sim.controller = controller && strcmp(controller, "fifo") == 0   ? CONTROLLER_FIFO
                      : controller && strcmp(controller, "lifo") == 0 ? CONTROLLER_LIFO
                                                                      : CONTROLLER_NONE;

@@ -68,7 +68,7 @@ typedef struct {
     bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, pool, keeps_exports, tiles;
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
-    uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us;
+    uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;
     bool images;
     int device_count;
     sim_counters *counters;
