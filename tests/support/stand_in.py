@@ -74,9 +74,9 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         # --capture=sys: what a driver prints before it ends the process must not be lost.
-        command = [*before, sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "support.stand_in",
-                   "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
-                   "-o", "junit_family=xunit2", module]
+        command = [*before, sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider",
+                   "-p", "support.stand_in", "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}",
+                   f"--junitxml={report}", "-o", "junit_family=xunit2", module]
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         # It needs one plugin of pytest. Options of this process, for example -n 4, do not apply there.
         environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}

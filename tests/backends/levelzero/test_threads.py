@@ -50,16 +50,19 @@ class Application:
 
 
 @contextmanager
-def frames(*, work: bool) -> Iterator[tuple[Application, Pair, xsem.Semaphore]]:
+def frames(*, work: bool) -> Iterator[tuple[Application, Pair, list[xsem.Semaphore]]]:
+    """Run the program. The list has the only reference to a semaphore that the program has waited for."""
     with rig() as app, opened("levelzero", native=Native(app.driver, app.context, app.device)) as at:
         application = Application(app, at)
-        there, used = at.semaphore()
+        there, imported = at.semaphore()
+        used = [imported]
+        del imported
         there.host_signal(5)
         before = app.counter(b"overlaps")
         ready = threading.Event()
 
         def run() -> None:
-            application.commands.append_wait(used, 5)
+            application.commands.append_wait(used[0], 5)
             ready.set()
             application.frames(at, work=work)
 
@@ -82,7 +85,7 @@ def frames(*, work: bool) -> Iterator[tuple[Application, Pair, xsem.Semaphore]]:
 @on_level_zero(**SLOW)
 def test_release_in_another_thread_appends_nothing_to_the_list(work: bool) -> None:
     with frames(work=work) as (_, at, used):
-        used.release()
+        used[0].release()
         for _ in range(50):
             at.here.releasing()
             at.semaphore()[1].release()
@@ -92,7 +95,7 @@ def test_release_in_another_thread_appends_nothing_to_the_list(work: bool) -> No
 @on_level_zero(**SLOW, SIMZE_DRIVER_VERSION=INTEL_BUILD)
 def test_releasing_thread_appends_nothing_to_the_list(work: bool) -> None:
     with frames(work=work) as (_, at, used):
-        del used
+        used.clear()   # a thread of xsem releases the semaphore
         own = at.here.create_command_list()
         there, here = at.semaphore()
         for value in range(1, 30):
