@@ -14,6 +14,7 @@ from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.gates import Gates
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, none_of, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
@@ -99,6 +100,29 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
         none_of((after.query, f"{what} was done before {which}"),
                 (behind.query, f"the work behind {what} was done before {which}"))
         gates.open(missing)
+        behind.wait(timeout_s=context.patience_s)
+    _barrier_without_an_event_blocks_its_list(context, case.handle_type, gates, context.here.get(number))
+
+
+def _barrier_without_an_event_blocks_its_list(
+    context: CaseContext, type: str, gates: Gates, commands: CommandList
+) -> None:
+    """Append the barrier on this thread and on another one. The work behind it is a wait for a met semaphore."""
+    producer, _ = context.ends(IN)
+    signals = producer.new_list()
+    for what, elsewhere in (("a barrier without an event", False), ("a barrier of another thread", True)):
+        met, behind = context.semaphore(type), context.device.create_event()
+        producer.signal(signals, met, value_of(type))
+        producer.finish(signals, "a signal")
+        barrier = functools.partial(commands.append_barrier, wait_events=gates.close())
+        if elsewhere:
+            on_another_thread(barrier, context.patience_s, "a barrier on another thread does not return")
+        else:
+            barrier()
+        commands.append_wait(context.here.get(met.here), value_of(type), signal_event=behind)
+        gates.open_all_but(0)
+        never(behind.query, f"the work behind {what} was done before event 1 of {len(gates)}")
+        gates.open(0)
         behind.wait(timeout_s=context.patience_s)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -307,7 +308,8 @@ def _fd_left(call: Call) -> Any:
     call.acted()
     with call.lock:
         count = call.memory["fds"] = call.memory.get("fds", 0) + 1
-    if count <= 500:   # more would end every process with "too many open files", which any check finds
+    # More would end every process with "too many open files", which any check finds.
+    if count <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
         os.open(os.devnull, os.O_RDONLY)
     return call.go()
 
