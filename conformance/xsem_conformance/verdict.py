@@ -1,8 +1,8 @@
 """The verdict of a run: the exit status, the totals by level, and the sentence.
 
-0: every declared capability works, or its failure is waived. 1: a FAIL or an ERROR of a MUST, a case of any level that
-ended its process, a stale waiver, or a missing capability of the profile. 2: wrong usage. 3: a MUST could not be tried
-(BLOCKED, UNAVAILABLE).
+0: every declared capability works, or its failure is waived. 1: a FAIL or an ERROR of a MUST, a process that died in a
+case of any level or in the measurement of quirks, a stale waiver, or a missing capability of the profile. 2: wrong
+usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE).
 """
 
 from __future__ import annotations

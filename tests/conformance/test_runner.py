@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
 import signal
 import subprocess
@@ -17,12 +18,14 @@ from support import odd_backend
 from support.fake_backend import until
 
 import xsem_host.device
-from xsem_conformance import backend_code
+from xsem_conformance import backend_code, verdict
 from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
 from xsem_conformance.run import process, session
+from xsem_conformance.run.hangs import Hangs
 from xsem_conformance.run.process import UnavailableError, WorkerProcess
-from xsem_conformance.run.runner import Workers
+from xsem_conformance.run.runner import DiedError, Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
 PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs only the device
@@ -314,8 +317,19 @@ def test_crash_while_a_refusal_is_asked_fails() -> None:
 
 def test_crash_during_the_quirks_is_reported() -> None:
     with workers("is killed by imports") as running:
-        assert running.quirks() == {"problem": "the process died: SIGKILL"}
+        with pytest.raises(DiedError, match="the process died: SIGKILL"):
+            running.quirks()
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
+
+
+def test_crash_during_the_quirks_fails_the_run() -> None:
+    found = session.Run(None, None, None, profiles()["core"], [], dt.datetime.now(dt.UTC),
+                        [Result(PLAIN, Outcome.PASS, "")])
+    work = session._Work(found, [], [], [], lambda *_: None, LONG_S, 0, Hangs(LONG_S, 0), 0.0)
+    with workers("is killed by imports") as running:
+        work.act(running, session._QUIRKS)
+    assert found.problems == ["the measurement of quirks: the process died: SIGKILL"]
+    assert (found.status, found.quirks) == (verdict.BAD, {"problem": "the process died: SIGKILL"})
 
 
 # ---- Ctrl-C

@@ -13,10 +13,14 @@ from xsem_conformance.run.hangs import Hangs
 from xsem_conformance.run.process import HangsError, WorkerProcess, start
 from xsem_conformance.system import endings
 
-__all__ = ["Workers"]
+__all__ = ["DiedError", "Workers"]
 
 _STOPPED: Final = "the run was stopped"
 _TOO_LATE: Final = "the time limit of the run was reached"
+
+
+class DiedError(Exception):
+    """The process of a worker died outside the cases; the message is the cause of its death."""
 
 
 class Workers:
@@ -147,9 +151,19 @@ class Workers:
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """Return the measurements of `xsem_conformance.case.quirks`."""
+        """Return the measurements of `xsem_conformance.case.quirks`; "problem" is the only one after a hang.
+
+        Raises
+        ------
+        DiedError
+            The process died.
+        """
         answer = self._ask(worker.QUIRKS, deadline_s)
-        return {"problem": answer["detail"]} if "failure" in answer else dict(answer["quirks"])
+        if "failure" not in answer:
+            return dict(answer["quirks"])
+        if answer["failure"].died:
+            raise DiedError(answer["detail"])
+        return {"problem": answer["detail"]}
 
     def _result(self, case: Case, key: str, deadline_s: float) -> Result:
         began = time.monotonic()

@@ -22,7 +22,7 @@ from xsem_conformance.run.hangs import MOST_HANGS, Hangs
 from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, plan
 from xsem_conformance.run.pool import Pool
 from xsem_conformance.run.process import About, UnavailableError, look
-from xsem_conformance.run.runner import Workers
+from xsem_conformance.run.runner import DiedError, Workers
 from xsem_conformance.suite import all_checks
 from xsem_conformance.system import launching
 
@@ -343,6 +343,9 @@ class _Work:
         why = next(iter(self._hangs.skipped().values()), "") or self._too_many()
         try:
             self._run.quirks = {"problem": f"not measured: {why}"} if why else workers.quirks()
+        except DiedError as error:   # no driver may end the application's process
+            self._run.quirks = {"problem": str(error)}
+            self._run.problems.append(f"the measurement of quirks: {error}")
         except (NotRunError, UnavailableError) as error:
             self._run.quirks = {"problem": str(error)}
 
