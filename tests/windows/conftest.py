@@ -35,8 +35,13 @@ def drivers_started() -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def system_threads_started() -> None:
+    """A module replaces this fixture if its calls start threads of Windows that live on for a while."""
+
+
 @pytest.fixture(autouse=True)
-def no_handle_left(drivers_started: None, request: pytest.FixtureRequest) -> Iterator[None]:
+def no_handle_left(drivers_started: None, system_threads_started: None, request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test leaves as many handles of each type as before, because pytest replaces handles of files.
 
     The handle of a thread that has ended can be closed later. A test with Hypothesis counts in each of its examples.

@@ -45,6 +45,22 @@ def ends() -> Iterator[Ends]:
 
 
 @pytest.fixture
+def system_threads_started() -> None:
+    """Threads of Windows have waited for a loop and woken it.
+
+    They and their events live for five seconds after that. Without this, each test waited at its end for their end.
+    """
+    async def receive() -> None:
+        receiving = await waiting(pipe)
+        await ipc.asend(peer, payload=b"first")
+        await receiving
+
+    with ipc.listen() as listener, ipc.connect(listener.name) as peer:
+        with listener.accept(timeout_s=nt.BOUND_S) as pipe:
+            asyncio.run(asyncio.wait_for(receive(), nt.BOUND_S))
+
+
+@pytest.fixture
 def desc() -> Iterator[SemaphoreDesc]:
     with nt.closing(nt.event()) as event:
         yield SemaphoreDesc.opaque_win32(event, device_uuid=None)
