@@ -21,7 +21,9 @@ else:
 __all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
 
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
-_KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(platform.machine())
+# Only Linux has kcmp. On Windows, platform.machine() can start a process.
+_KCMP: Final = {"x86_64": 312, "aarch64": 272, "riscv64": 272, "ppc64le": 354, "s390x": 343}.get(
+    platform.machine() if sys.platform == "linux" else "")
 _KCMP_FILE: Final = 0
 _HANDLE: Final = "NT handle" if sys.platform == "win32" else "file descriptor"
 # Duplicates for drivers get high numbers, because the application's own calls get the lowest free numbers. If

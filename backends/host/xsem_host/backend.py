@@ -30,6 +30,18 @@ else:
 __all__ = ["HostBackend"]
 
 
+# On Windows, the functions of `platform` start a process (`cmd /c ver`).
+def _machine() -> str:
+    return os.environ.get("PROCESSOR_ARCHITECTURE", "") if sys.platform == "win32" else platform.machine()
+
+
+def _release() -> str:
+    if sys.platform == "win32":
+        found = sys.getwindowsversion()
+        return f"{found.major}.{found.minor}.{found.build}"
+    return platform.release()
+
+
 class HostBackend(Backend):
     """The backend ``host``: one device, the CPU. It needs Linux or Windows.
 
@@ -64,8 +76,8 @@ class HostBackend(Backend):
             )
         return (
             DeviceInfo(
-                id="host:0", backend=self.name, index=0, name=f"host ({platform.machine()}, {os.cpu_count()} CPUs)",
-                driver_version=f"{sys.platform} {platform.release()}",
+                id="host:0", backend=self.name, index=0, name=f"host ({_machine()}, {os.cpu_count()} CPUs)",
+                driver_version=f"{sys.platform} {_release()}",
             ),
         )
 
@@ -97,7 +109,7 @@ class HostBackend(Backend):
 
     def libraries(self, index: int) -> Sequence[Path | str]:
         """Return the name of the kernel, because the kernel implements the semaphores and the memory."""
-        return (f"{platform.system()} {platform.release()}",)
+        return (f"{'Windows' if sys.platform == 'win32' else platform.system()} {_release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
         """Try each system call that the objects need.
@@ -124,7 +136,7 @@ if sys.platform == "win32":
 
     def _checks() -> Sequence[HealthCheck]:
         return (
-            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
+            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {_release()}"),
             _tried("events", _event, "allow events without a name in the sandbox"),
             _tried("sections", _section, "allow sections of the paging file in the sandbox"),
         )
@@ -147,7 +159,7 @@ else:
             return (HealthCheck(name="platform", ok=False, detail=lacking,
                                 remedy="use another backend on this machine"),)
         return (
-            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {platform.release()}"),
+            HealthCheck(name="platform", ok=True, detail=f"{sys.platform} {_release()}"),
             _tried("sealed memfd", _memfd, "use Linux 3.17 or newer, and allow memfd_create in the sandbox"),
             _tried("eventfd, RWF_NOWAIT", _eventfd, "use Linux 5.8 or newer, and allow preadv2 in the sandbox"),
             _tried("futex", _futex, "allow the futex system call with FUTEX_WAKE_OP in the sandbox"),
