@@ -171,7 +171,7 @@ def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, part
     tally : Tally
         The totals.
     problems : int
-        The number of problems outside the cases: waivers, and capabilities that the profile needs.
+        The number of problems outside the cases: see `xsem_conformance.run.session.Run`.
     partial : bool
         Whether the run tried only a part of the requirements. Such a run does not decide the conformance.
     """

@@ -73,7 +73,7 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
     before, environment = place(json.loads(group)[1])
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        # --capture=sys: what a driver prints before it ends the process must not be lost.
+        # With --capture=sys, the output of a driver is not lost if the driver ends the process.
         command = [*before, sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider",
                    "-p", "support.stand_in", "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}",
                    f"--junitxml={report}", "-o", "junit_family=xunit2", module]

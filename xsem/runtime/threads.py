@@ -103,7 +103,7 @@ class Pause:
         self._lock.acquire()
 
     def wait(self, timeout_s: float) -> bool:
-        """Pause the calling thread. Return whether `end` ended the pause, before the time was over."""
+        """Pause the calling thread for at most `timeout_s`. Return whether `end` ended the pause."""
         return self._lock.acquire(timeout=timeout_s)
 
     def end(self) -> None:

@@ -50,7 +50,7 @@ class Signals:
     passed : int
         Number of signals that the list has certainly passed.
     made : int
-        Number of signals that the thread has certainly made.
+        Number of signals that the driver's thread has certainly made.
     """
 
     __slots__ = ("_others", "appended", "made", "passed")
@@ -104,7 +104,7 @@ class Passes:
         self._begun = 0
         self._over = 0
         # Semaphores that the facade has released, each with the pass after which the driver does not use it any more.
-        # None: a list may not have passed its last operation, so no pass is chosen yet.
+        # None: no pass is chosen yet, because a list may not have passed an operation of the semaphore.
         self._released: list[tuple[Semaphore, int | None]] = []
 
     # ---- fences
@@ -147,7 +147,7 @@ class Passes:
     # ---- semaphores
     def release(self, semaphore: Semaphore) -> None:
         """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
-        # Not now: a query of a fence failed, or Ctrl-C came in an append, so the driver may have the operation.
+        # After a failed query of a fence, or after Ctrl-C in an append, the driver may still have an operation.
         now = semaphore.made() and semaphore.passed(self._events)
         if not now:
             with self._lock:
@@ -163,12 +163,13 @@ class Passes:
                 self._sweep()
 
     def close(self) -> bool:
-        """Release all semaphores, and end the list of the waits. All work of the device is done.
+        """Release all semaphores, and destroy the list of the waits. The facade regards all work as done.
 
         Returns
         -------
         bool
-            False: an unmet wait of another device stalls the engine, so the objects stay, with their events.
+            False after 2 s: the driver still has an operation of a released semaphore, or an unmet wait of another
+            device stalls the engine. The objects stay, with their events.
         """
         deadline = time.monotonic_ns() + _CLOSE_NS
         while self._released or self._wait is not None:

@@ -136,7 +136,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
         def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
             if made is not None and signal is not None:
-                # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
+                # This record precedes the driver's call: after Ctrl-C in the call, the driver may have the signal.
                 for semaphore in semaphores:
                     semaphore.signals_with(made, number, signal)
             try:
@@ -165,8 +165,8 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self._check_known()
 
         def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
-            # On a list that may reorder, `_place` has appended a barrier. A barrier with events waits only for these
-            # events, one without events for all earlier work.
+            # On a list that may reorder, `_place` has appended a barrier without events, which waits for all earlier
+            # work. A barrier with events waits only for these events.
             if signal is not None or waits or self._in_order:
                 self._barrier(signal, waits)
 
@@ -278,12 +278,12 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         if self._own:
             self._core.destroy("zeCommandListDestroy", self._handle)
             if self._made is not None:
-                self._made.passed = self._made.appended   # a list is destroyed after its work
+                self._made.passed = self._made.appended   # zeCommandListDestroy requires the end of the list's work
         self._lent = None
 
     # ---- inside
     def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation that begins after `wait_fences`, and before all later work of the list.
+        """Append one operation that begins after `wait_fences`. Later work of the list begins after the operation.
 
         Returns
         -------
@@ -298,7 +298,13 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         return fence
 
     def _place(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation behind all earlier work of the list. Return its fence if `users` is not 0."""
+        """Append one operation that begins after `wait_fences` and after all earlier work of the list.
+
+        Returns
+        -------
+        Fence or None
+            The fence of the operation if `users` is not 0.
+        """
         self._follow(wait_fences)
         with self._unmet.lock if self._unmet else nullcontext():
             held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
@@ -308,7 +314,8 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                 if not self._in_order:
                     self._barrier(None, ())
                 append(fence, wait_fences)
-            except XsemError as error:   # not Ctrl-C: the driver may have the operation, and would set the event later
+            except XsemError as error:
+                # Only after an error of the driver: after Ctrl-C, the driver may have the operation and set the event.
                 if fence is not None:
                     self._events.give_back(fence)
                 self._explain(error)

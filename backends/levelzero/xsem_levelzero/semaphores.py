@@ -97,8 +97,8 @@ class Semaphore:
         # Fresh handles in use, oldest first, each with the event of its completed wait.
         self._waiting: deque[tuple[int, Fence]] = deque()
         self._kept_handles: list[int] = []
-        # Signals that the driver may make after their event, oldest first: the `Signals` of the list, the number of
-        # the signal there, and its event.
+        # Signals that the driver may make after their event, oldest first. For each: the `Signals` of the list, the
+        # number of the signal on the list, and the event of the signal.
         self._signals: list[tuple[Any, int, Fence]] = []
 
     def handle_for_wait(self, core: Core, events: Events) -> int:
@@ -137,22 +137,23 @@ class Semaphore:
             events.release(over)
 
     def signals_with(self, signals: Any, number: int, over: Fence) -> None:
-        """Record a signal that the driver may make after its event, before the append.
+        """Record a signal that the driver may make after its event. Call this method before the append.
 
         Parameters
         ----------
         signals : Signals
             The signals of the list.
         number : int
-            The number of this signal there.
+            The number of the signal on the list.
         over : Fence
-            Its event. A later signal on the same list, or `release`, releases the event once.
+            The event of the signal. `signal_appended` of a later signal on the list, or `release`, releases the event
+            once.
         """
         with self._lock:
             self._signals.append((signals, number, over))
 
     def signal_appended(self, signals: Any, number: int, events: Events) -> None:
-        """Drop the earlier signals of the list: the event of this one comes after them."""
+        """Drop the earlier signals of the semaphore on the list: the event of this signal comes after theirs."""
         with self._lock:
             earlier = [each for each in self._signals if each[0] is signals and each[1] < number]
             self._signals = [each for each in self._signals if each not in earlier]
@@ -160,23 +161,26 @@ class Semaphore:
             events.release(over)
 
     def signal_refused(self, signals: Any, number: int) -> None:
-        """Drop a signal that the driver refused. Its event stays the caller's."""
+        """Drop a signal that the driver refused. The caller gives its event back."""
         with self._lock:
             self._signals = [each for each in self._signals if each[0] is not signals or each[1] != number]
 
     def made(self) -> bool:
-        """Return whether the driver has certainly made all signals of the semaphore."""
+        """Return whether the driver has certainly made all recorded signals of the semaphore."""
         return all(signals.made >= number for signals, number, _ in self._signals)
 
     def passed(self, events: Events) -> bool:
-        """Return whether the lists have certainly passed all waits and signals of the semaphore."""
+        """Return whether the lists have certainly passed all recorded waits and signals of the semaphore.
+
+        An interrupted wait has no record (`keep`).
+        """
         with self._lock:
             left = [fence for _, fence in self._waiting]
             left += [fence for signals, number, fence in self._signals if signals.passed < number]
         try:
             return all(events.done(fence) for fence in left)
         except XsemError:
-            return False   # unknown
+            return False   # the state of an event is unknown
 
     def release(self, core: Core, events: Events) -> None:
         """Release the semaphore and all its handles. No appended operation may still use them."""

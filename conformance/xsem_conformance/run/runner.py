@@ -20,7 +20,7 @@ _TOO_LATE: Final = "the time limit of the run was reached"
 
 
 class DiedError(Exception):
-    """The process of a worker died outside the cases; the message is the cause of its death."""
+    """The worker process died outside the cases. The message is the cause of the death."""
 
 
 class Workers:
@@ -151,12 +151,12 @@ class Workers:
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """Return the measurements of `xsem_conformance.case.quirks`; "problem" is the only one after a hang.
+        """Return the measurements of `xsem_conformance.case.quirks`. After a hang, the only key is "problem".
 
         Raises
         ------
         DiedError
-            The process died.
+            The worker process died.
         """
         answer = self._ask(worker.QUIRKS, deadline_s)
         if "failure" not in answer:

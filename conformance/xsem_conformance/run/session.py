@@ -46,7 +46,8 @@ class Run:
         One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
         that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
     problems : list of str
-        Problems outside the cases: waivers, and capabilities that the profile needs.
+        Problems outside the cases: waivers, capabilities that the profile needs, a device that cannot be opened, and a
+        process that died in the measurement of quirks.
     code : dict or None
         The identity of the tested code: see `backend_code.of`.
     not_run : dict of Case to str

@@ -107,10 +107,13 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
 def _barrier_without_an_event_blocks_its_list(
     context: CaseContext, type: str, gates: Gates, commands: CommandList
 ) -> None:
-    """Append the barrier on this thread and on another one. The work behind it is a wait for a met semaphore."""
+    """Append a barrier without a signal event on this thread, then one on another thread.
+
+    The work behind each barrier is a wait for a met semaphore.
+    """
     producer, _ = context.ends(IN)
     signals = producer.new_list()
-    for what, elsewhere in (("a barrier without an event", False), ("a barrier of another thread", True)):
+    for what, elsewhere in (("a barrier without an event", False), ("a barrier from another thread", True)):
         met, behind = context.semaphore(type), context.device.create_event()
         producer.signal(signals, met, value_of(type))
         producer.finish(signals, "a signal")

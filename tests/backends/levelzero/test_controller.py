@@ -177,7 +177,7 @@ def test_signals_are_made_before_26_22_too() -> None:
 
 @on_level_zero(**LIFO, SIMZE_LAG_US="5000", SIMZE_ENTRY_US="5000")
 def test_signals_are_made_before_26_22_by_a_slow_pass() -> None:
-    """The thread looks at xsem's wait before it looks at the signal."""
+    """A pass of the driver's thread looks at xsem's wait before the signal."""
     signals_are_made()
 
 
@@ -344,7 +344,7 @@ def test_device_closes_while_another_device_stalls_the_engine() -> None:
 # ---- releases that are deferred
 @on_level_zero(**FIFO, SIMZE_LAG_US="300000")
 def test_semaphores_of_failed_queries_stay_until_the_driver_does_not_use_them() -> None:
-    """The facade takes a failed query as the end of the list's work. An early release ends the process."""
+    """After a failed query, the facade regards the list's work as done. An early release ends the process."""
     with opened() as at:
         gate_there, gate = at.semaphore()
         there, here = at.semaphore()
@@ -360,7 +360,7 @@ def test_semaphores_of_failed_queries_stay_until_the_driver_does_not_use_them() 
             here.release()
             soon(lambda: at.semaphore() and all(each.freed for each in lifetimes))
         for _ in range(20):
-            at.semaphore()   # an import releases what the driver does not use any more
+            at.semaphore()   # each import releases the semaphores that the driver does not use any more
         assert there.value() == 0
         gate_there.host_signal(1)
         soon(lambda: at.semaphore() and there.value() == 1)

@@ -51,7 +51,7 @@ class Application:
 
 @contextmanager
 def frames(*, work: bool) -> Iterator[tuple[Application, Pair, list[xsem.Semaphore]]]:
-    """Run the program. The list has the only reference to a semaphore that the program has waited for."""
+    """Run the program. The program has appended a wait for a semaphore, and `used` has the only reference to it."""
     with rig() as app, opened("levelzero", native=Native(app.driver, app.context, app.device)) as at:
         application = Application(app, at)
         there, imported = at.semaphore()

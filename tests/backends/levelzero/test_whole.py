@@ -85,7 +85,7 @@ def test_interrupted_wait_keeps_its_fresh_import(monkeypatch: pytest.MonkeyPatch
 
 @on_level_zero(**INTEL)
 def test_event_of_an_interrupted_barrier_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver has the barrier and sets the event later, so the event must not serve another operation."""
+    """The driver has the barrier and sets its event later, so no other operation may use the event."""
     with opened() as at:
         commands = at.here.create_command_list()
         queue = list_of(commands)

@@ -50,7 +50,7 @@ static void nap(void) {
     pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
 }
 
-/* Inside a pass: lists go on, and appends wait for the end of the pass (SIMZE_ENTRY_US). */
+/* The pause between two entries of a pass (SIMZE_ENTRY_US). Lists continue. Appends wait for the end of the pass. */
 static void rest(void) {
     int64_t until = xsem_host_now_ns() + (int64_t)sim.entry_us * 1000;
     while (xsem_host_now_ns() < until) nap();
