@@ -343,7 +343,7 @@ def test_device_closes_while_another_device_stalls_the_engine() -> None:
 
 # ---- releases that are deferred
 @on_level_zero(**FIFO, SIMZE_LAG_US="300000")
-def test_semaphores_of_failed_queries_stay_until_the_driver_does_not_use_them() -> None:
+def test_failed_query_frees_no_semaphore_in_use() -> None:
     """After a failed query, the facade regards the list's work as done. An early release ends the process."""
     with opened() as at:
         gate_there, gate = at.semaphore()
