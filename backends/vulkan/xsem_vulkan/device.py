@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from xsem import spi
@@ -59,7 +58,7 @@ class VulkanDevice(
         self._index = index
         self._capabilities = gpu.abilities.capabilities
         self._queues: set[VulkanQueue] = set()
-        self._lock = threading.Lock()
+        self._lock = spi.Lock()
 
     @property
     def capabilities(self) -> Capabilities:

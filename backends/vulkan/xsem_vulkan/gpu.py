@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+from xsem.spi import Lock
 from xsem_vulkan.abilities import Abilities
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
+from xsem_vulkan.locks import Locks
 
 __all__ = ["Gpu", "VkQueue", "borrow_gpu", "open_gpu"]
 
@@ -25,57 +26,40 @@ _OF_DEVICE: Final = (
 )
 
 
-class _Lock:
-    """A re-entrant lock around the application's lock, which is acquired once and need not be re-entrant."""
-
-    def __init__(self, theirs: AbstractContextManager[object]) -> None:
-        self._ours = threading.RLock()
-        self._theirs = theirs
-        self._depth = 0
-
-    def __enter__(self) -> None:
-        self._ours.acquire()
-        try:
-            if self._depth == 0:
-                self._theirs.__enter__()
-        except BaseException:
-            self._ours.release()
-            raise
-        self._depth += 1
-
-    def __exit__(self, *exception: object) -> None:
-        self._depth -= 1
-        try:
-            if self._depth == 0:
-                self._theirs.__exit__(None, None, None)
-        finally:
-            self._ours.release()
-
-
 class VkQueue:
-    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `lock` ensures this.
+    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `locks` ensures this.
 
     Parameters
     ----------
     handle, address : VkQueue
         The handle, and its number.
-    lock : context manager, optional
+    lock : Lock, optional
+        xsem's lock, if several queues share one. Otherwise the queue has its own.
+    theirs : context manager, optional
         The application's lock.
     unguarded : bool
         The application may use the queue without a lock, on the thread that calls xsem.
     """
 
     def __init__(
-        self, handle: CData, address: int, lock: AbstractContextManager[object] | None = None, *,
-        unguarded: bool = False,
+        self, handle: CData, address: int, lock: Lock | None = None,
+        theirs: AbstractContextManager[object] | None = None, *, unguarded: bool = False,
     ) -> None:
         self.handle = handle
         self.address = address
         self.unguarded = unguarded
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
-        self.lock: AbstractContextManager[object] = threading.RLock() if lock is None else lock
+        self.lock = Lock() if lock is None else lock
+        self._theirs = theirs
         self.users = 0
         """The number of queue drivers that submit to this VkQueue."""
+
+    def locks(self) -> Locks:
+        """Return the locks for one use of the queue, on this thread."""
+        # The application's lock need not be re-entrant, so only the outermost use acquires it.
+        if self._theirs is None or self.lock._is_owned():   # type: ignore[attr-defined]
+            return Locks([self.lock])
+        return Locks([self.lock, self._theirs])
 
 
 class Gpu:
@@ -154,9 +138,10 @@ def borrow_gpu(
     library = physical.library
     handle = library.ffi.cast("VkDevice", device)
     # One lock for all queues: the application passes one lock, which need not be re-entrant.
-    shared = None if lock is None else _Lock(lock)
+    shared = None if lock is None else Lock()
     return Gpu(physical, _functions(physical, handle), handle, abilities,
-               [VkQueue(library.ffi.cast("VkQueue", each), each, shared, unguarded=lock is None) for each in queues],
+               [VkQueue(library.ffi.cast("VkQueue", each), each, shared, lock, unguarded=lock is None)
+                for each in queues],
                lambda: None)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
-from xsem.spi import ImageRegion, level_layout
+from xsem.spi import ImageRegion, Lock, level_layout
 from xsem.types import DrmLayout, MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
@@ -41,7 +40,7 @@ class VulkanImage:
         self.aspect = shape.aspect
         self.owned = False
         self.closed = False
-        self.lock = threading.RLock()
+        self.lock = Lock()
         self._uses: dict[Timeline, int] = {}
         memory.images.add(self)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from xsem.errors import BackendUnavailableError, UnsupportedError
+from xsem.spi import Lock
 from xsem_vulkan import constants
 from xsem_vulkan.declarations import FUNCTIONS, HANDLES, STRUCTS
 from xsem_vulkan.results import check
@@ -113,7 +113,7 @@ class Library:
 
 
 _loaded: Library | None = None
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def load() -> Library:

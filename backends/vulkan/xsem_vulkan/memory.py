@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final, NamedTuple, Protocol
 
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
+from xsem.spi import Lock
 from xsem.types import DrmLayout, MemoryHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
@@ -58,7 +58,7 @@ class BoundImage(Protocol):
     """An image that lies in a memory, as a handover of the memory uses it."""
 
     image: int
-    lock: threading.RLock
+    lock: Lock
     closed: bool
     owned: bool
 

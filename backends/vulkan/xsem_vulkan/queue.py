@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import ExitStack
 
 from xsem.errors import DeviceLostError, XsemError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
@@ -12,6 +11,7 @@ from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
+from xsem_vulkan.locks import Locks
 from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
 from xsem_vulkan.submission import Submission
@@ -131,8 +131,12 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` with the VkQueue locked: `work` may submit to it."""
-        with self.queue.lock:
+        locks = self.queue.locks()
+        try:
+            locks.enter()
             work()
+        finally:
+            locks.leave()
 
     def close(self) -> None:
         """Destroy the driver's own objects. Its timeline stays while a fence of the queue exists."""
@@ -151,15 +155,17 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         want_fence: bool,
     ) -> Fence | None:
         """Append commands that use images. `record` makes them, with the images locked."""
-        with ExitStack() as held:
-            # One order for all queues, as in `_hand`.
-            for image in sorted(set(images), key=lambda each: each.image):
-                held.enter_context(image.lock)
+        # One order for all queues, as in `_hand`.
+        locks = Locks([image.lock for image in sorted(set(images), key=lambda each: each.image)])
+        try:
+            locks.enter()
             self._recycle()
             fence = self._append_once(record(), None, self._open(wait_fences), [], want_fence)
             for image in images:
                 image.owned = True
                 image.used(self._timeline, self._timeline.appended)
+        finally:
+            locks.leave()
         return fence
 
     def _hand(
@@ -168,15 +174,13 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_fence)
         self._recycle()
-        with ExitStack() as held:
-            images = []
-            # Lock the images in one order for all queues. Copy the set, because another thread may release an image
-            # meanwhile.
-            for image in sorted((image for memory in memories for image in tuple(memory.images)),
-                                key=lambda each: each.image):
-                held.enter_context(image.lock)
-                if not image.closed and (acquire or image.owned):
-                    images.append(image)
+        # Lock the images in one order for all queues. Copy the set, because another thread may release an image
+        # meanwhile.
+        bound = sorted((image for memory in memories for image in tuple(memory.images)), key=lambda each: each.image)
+        locks = Locks([image.lock for image in bound])
+        try:
+            locks.enter()
+            images = [image for image in bound if not image.closed and (acquire or image.owned)]
             commands = self._commands.handover(memories, images, acquire=acquire)
             fence = self._append_once(commands, None, waits, signals, want_fence)
             for memory in memories:
@@ -184,6 +188,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             for image in images:
                 image.owned = acquire
                 image.used(self._timeline, self._timeline.appended)
+        finally:
+            locks.leave()
         return fence
 
     def _append_once(
@@ -201,8 +207,12 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def _append(self, commands: CData, waits: Waits, signals: Waits, want_fence: bool) -> Fence | None:
         timeline = self._timeline
         value = timeline.appended + 1
-        with self.queue.lock:
+        locks = self.queue.locks()
+        try:
+            locks.enter()
             self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, value)])
+        finally:
+            locks.leave()
         timeline.appended = value
         return Fence(timeline, value) if want_fence else None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from typing import Final
 
 from xsem.errors import UnsupportedError
+from xsem.spi import Lock
 from xsem.types import OwnedHandle
 from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
@@ -142,7 +142,7 @@ class Timeline:
         """The value of the last operation passed to the driver."""
         self._reached = 0
         self._users = 1
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def known(self) -> int:

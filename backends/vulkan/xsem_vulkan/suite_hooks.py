@@ -40,8 +40,12 @@ def _queue_of(gpu: Gpu, close: Callable[[], None] = lambda: None) -> NativeQueue
     queue = gpu.queues[0]
 
     def works() -> bool:
-        with queue.lock:
+        locks = queue.locks()
+        try:
+            locks.enter()
             check("vkQueueSubmit", gpu.vk.vkQueueSubmit(queue.handle, 0, gpu.library.null, 0))
+        finally:
+            locks.leave()
         return True
 
     return NativeQueue(stream=queue.address, handle=queue.address, works=works, close=close, simultaneous=True)
