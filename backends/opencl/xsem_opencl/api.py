@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 from collections.abc import Callable
 from ctypes import byref, c_int32, c_size_t, c_void_p, create_string_buffer
 from typing import Any, Final
 
 from xsem.errors import BackendUnavailableError, UnsupportedError
+from xsem.spi import Lock
 from xsem_opencl import cl
 from xsem_opencl.results import PLATFORM_NOT_FOUND, SUCCESS, error_of
 
@@ -189,7 +189,7 @@ def find_library(pyopencl: Any) -> Library:
 
 
 _loaded: Library | None = None
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def load() -> Library:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from ctypes import addressof
 from typing import Any
 
 from xsem.errors import UnsupportedError, XsemError
-from xsem.spi import Imported
+from xsem.spi import Imported, Lock
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_opencl import cl
 from xsem_opencl.core import Core, array, properties
@@ -113,7 +112,7 @@ class Mapping:
         self.memory = memory
         self.offset = offset
         self.size = size
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._own: int | None = None
 
     def handle(self, core: Core) -> int:
@@ -179,7 +178,7 @@ class HostBuffers:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._queue: int | None = None
 
     def allocate(self, size: int) -> HostBuffer:
