@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from xsem.errors import BadArgumentError, BusyError
+from xsem.spi import Lock
 from xsem_cuda.context import Context
 from xsem_cuda.keyed_mutexes import KeyedWait, check_acquired
 from xsem_cuda.results import NOT_READY, call
@@ -90,7 +90,7 @@ class Fences:
         self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
         self._free: deque[int] = deque()
         self._shared: dict[int, int] = {}   # number of additional fences of each event
-        self._shared_lock = threading.Lock()
+        self._shared_lock = Lock()
 
     def take(self) -> int:
         """Return an unused event. The caller owns the event until `give_back` or `release`."""

@@ -9,12 +9,12 @@ of the driver API: a call "may also return error codes from previous, asynchrono
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Sequence
 from typing import Final
 
 from xsem.errors import DriverError
+from xsem.spi import Lock
 
 __all__ = ["KeyedWait", "check_acquired", "forget", "timed_out"]
 
@@ -22,7 +22,7 @@ TIMEOUT: Final = 909
 _EARLY_S: Final = 0.05
 """Tolerance in seconds, for a driver's clock ahead of the host's clock. Timers on Windows have steps of 16 ms."""
 
-_lock: Final = threading.RLock()  # re-entrant: a signal handler of the application can append
+_lock: Final = Lock()  # re-entrant: a signal handler of the application can append
 _pending: Final[set[KeyedWait]] = set()
 
 
