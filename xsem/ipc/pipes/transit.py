@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Final
 
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.handles import store
+from xsem.data.locks import Lock
 from xsem.ipc.pipes.calls import count_receipts, create_receipts
 from xsem.types import OwnedHandle
 
@@ -22,7 +22,7 @@ __all__ = ["Transit", "settle_all"]
 # Handles of closed pipes. They stay open until their peer has received them or has ended.
 _left: Final[list[Transit]] = []
 # No thread closes handles that another thread looks at. Re-entrant, because a finalizer can close a pipe.
-_lock: Final = threading.RLock()
+_lock: Final = Lock()
 
 
 class Transit:
