@@ -41,7 +41,9 @@ def system_threads_started() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_handle_left(drivers_started: None, system_threads_started: None, request: pytest.FixtureRequest) -> Iterator[None]:
+def no_handle_left(
+    drivers_started: None, system_threads_started: None, request: pytest.FixtureRequest
+) -> Iterator[None]:
     """Each test leaves as many handles of each type as before, because pytest replaces handles of files.
 
     The handle of a thread that has ended can be closed later. A test with Hypothesis counts in each of its examples.

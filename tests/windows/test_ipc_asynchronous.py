@@ -55,9 +55,9 @@ def system_threads_started() -> None:
         await ipc.asend(peer, payload=b"first")
         await receiving
 
-    with ipc.listen() as listener, ipc.connect(listener.name) as peer:
-        with listener.accept(timeout_s=nt.BOUND_S) as pipe:
-            asyncio.run(asyncio.wait_for(receive(), nt.BOUND_S))
+    with (ipc.listen() as listener, ipc.connect(listener.name) as peer,
+          listener.accept(timeout_s=nt.BOUND_S) as pipe):
+        asyncio.run(asyncio.wait_for(receive(), nt.BOUND_S))
 
 
 @pytest.fixture
