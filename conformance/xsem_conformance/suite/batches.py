@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+from typing import Final
 
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
+
+# A binary type and a timeline of POSIX, and of Windows.
+_BOTH_KINDS: Final = (("opaque_fd", "timeline_semaphore_fd"), ("opaque_win32", "timeline_semaphore_win32"))
 
 
 @check("XSEM-BATCH-001")
@@ -67,20 +71,22 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
 def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
     """A batch with a binary semaphore and a timeline waits for both and signals both, by the rules of their kinds."""
     producer, consumer = context.ends(case.direction)
-    binary, timeline = context.semaphore("opaque_fd"), context.semaphore("timeline_semaphore_fd")
+    imported = context.device.capabilities.semaphore_import
+    binary_type, timeline_type = next(pair for pair in _BOTH_KINDS if imported.issuperset(pair))
+    binary, timeline = context.semaphore(binary_type), context.semaphore(timeline_type)
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, [binary, timeline], [None, 7])
     producer.finish(signals, "a batch of both kinds")
     consumer.wait(waits, [timeline, binary], [7, None])
     consumer.finish(waits, "a wait for a batch of both kinds")
-    if consumer.waits_early("timeline_semaphore_fd"):
+    if consumer.waits_early(timeline_type):
         producer.signal(signals, binary)
         producer.finish(signals, "a signal")
         consumer.wait(waits, [binary, timeline], [None, 8])
         consumer.stays_pending(waits, "a wait for both kinds, of which the timeline is missing,")
         producer.signal(signals, timeline, 8)
         consumer.finish(waits, "a wait for both kinds")
-    if consumer.waits_early("opaque_fd") and context.repeats(consumer, "opaque_fd"):
+    if consumer.waits_early(binary_type) and context.repeats(consumer, binary_type):
         producer.signal(signals, timeline, 9)
         producer.finish(signals, "a signal")
         consumer.wait(waits, [binary, timeline], [None, 9])

@@ -21,7 +21,7 @@ TIMELINES: Final = 16
 LISTS: Final = 4
 ROUNDS: Final = 6
 _PER_ROUND: Final = 24
-_TYPE: Final = "timeline_semaphore_fd"
+_TYPES: Final = ("timeline_semaphore_fd", "timeline_semaphore_win32")   # of POSIX, of Windows
 
 
 @dataclass
@@ -54,7 +54,8 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
     """Sixteen timelines, four lists, six rounds: done and pending operations are those of the model."""
     seed = 20
     chance, model = random.Random(seed), _Model()  # noqa: S311 - reproducible
-    timelines = [context.semaphore(_TYPE) for _ in range(TIMELINES)]
+    handle_type = next(each for each in _TYPES if each in context.device.capabilities.semaphore_import)
+    timelines = [context.semaphore(handle_type) for _ in range(TIMELINES)]
     lists = [context.device.create_command_list() for _ in range(LISTS)]
     submitted = [0] * TIMELINES
     events: list[Event] = []
