@@ -150,7 +150,7 @@ class Ahead:
         self._before = nt.handle_count()
 
     def _exchange(self) -> list[bytes]:
-        ipc.send(self._a, self._desc, payload=b"next", timeout_s=1)
+        ipc.send(self._a, self._desc, payload=b"next", timeout_s=nt.BOUND_S)
         found = drained(self._b)
         self._a._transit.settle()
         return found
@@ -182,5 +182,5 @@ def test_interrupted_receive_leaves_the_pipe_usable(ends: Ends, desc: SemaphoreD
         return found
 
     ipc.send(ends[0], desc, payload=b"interrupted")
-    assert each_place(lambda: ipc.receive(ends[1], timeout_s=1).close(), problem) > 60
+    assert each_place(lambda: ipc.receive(ends[1], timeout_s=nt.BOUND_S).close(), problem) > 60
     drained(ends[1])
