@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -36,13 +36,17 @@ def drivers_started() -> None:
 
 
 @pytest.fixture
-def system_threads_started() -> None:
-    """A module replaces this fixture if its calls start threads of Windows that live on for a while."""
+def start_system_threads() -> Callable[[], None]:
+    """A module replaces this fixture if its calls start threads of Windows that live on for a while.
+
+    They have handles. Each count therefore follows a call of this function.
+    """
+    return lambda: None
 
 
 @pytest.fixture(autouse=True)
 def no_handle_left(
-    drivers_started: None, system_threads_started: None, request: pytest.FixtureRequest
+    drivers_started: None, start_system_threads: Callable[[], None], request: pytest.FixtureRequest
 ) -> Iterator[None]:
     """Each test leaves as many handles of each type as before, because pytest replaces handles of files.
 
@@ -55,13 +59,16 @@ def no_handle_left(
 
     from xsem.ipc.pipes import transit
 
+    start_system_threads()
     before = Counter(handles().values())
     yield
     while transit._left:   # messages to this process that the test did not receive: they would wait for its end
         transit._left.pop().free()
     deadline = time.monotonic() + GRACE_S
+    start_system_threads()
     while left := Counter(handles().values()) - before:
         gc.collect()
+        start_system_threads()
         if time.monotonic() > deadline:
             pytest.fail(f"the test left handles behind: {dict(left)}", pytrace=False)
         time.sleep(0.01)

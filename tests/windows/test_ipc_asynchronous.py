@@ -45,19 +45,22 @@ def ends() -> Iterator[Ends]:
 
 
 @pytest.fixture
-def system_threads_started() -> None:
-    """Threads of Windows have waited for a loop and woken it.
+def start_system_threads() -> Callable[[], None]:
+    """Let threads of Windows wait for a loop and wake it.
 
     They and their events live for five seconds after that. Without this, each test waited at its end for their end.
     """
-    async def receive() -> None:
+    async def receive(pipe: ipc.Pipe, peer: ipc.Pipe) -> None:
         receiving = await waiting(pipe)
         await ipc.asend(peer, payload=b"first")
         await receiving
 
-    with (ipc.listen() as listener, ipc.connect(listener.name) as peer,
-          listener.accept(timeout_s=nt.BOUND_S) as pipe):
-        asyncio.run(asyncio.wait_for(receive(), nt.BOUND_S))
+    def start() -> None:
+        with (ipc.listen() as listener, ipc.connect(listener.name) as peer,
+              listener.accept(timeout_s=nt.BOUND_S) as pipe):
+            asyncio.run(asyncio.wait_for(receive(pipe, peer), nt.BOUND_S))
+
+    return start
 
 
 @pytest.fixture
