@@ -37,12 +37,14 @@ MODULES: Final = (
     "xsem/facade/device.py",
     "xsem/facade/event.py",
     "xsem/facade/prepared.py",
+    "xsem/facade/recording.py",
     "xsem/facade/resource.py",
     "xsem/facade/semaphore.py",
     "xsem/runtime/claims.py",
     "xsem/runtime/device_state.py",
     "xsem/runtime/forks.py",
     "xsem/runtime/lifetime.py",
+    "xsem/runtime/mappings.py",
     "xsem/runtime/native.pyx",
     "xsem/runtime/semaphore_state.py",
     "xsem/runtime/threads.py",
@@ -65,7 +67,11 @@ MODULES: Final = (
     "backends/cuda/xsem_cuda/stream_calls.py",
     "backends/cuda/xsem_cuda/streams.py",
 )
-"""The compiled modules. A `.pxd` file beside a module declares the C fields of its classes."""
+"""The compiled modules. A `.pxd` file beside a module declares the C fields of its classes.
+
+They include each module with a ``with`` statement on `xsem.runtime.native.Lock`: from CPython 3.14 on, Ctrl-C in an
+interpreted module can come between the C code of ``__enter__`` and the block.
+"""
 
 # Code of Cython 3.3.0 ends the process with a segmentation fault, for example at a second signal with `allow_rewind`
 # (CPython 3.12.1 and 3.12.3).

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import in_thread
 from support.fake_backend import until
 from support.host_peers import mapped
 from support.interrupts import Place, interruptions
@@ -389,3 +390,19 @@ def test_interrupt_anywhere_breaks_nothing(
     assert places
     assert not bad, "\n".join(f"{place}: {why}" for place, why in bad.items())
     assert not caplog.records
+
+
+def test_ctrl_c_in_a_mapping_leaves_the_lock_of_the_lifetimes_free() -> None:
+    """Each mapping of a memory takes this lock. The other tests use it on one thread, which may take it again."""
+    with xsem.open_device("host") as device, device.create_memory(MEMORY, SIZE) as memory:
+        lock = device._device_state.releaser.lock
+
+        def take() -> None:
+            assert lock.acquire(timeout=DEADLINE_S)
+            lock.release()
+
+        places = []
+        for place, _otherwise in interruptions(lambda: memory.map_buffer(overlap=True).release()):
+            places.append(place)
+            in_thread(take)
+        assert places

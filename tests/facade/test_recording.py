@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.at_once import in_thread
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
 from support.fixtures import Opened
+from support.interrupts import interruptions
 
 import xsem
 import xsem.facade.device
@@ -480,3 +482,24 @@ def test_stopped_list_replays_nothing(recording_fake: Opened) -> None:
     with pytest.raises(DriverError), commands.record():
         raise AssertionError("entered")
     assert first(driver).replays == []
+
+
+def test_ctrl_c_leaves_the_lock_of_the_list_free(recording_fake: Opened) -> None:
+    device, _ = recording_fake
+    commands = device.create_command_list()
+    lock = commands._queue.lock
+
+    def record() -> None:
+        with commands.record() as recording:
+            pass
+        recording.release()
+
+    def take() -> None:
+        assert lock.acquire(timeout=5)
+        lock.release()
+
+    places = []
+    for place, _otherwise in interruptions(record):
+        places.append(place)
+        in_thread(take)
+    assert places

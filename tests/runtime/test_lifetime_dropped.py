@@ -25,6 +25,19 @@ def test_dropped_objects_are_freed_soon(opened: Opened) -> None:
     assert driver.threads == {"xsem-release-fake:0"}
 
 
+@pytest.mark.parametrize("making", [False, True])
+def test_dropped_call_ends_its_hold(opened: Opened, making: bool) -> None:
+    """Ctrl-C behind `__enter__` drops the call without `__exit__`."""
+    device, driver = opened
+    state = device._device_state
+    held = set(state.lifetime.holders)
+    call: Any = state.making("semaphore", driver.release_semaphore) if making else state.calling()
+    call.__enter__()
+    assert len(state.lifetime.holders - held) == 1
+    del call
+    until(lambda: state.lifetime.holders == held)
+
+
 def test_dropped_object_in_use_is_freed_when_its_work_is_done(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)

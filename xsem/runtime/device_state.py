@@ -358,8 +358,12 @@ class Calling:
                 self._held.unhold(self._by)
 
     def __del__(self) -> None:
-        # Ctrl-C can come at the start of `__exit__`, before its first line.
-        held = getattr(self, "_held", None)
+        # Ctrl-C can come at the start of `__exit__`, before its first line; in the compiled form, from CPython 3.14 on,
+        # behind `__enter__` in an interpreted module. Not `getattr`: the compiled form has no such Python attribute.
+        try:
+            held = self._held
+        except AttributeError:
+            return   # Ctrl-C in `__init__`
         if held is not None and self._by in held.holders:
             self._device_state.releaser.post(partial(self.__exit__, None, KeyboardInterrupt(), None))
 
