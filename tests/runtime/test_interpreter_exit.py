@@ -385,8 +385,9 @@ began.wait()
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_child_waits_for_no_thread_of_its_parent() -> None:
     assert said("""
-import os, sys, threading, xsem
+import os, sys, threading, warnings, xsem
 from xsem.runtime import threads
+warnings.simplefilter("ignore", DeprecationWarning)   # from Python 3.12 on: a fork beside a thread
 began, ends = threading.Event(), threading.Event()
 def work():
     began.set()
