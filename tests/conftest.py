@@ -44,6 +44,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _refuse_old_modules()
+    if config.pluginmanager.hasplugin("hypothesispytest") and not config.getoption("--hypothesis-profile"):
+        # On a busy machine, examples and their making take any time. In CI, the profile of Hypothesis says the same.
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile("busy", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("busy")
     if os.name == "posix":
         # The helper process of multiprocessing lives as long as this process: started here, no test leaves it behind.
         resource_tracker.ensure_running()

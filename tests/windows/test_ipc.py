@@ -226,7 +226,7 @@ def test_closed_number_of_the_sender_is_named(ends: Ends) -> None:
         assert nt.handle_count() == before
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_crash_the_receiver_or_leak(data: st.DataObject, ends: Ends) -> None:
     """Changed messages with open and closed numbers, and with arbitrary bytes."""

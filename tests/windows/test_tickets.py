@@ -412,7 +412,7 @@ def test_silent_connections_do_not_hold_up_others(desc: SemaphoreDesc) -> None:
         each.close()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_no_bytes_of_a_claimant_harm_an_offer(data: st.DataObject, desc: SemaphoreDesc) -> None:
     """Arbitrary bytes, messages with arbitrary payloads and descriptors, and changed tickets."""
