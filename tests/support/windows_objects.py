@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import struct
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import xsem
+from xsem.ipc.pipes import transit
 from xsem.ipc.pipes.calls import Transfer
 from xsem.ipc.pipes.deadlines import Deadline
 from xsem.types import MemoryDesc, SemaphoreDesc
@@ -24,6 +27,7 @@ SYNCHRONIZE = 0x00100000
 INVALID = 2**64 - 1
 _EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
 _OF_THE_SYSTEM = ("Semaphore", "Key", "Directory")
+_GRACE_S = 20.0
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -60,6 +64,23 @@ def keys() -> dict[int, str]:
     if sys.platform == "win32":
         return {handle: "Key" for handle in _all_handles() if object_type(handle) == "Key"}
     raise NotImplementedError
+
+
+@contextmanager
+def handles_as_before() -> Iterator[None]:
+    """Require as many handles of each type after the block as before, because pytest replaces handles of files.
+
+    The handle of a thread that has ended can be closed later.
+    """
+    before = Counter(handles().values())
+    yield
+    while transit._left:   # messages to this process that no test received: they would wait for its end
+        transit._left.pop().free()
+    deadline = time.monotonic() + _GRACE_S
+    while left := Counter(handles().values()) - before:
+        gc.collect()
+        assert time.monotonic() < deadline, f"handles are left behind: {dict(left)}"
+        time.sleep(0.01)
 
 
 def handle_count() -> int:

@@ -44,23 +44,15 @@ def ends() -> Iterator[Ends]:
     assert not loop_waits._waiting
 
 
-@pytest.fixture
-def start_system_threads() -> Callable[[], None]:
-    """Let threads of Windows wait for a loop and wake it.
+@pytest.fixture(scope="module", autouse=True)
+def no_handle_left(drivers_started: None) -> Iterator[None]:
+    """All tests of this module together leave as many handles as before.
 
-    They and their events live for five seconds after that. Without this, each test waited at its end for their end.
+    Threads of Windows wait for the loops. They and their events live for five seconds after a wait, so that a count for
+    each test waited for their end each time.
     """
-    async def receive(pipe: ipc.Pipe, peer: ipc.Pipe) -> None:
-        receiving = await waiting(pipe)
-        await ipc.asend(peer, payload=b"first")
-        await receiving
-
-    def start() -> None:
-        with (ipc.listen() as listener, ipc.connect(listener.name) as peer,
-              listener.accept(timeout_s=nt.BOUND_S) as pipe):
-            asyncio.run(asyncio.wait_for(receive(pipe, peer), nt.BOUND_S))
-
-    return start
+    with nt.handles_as_before():
+        yield
 
 
 @pytest.fixture
