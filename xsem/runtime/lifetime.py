@@ -461,8 +461,10 @@ class Releaser:
             last.released = True
             self.unsettled.add(last)
             # copy() is one step, because a collection removes references meanwhile.
-            lifetimes = [lifetime for reference in self.lifetimes.copy()
-                         if (lifetime := reference()) is not None and lifetime is not last]
+            references = self.lifetimes.copy()
+        # Not in the block: see "Ctrl-C" in xsem.runtime.
+        lifetimes = [lifetime for reference in references
+                     if (lifetime := reference()) is not None and lifetime is not last]
         # A dropped object of a reference cycle is only among the jobs, because the garbage collector clears weak
         # references before it calls finalizers.
         if self._last_jobs:

@@ -68,14 +68,23 @@ class Mappings:
         BadArgumentError
             ``overlap``: the range overlaps one in use.
         """
-        start, end = mapping.start, mapping.end
+        # The loops are functions of their own: see "Ctrl-C" in xsem.runtime.
         with self._lock:
-            others = [each for each in self._mappings if each.in_use]
-            for each in () if overlap else others:
-                if start < each.end and each.start < end:
-                    raise BadArgumentError(
-                        f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's "
-                        "view(), release it, or pass overlap=True",
-                        reason="overlap",
-                    )
+            others = self._in_use()
+            if not overlap:
+                _refuse_overlap(mapping, others)
             self._mappings = [*others, mapping]
+
+    def _in_use(self) -> list[Mapping]:
+        return [each for each in self._mappings if each.in_use]
+
+
+def _refuse_overlap(mapping: Mapping, others: list[Mapping]) -> None:
+    start, end = mapping.start, mapping.end
+    for each in others:
+        if start < each.end and each.start < end:
+            raise BadArgumentError(
+                f"bytes {start} … {end} overlap a buffer or an image that is mapped already; use the buffer's view(), "
+                "release it, or pass overlap=True",
+                reason="overlap",
+            )

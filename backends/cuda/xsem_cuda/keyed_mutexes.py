@@ -66,12 +66,17 @@ def timed_out() -> bool:
     """Mark the expired waits after CUDA_ERROR_TIMEOUT, and return whether the caller must repeat its call."""
     now = time.monotonic()
     with _lock:
-        late = [wait for wait in _pending if wait.deadline <= now]
+        late = _expired(now)
         _pending.difference_update(late)
     for wait in late:
         wait.among_others = len(late) > 1
         wait.failed = True
     return bool(late)
+
+
+def _expired(now: float) -> list[KeyedWait]:
+    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the end of the block.
+    return [wait for wait in _pending if wait.deadline <= now]
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:

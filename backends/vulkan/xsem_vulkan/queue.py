@@ -12,7 +12,7 @@ from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
 from xsem_vulkan.locks import Locks
-from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
+from xsem_vulkan.memory import BoundImage, Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
 from xsem_vulkan.submission import Submission
 
@@ -180,7 +180,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         locks = Locks([image.lock for image in bound])
         try:
             locks.enter()
-            images = [image for image in bound if not image.closed and (acquire or image.owned)]
+            images = _to_hand(bound, acquire)
             commands = self._commands.handover(memories, images, acquire=acquire)
             fence = self._append_once(commands, None, waits, signals, want_fence)
             for memory in memories:
@@ -232,3 +232,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             return True   # pending work of a lost device counts as complete
         except XsemError:
             return False
+
+
+def _to_hand(bound: Sequence[BoundImage], acquire: bool) -> list[BoundImage]:
+    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the caller's `finally`.
+    return [image for image in bound if not image.closed and (acquire or image.owned)]

@@ -121,9 +121,14 @@ class Transit:
 def settle_all() -> None:
     """Close the duplicates of closed pipes whose peer has received them or has ended."""
     with _lock:
-        for transit in list(_left):
+        for transit in _left.copy():
             transit.settle()
-            if not transit.messages:
-                transit.free()
-                if transit in _left:
-                    _left.remove(transit)
+            _free_settled(transit)
+
+
+def _free_settled(transit: Transit) -> None:
+    # A function of its own: see "Ctrl-C" in xsem.runtime.
+    if not transit.messages:
+        transit.free()
+        if transit in _left:
+            _left.remove(transit)
