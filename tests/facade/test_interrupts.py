@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.at_once import in_thread
+from support.at_once import assert_free
 from support.fake_backend import until
 from support.host_peers import mapped
 from support.interrupts import Place, interruptions
@@ -396,13 +396,8 @@ def test_ctrl_c_in_a_mapping_leaves_the_lock_of_the_lifetimes_free() -> None:
     """Each mapping of a memory takes this lock. The other tests use it on one thread, which may take it again."""
     with xsem.open_device("host") as device, device.create_memory(MEMORY, SIZE) as memory:
         lock = device._device_state.releaser.lock
-
-        def take() -> None:
-            assert lock.acquire(timeout=DEADLINE_S)
-            lock.release()
-
         places = []
         for place, _otherwise in interruptions(lambda: memory.map_buffer(overlap=True).release()):
             places.append(place)
-            in_thread(take)
+            assert_free(lock, timeout_s=DEADLINE_S)
         assert places

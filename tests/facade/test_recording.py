@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.at_once import in_thread
+from support.at_once import assert_free
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
 from support.fixtures import Opened
 from support.interrupts import interruptions
@@ -494,12 +494,8 @@ def test_ctrl_c_leaves_the_lock_of_the_list_free(recording_fake: Opened) -> None
             pass
         recording.release()
 
-    def take() -> None:
-        assert lock.acquire(timeout=5)
-        lock.release()
-
     places = []
     for place, _otherwise in interruptions(record):
         places.append(place)
-        in_thread(take)
+        assert_free(lock, timeout_s=5)
     assert places

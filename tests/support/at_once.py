@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 from support.fake_backend import until
 
@@ -35,6 +36,16 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
 def in_thread(work: Callable[[], object]) -> None:
     """Run `work` on a new thread. Its exception is raised here."""
     in_threads(1, lambda _index: work())
+
+
+def assert_free(lock: Any, timeout_s: float) -> None:
+    """Require that a new thread can take a lock. The calling thread could take its own re-entrant lock again."""
+
+    def take() -> None:
+        assert lock.acquire(timeout=timeout_s)
+        lock.release()
+
+    in_thread(take)
 
 
 @contextmanager
