@@ -71,7 +71,11 @@ class UnmetWaits:
     def forget(self, events: Events) -> None:
         """Drop the waits of a device that closes."""
         with self.lock:
-            self._waits = [each for each in self._waits if each[0] is not events]
+            self._waits = self._of_others(events)
+
+    def _of_others(self, events: Events) -> list[tuple[Events, Fence]]:
+        # A function of its own, as those of `xsem_levelzero.semaphores.Semaphore`.
+        return [each for each in self._waits if each[0] is not events]
 
     def _sweep(self) -> None:
         left = []
