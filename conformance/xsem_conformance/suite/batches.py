@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import Final
 
+from xsem.types import SemaphoreKind
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
-
-# A binary type and a timeline of POSIX, and of Windows.
-_BOTH_KINDS: Final = (("opaque_fd", "timeline_semaphore_fd"), ("opaque_win32", "timeline_semaphore_win32"))
 
 
 @check("XSEM-BATCH-001")
@@ -71,8 +68,7 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
 def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
     """A batch with a binary semaphore and a timeline waits for both and signals both, by the rules of their kinds."""
     producer, consumer = context.ends(case.direction)
-    imported = context.device.capabilities.semaphore_import
-    binary_type, timeline_type = next(pair for pair in _BOTH_KINDS if imported.issuperset(pair))
+    binary_type, timeline_type = context.some_type(SemaphoreKind.BINARY), context.some_type(SemaphoreKind.TIMELINE)
     binary, timeline = context.semaphore(binary_type), context.semaphore(timeline_type)
     signals, waits = producer.new_list(), consumer.new_list()
     producer.signal(signals, [binary, timeline], [None, 7])

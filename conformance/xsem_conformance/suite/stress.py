@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from xsem import CommandList, Event
-from xsem.types import Feature
+from xsem.types import Feature, SemaphoreKind
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.polling import SETTLE_S, soon
@@ -21,7 +21,6 @@ TIMELINES: Final = 16
 LISTS: Final = 4
 ROUNDS: Final = 6
 _PER_ROUND: Final = 24
-_TYPES: Final = ("timeline_semaphore_fd", "timeline_semaphore_win32")   # of POSIX, of Windows
 
 
 @dataclass
@@ -54,7 +53,7 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
     """Sixteen timelines, four lists, six rounds: done and pending operations are those of the model."""
     seed = 20
     chance, model = random.Random(seed), _Model()  # noqa: S311 - reproducible
-    handle_type = next(each for each in _TYPES if each in context.device.capabilities.semaphore_import)
+    handle_type = context.some_type(SemaphoreKind.TIMELINE)
     timelines = [context.semaphore(handle_type) for _ in range(TIMELINES)]
     lists = [context.device.create_command_list() for _ in range(LISTS)]
     submitted = [0] * TIMELINES
