@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ def test_ctrl_c_in_an_append_leaves_no_lock_held(device: xsem.Device) -> None:
     image: Any = memory.map_mipmapped_array(MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4))._array
     driver: Any = list_of(commands)
     theirs = threading.Lock()
-    acts = {
+    acts: dict[str, Callable[[], object]] = {
         "work": lambda: driver.append_work(lambda: None),
         "image": lambda: driver._append_image_work([image], lambda: None, [], False),
         "handover": lambda: driver._hand([image._memory], [], [], False, acquire=True),
