@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,21 @@ def test_ray_actors_hand_on_frames_of_cuda() -> None:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "20 frames right, 0 wrong, 0 refused"
+
+
+def test_fleet_of_one_node_has_a_row_for_each_device(tmp_path: Path) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("ray is not installed")
+    with tempfile.TemporaryDirectory(prefix="xsem-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        done = run("-m", "support.ray_cluster", '{"node": {}}', str(EXAMPLES / "fleet_ray.py"), "--folder",
+                   str(tmp_path), "--only", "XSEM-BIN-001", "--only", "XSEM-BUF-003", RAY_TMPDIR=folder,
+                   RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled",
+                   PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]))
+    assert done.returncode == 0, done.stdout + done.stderr
+    reports = sorted(each.name for each in tmp_path.glob("*.json"))
+    assert reports == sorted(f"node-{info.id.replace(':', '-')}.json" for info in xsem.devices())
+    exporters = {json.loads((tmp_path / name).read_text())["exporter"]["backend"] for name in reports}
+    assert exporters == {"host", "vulkan"}
 
 
 def test_tests_of_an_application_pass_on_host(tmp_path: Path) -> None:

@@ -296,6 +296,24 @@ print("shared")
 """) == "shared\n"
 
 
+def test_jax_array_is_shared_as_a_dma_buf(cuda: xsem.Device) -> None:
+    if DMABUF not in cuda.capabilities.memory_export:
+        pytest.skip("the device makes no dma-buf")
+    assert library_process("jax", """
+import numpy
+array = jax.device_put(jax.numpy.arange(6000.0, dtype="float32").reshape(3, 2000), jax.devices("gpu")[0])
+array.block_until_ready()
+shared = cuda.share(array, type=DMABUF)
+assert (shared.shape, shared.dtype) == ((3, 2000), "float32")
+assert shared.buffer().address == array.unsafe_buffer_pointer()
+assert (shared.buffer().copy_to_host() == numpy.asarray(array)).all()
+with shared.export() as desc:
+    assert desc.type is DMABUF
+    assert os.lseek(desc.handle.fileno(), 0, os.SEEK_END) == shared.allocation_size
+print("shared")
+""", XLA_PYTHON_CLIENT_PREALLOCATE="false") == "shared\n"
+
+
 def test_jax_array_is_described(cuda: xsem.Device) -> None:
     """JAX allocates with cuMemAlloc: the refusal names the allocation, not the array."""
     if importlib.util.find_spec("jax") is None:

@@ -112,6 +112,30 @@ def test_vulkan_copies_regions_exactly(cuda: Rig, name: str) -> None:
              seed=len(name))
 
 
+@pytest.mark.parametrize("name", ["unorm16", "float32"])
+def test_vulkan_copies_regions_of_a_depth_image_exactly(cuda: Rig, name: str) -> None:
+    if "depth_texture" not in cuda.vulkan.capabilities.image_flags:
+        pytest.skip("the driver does not offer depth images")
+    desc = MipmapDesc(extent=(36, 20, 0), format=name, channels=1, depth_texture=True)
+    image, linear = (cuda.vulkan.create_memory(MemoryHandleType.OPAQUE_FD, SIZE) for _ in range(2))
+    commands, buffer = cuda.vulkan.create_command_list(), linear.map_buffer(0, 1 << 14)
+    depths = np.random.default_rng(3).random((20, 36), np.float32)   # a depth is between 0 and 1
+    pixels = depths if name == "float32" else (depths * 65535).astype(np.uint16)
+    with image.map_mipmapped_array(desc) as mapped:
+        level = mapped.level(0)
+        level.write(pixels.reshape(level.read().shape))
+        packed = buffer.view((9, 10), str(pixels.dtype), offset=64)
+        commands.append_copy(packed, level, offset=(20, 7, 0), extent=(10, 9, 0))
+        commands.append_copy(level, packed, offset=(1, 2, 0), extent=(10, 9, 0))
+        commands.append_copy(level, level, offset=(12, 0, 0), extent=(8, 7, 0), src_offset=(20, 12, 0))
+        commands.synchronize(timeout_s=30)
+        assert (packed.copy_to_host() == pixels[7:16, 20:30]).all()
+        expected = pixels.copy()
+        expected[2:11, 1:11] = pixels[7:16, 20:30]
+        expected[:7, 12:20] = pixels[12:19, 20:28]
+        assert (level.read().reshape(expected.shape) == expected).all()
+
+
 def test_cuda_copies_regions_between_images(cuda: Rig) -> None:
     def desc(**fields: Any) -> MipmapDesc:
         return MipmapDesc(**{"extent": (16, 8, 0), "format": "uint16", "channels": 2, **fields})
