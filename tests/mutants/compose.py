@@ -121,7 +121,7 @@ def judge(ended: Mapping[str, Ended], entries: list[allowed.Allowed]) -> Judged:
     """Compare the results with the reasons."""
     survivors = [name for name, each in ended.items() if not each.caught]
     return Judged(survivors, [name for name in survivors if not allowed.reason(name, entries)],
-                  [name for name, each in ended.items() if each.caught and allowed.reason(name, entries)])
+                  [name for name, each in ended.items() if each.caught and allowed.stale(name, entries)])
 
 
 def _kept(results: Path | None) -> dict[str, Ended]:

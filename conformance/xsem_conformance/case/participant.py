@@ -172,14 +172,18 @@ class LocalParticipant:
     def wait(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
              acquire: Sequence[int] = ()) -> None:
         """Append a wait for the semaphores, and acquire the memory in `acquire`."""
-        self.get(commands).append_wait([self.get(each) for each in semaphores], list(values),
-                                       acquire=[self.get(each) for each in acquire])
+        self.get(commands).append_wait(*self._given(semaphores, values), acquire=[self.get(each) for each in acquire])
 
     def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
                release: Sequence[int] = ()) -> None:
         """Append a signal of the semaphores, and release the memory in `release`."""
-        self.get(commands).append_signal([self.get(each) for each in semaphores], list(values),
-                                         release=[self.get(each) for each in release])
+        self.get(commands).append_signal(*self._given(semaphores, values), release=[self.get(each) for each in release])
+
+    def _given(self, semaphores: Sequence[int], values: Sequence[int | None]) -> tuple[Any, Any]:
+        # For one semaphore xsem has a call of its own, and it prepares the append of one binary semaphore only there.
+        if len(semaphores) == 1:
+            return self.get(semaphores[0]), values[0]
+        return [self.get(each) for each in semaphores], list(values)
 
     def occupy(self, commands: int, seconds: float) -> None:
         """Append work of about `seconds` to an idle list: fills of the participant's own memory.

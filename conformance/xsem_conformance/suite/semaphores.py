@@ -13,6 +13,8 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+WAITS_FIRST: Final = 200
+"""Rounds in which the wait is appended before its signal."""
 
 
 # ---- both kinds
@@ -69,7 +71,11 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
 
 @check("XSEM-BIN-003")
 def met_wait_resets(context: CaseContext, case: Case) -> None:
-    """One signal meets one wait: the next wait is pending until the next signal."""
+    """One signal meets one wait: the next wait is pending until the next signal.
+
+    A driver that signals twice leaves a second signal only if a wait was pending. In the rounds with the wait first,
+    such a signal stays until the end: each round consumes one signal.
+    """
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -80,6 +86,15 @@ def met_wait_resets(context: CaseContext, case: Case) -> None:
         consumer.finish(waits, "a wait")
     if not consumer.waits_early(case.handle_type):
         return   # this side allows no wait without a submitted signal
+    for turn in range(WAITS_FIRST):
+        if turn % 10 == 0:   # the driver prepares the signal of each list anew
+            producer.finish(signals, "a signal")
+            producer.side.release(signals)
+            signals = producer.new_list()
+        consumer.wait(waits, semaphore)
+        producer.signal(signals, semaphore)
+        consumer.finish(waits, "a wait that was appended before its signal")
+    producer.finish(signals, "a signal")
     consumer.wait(waits, semaphore)
     consumer.stays_pending(waits, "a second wait for one signal")
     producer.signal(signals, semaphore)

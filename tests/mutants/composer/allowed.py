@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FILE", "Allowed", "read", "reason", "unknown"]
+__all__ = ["FILE", "Allowed", "read", "reason", "stale", "unknown"]
 
 FILE = Path(__file__).resolve().parents[1] / "allowed.toml"
 
@@ -25,11 +25,14 @@ class Allowed:
         Why a driver with such a fault may conform, or why the suite cannot see the fault.
     caught : tuple of str
         Patterns of faults that match `faults`, and that the suite finds.
+    sometimes : bool
+        The suite finds these faults in some runs.
     """
 
     faults: tuple[str, ...]
     reason: str
     caught: tuple[str, ...] = ()
+    sometimes: bool = False
 
     def covers(self, name: str) -> bool:
         """Return whether a fault of this name is allowed."""
@@ -46,12 +49,18 @@ def read(path: Path = FILE) -> list[Allowed]:
     if not path.exists():
         return []
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("allowed", [])
-    return [Allowed(tuple(each["faults"]), each["reason"], tuple(each.get("caught", ()))) for each in entries]
+    return [Allowed(tuple(each["faults"]), each["reason"], tuple(each.get("caught", ())),
+                    each.get("sometimes", False)) for each in entries]
 
 
 def reason(name: str, entries: Iterable[Allowed]) -> str:
     """Return the reason for a fault; empty without one."""
     return next((each.reason for each in entries if each.covers(name)), "")
+
+
+def stale(name: str, entries: Iterable[Allowed]) -> bool:
+    """Return whether a reason for a caught fault is out of date."""
+    return any(each.covers(name) and not each.sometimes for each in entries)
 
 
 def unknown(entries: Iterable[Allowed], names: Iterable[str]) -> list[str]:
