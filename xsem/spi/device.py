@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 from xsem.errors import UnsupportedError
 from xsem.spi.callers import Callers
@@ -13,6 +14,13 @@ from xsem.spi.tokens import Token
 from xsem.types import Capabilities
 
 __all__ = ["DeviceDriver"]
+
+_FIRST_PAUSE_S: Final = 20e-6
+_LONGEST_PAUSE_S: Final = 250e-6
+"""Longest pause between two queries of a fence.
+
+With 1 ms, waits for 20 ms of copies ended 3 to 6 % late (H200, 580.159.04). A query costs some microseconds.
+"""
 
 
 class DeviceDriver(ABC):
@@ -136,13 +144,13 @@ class DeviceDriver(ABC):
             As for `query_fence`.
         """
         deadline = time.monotonic_ns() + timeout_ns
-        pause = 20e-6
+        pause = _FIRST_PAUSE_S
         while not self.query_fence(fence):
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return False
             time.sleep(min(pause, left / 1e9))
-            pause = min(pause * 1.5, 1e-3)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         return True
 
     def native_handle(self, token: Token | None) -> int:
