@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 import time
@@ -45,9 +45,15 @@ class OutputFiles:
             if other != option:
                 raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
         for package, needed in (("jsonschema", bool(self._places)), ("jinja2", "--html" in self._places)):
-            if needed and importlib.util.find_spec(package) is None:
-                print(f"xsem: a report needs {package}: pip install 'xsem[conformance]'", file=sys.stderr)
-                raise typer.Exit(verdict.NOT_TRIED)
+            if not needed:
+                continue
+            try:
+                # An import also finds a missing dependency of the package.
+                importlib.import_module(package)
+            except ImportError as error:
+                print(f"xsem: a report needs {package}: pip install 'xsem[conformance]' ({printable(str(error))})",
+                      file=sys.stderr)
+                raise typer.Exit(verdict.NOT_TRIED) from error
 
     def update(self, run: Any, commit: str) -> None:
         """Write the reports of a running run, at most once a second. Ignore a failed write: `write` reports it."""
