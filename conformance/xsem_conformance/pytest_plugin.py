@@ -81,6 +81,7 @@ def pytest_collection_modifyitems(
     from xsem.cli.files import CannotWriteError, check_writable
     from xsem_conformance import waivers
     from xsem_conformance.profiles import profiles
+    from xsem_conformance.report.packages import lacking
     from xsem_conformance.requirements import load
     from xsem_conformance.run.process import UnavailableError
     from xsem_conformance.run.session import survey
@@ -94,6 +95,9 @@ def pytest_collection_modifyitems(
         waived = [] if file is None else waivers.load(file)
         if report is not None:
             check_writable(report)
+            lacks = lacking(["jsonschema"])
+            if lacks:
+                raise pytest.UsageError(f"--xsem-report: {lacks}")
         surveyed = survey(device, config.getoption("xsem_exporter"), requirements)
     except waivers.WaiverError as error:
         raise pytest.UsageError(f"--xsem-waivers: {error}") from error

@@ -180,6 +180,14 @@ def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None
     assert "the case 'XSEM-BIN-002/x/host/in' does not exist for host:0" in said
 
 
+def test_report_without_its_packages_is_refused_before_the_cases(tmp_path: Path, plugins: Path) -> None:
+    (plugins / "jsonschema.py").write_text("import no_such_package\n")
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-report", "out.json", "-k", "XSEM-BUF-006")
+    assert status == 4
+    assert "--xsem-report: a report needs jsonschema: pip install 'xsem[conformance]' (No module named 'no_such" in said
+    assert "PASSED" not in said
+
+
 def test_marker_selects_the_cases(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")

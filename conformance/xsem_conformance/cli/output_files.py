@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import time
@@ -15,6 +14,7 @@ from xsem.cli.files import CannotWriteError, check_writable, write_file
 from xsem.cli.status import tell
 from xsem.cli.text import printable
 from xsem_conformance import verdict
+from xsem_conformance.report.packages import lacking
 
 __all__ = ["OutputFiles", "command_line"]
 
@@ -44,16 +44,11 @@ class OutputFiles:
             other = named.setdefault(path.parent.resolve() / path.name, option)
             if other != option:
                 raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
-        for package, needed in (("jsonschema", bool(self._places)), ("jinja2", "--html" in self._places)):
-            if not needed:
-                continue
-            try:
-                # An import also finds a missing dependency of the package.
-                importlib.import_module(package)
-            except ImportError as error:
-                print(f"xsem: a report needs {package}: pip install 'xsem[conformance]' ({printable(str(error))})",
-                      file=sys.stderr)
-                raise typer.Exit(verdict.NOT_TRIED) from error
+        needed = ["jsonschema"] * bool(self._places) + ["jinja2"] * ("--html" in self._places)
+        lacks = lacking(needed)
+        if lacks:
+            print(f"xsem: {printable(lacks)}", file=sys.stderr)
+            raise typer.Exit(verdict.NOT_TRIED)
 
     def update(self, run: Any, commit: str) -> None:
         """Write the reports of a running run, at most once a second. Ignore a failed write: `write` reports it."""

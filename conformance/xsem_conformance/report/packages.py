@@ -1,0 +1,19 @@
+"""The packages that reports need."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+__all__ = ["lacking"]
+
+
+def lacking(packages: Iterable[str]) -> str:
+    """Return what the user must install before a report can be written. Empty: all packages load."""
+    for package in packages:
+        try:
+            # An import also finds a missing dependency of the package.
+            importlib.import_module(package)
+        except ImportError as error:
+            return f"a report needs {package}: pip install 'xsem[conformance]' ({error})"
+    return ""
