@@ -249,7 +249,7 @@ def test_exports_of_a_type_say_nothing_about_its_imports() -> None:
 class _Page(html.parser.HTMLParser):
     """Matching tags, attributes, and the text between the tags."""
 
-    _VOID = frozenset({"meta", "br", "hr", "img", "link", "input"})
+    _VOID = frozenset({"meta", "br", "hr", "img", "link", "input", "wbr"})
 
     def __init__(self, source: str) -> None:
         super().__init__()
@@ -349,6 +349,8 @@ def test_areas_have_names_and_undeclared_types_one_line() -> None:
     ]), command="", commit="")
     source = page(report)
     assert '<th scope="row">binary semaphores <span class="soft">BIN</span></th>' in source
+    assert "<code>dmabuf_<wbr>fd</code>" in source   # a narrow table breaks names only there
+    source = source.replace("<wbr>", "")
     heads = re.findall(r'<th scope="col">(\w+) <code>(\w+)</code>', source)
     assert ("memory", "dmabuf_fd") in heads   # undeclared, but it fails
     assert ("semaphore", "sync_fd") not in heads

@@ -24,9 +24,17 @@ def render(template: str, **values: Any) -> str:
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
                                      lstrip_blocks=True, loader=jinja2.FunctionLoader(load))
+    environment.filters["breakable"] = _breakable
     style, script = load("page.css"), load("filter.js")
     policy = f"default-src 'none'; style-src {_source(style)}; script-src {_source(script)}"
     return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
+
+
+def _breakable(name: str) -> Any:
+    """Return the name of a handle type as HTML in which a narrow table breaks lines only after an underscore."""
+    import markupsafe
+
+    return markupsafe.Markup("_<wbr>").join(name.split("_"))
 
 
 def _source(text: str) -> str:
