@@ -30,13 +30,17 @@ def check_writable(path: Path, *, make_folders: bool = False) -> None:
     """
     with _told(path):
         _refuse_others(path)
-        folder = path.parent
-        while make_folders and not folder.exists() and folder != folder.parent:
-            folder = folder.parent
+        folder = _first_existing(path.parent) if make_folders else path.parent
         # A check of permissions is not enough: /proc grants them and refuses new files.
         number, name = tempfile.mkstemp(prefix=".xsem-", dir=folder)
         os.close(number)
         os.unlink(name)
+
+
+def _first_existing(folder: Path) -> Path:
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
 
 
 def write_file(path: Path, data: bytes, *, make_folders: bool = False) -> None:

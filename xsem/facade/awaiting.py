@@ -7,7 +7,7 @@ import types
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from xsem.runtime.callbacks import Watched
+from xsem.runtime.callbacks import Notifier, Watched
 from xsem.runtime.device_state import DeviceState
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
     XsemError
         The error of ``watched.done()``. ReleasedError if the device is released during the wait.
     """
-    import asyncio  # already loaded: the caller runs in an event loop
+    import asyncio
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
@@ -49,9 +49,15 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
     pause_s = _POLL_S if device_state.only_application else _RETRY_S
     remove = notifier.add(watched, reached)
     try:
-        # If no thread polls, this loop tries again, because no later call is certain to do so.
-        while not future.done() and notifier.stalled and not notifier.resume():
-            yield from asyncio.sleep(pause_s).__await__()
+        yield from _resumed(notifier, future, pause_s)
         yield from future.__await__()
     finally:
         remove()
+
+
+def _resumed(notifier: Notifier, future: asyncio.Future[None], pause_s: float) -> Generator[Any, None, None]:
+    """Try to resume the notifier until a thread polls: no later call is certain to do so."""
+    import asyncio
+
+    while not future.done() and notifier.stalled and not notifier.resume():
+        yield from asyncio.sleep(pause_s).__await__()

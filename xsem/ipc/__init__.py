@@ -179,13 +179,16 @@ def receive_fds(
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
-        for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
-            if (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high
-                    or value == max_bytes == 0):
-                raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
+        _check_sizes(max_bytes, max_fds)
         with Receiver(inner, max_fds, _limit(inner.gettimeout(), timeout_s)) as receiver, receiver:
             data = receiver.receive_once(max_bytes)
             return data, receiver.take()
+
+
+def _check_sizes(max_bytes: int, max_fds: int) -> None:
+    for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high or value == max_bytes == 0:
+            raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
 
 
 def _limit(own: float | None, timeout_s: float | Literal["socket"] | None) -> float | None:

@@ -15,6 +15,8 @@ cdef class StreamCalls:
     cpdef barrier(self, wait_fences, bint want_fence)
     @cython.locals(fence=Fence, event=uintptr_t)
     cpdef uintptr_t begin(self, wait_fences, bint want_fence) except? 0
+    @cython.locals(fence=Fence)
+    cpdef _wait_for(self, wait_fences)
     cpdef end(self, uintptr_t event)
     cpdef cancel(self, uintptr_t event)
 

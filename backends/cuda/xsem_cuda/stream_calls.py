@@ -85,16 +85,18 @@ class StreamCalls:
         # This call precedes all appends, because the creation of an event can fail.
         event = self._fences.take() if want_fence else 0
         try:
-            for fence in wait_fences:
-                self._wait_event.call(self._handle, fence.event, 0)
-                if fence.borrowed and captured is False:
-                    # A wait for an event of the application's capture adds this stream to that capture.
-                    self.is_capturing()
-                    captured = self.captured
+            self._wait_for(wait_fences)
         except BaseException:
             self.cancel(event)
             raise
         return event
+
+    def _wait_for(self, wait_fences: Sequence[Fence]) -> None:
+        for fence in wait_fences:
+            self._wait_event.call(self._handle, fence.event, 0)
+            if fence.borrowed and self.captured is False:
+                # A wait for an event of the application's capture adds this stream to that capture.
+                self.is_capturing()
 
     def end(self, event: int) -> Fence | None:
         """Record the event of `begin` behind the operation, and return its fence. For event 0, return None."""

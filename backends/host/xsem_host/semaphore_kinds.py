@@ -52,13 +52,16 @@ class BinarySemaphore(HostSemaphore):
     def wait(self, value: int | None, timeout_ns: int) -> bool:
         """Take the signal, which resets the semaphore; return False if the timeout expires first."""
         with self._use():
-            looks = Looks(timeout_ns)
-            sleep_ns = timeout_ns
-            while not self._take(sleep_ns):
-                sleep_ns = looks.sleep_ns()
-                if sleep_ns == 0:
-                    return False
-            return True
+            return self._wait(timeout_ns)
+
+    def _wait(self, timeout_ns: int) -> bool:
+        looks = Looks(timeout_ns)
+        sleep_ns = timeout_ns
+        while not self._take(sleep_ns):
+            sleep_ns = looks.sleep_ns()
+            if sleep_ns == 0:
+                return False
+        return True
 
     @abstractmethod
     def _set(self) -> None:

@@ -108,15 +108,18 @@ class Timeline(TimelineSemaphore):
             return True
         looks = Looks(timeout_ns)
         with self._waiter() as event:
-            while not self._reached(wanted):
-                sleep_ns = looks.sleep_ns()
-                if sleep_ns == 0:
-                    return False
-                if event is None:
-                    self._pause(min(sleep_ns, _POLL_NS))
-                else:
-                    wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
-            return True
+            return self._sleep_until(wanted, looks, event)
+
+    def _sleep_until(self, wanted: int, looks: Looks, event: OwnedHandle | None) -> bool:
+        while not self._reached(wanted):
+            sleep_ns = looks.sleep_ns()
+            if sleep_ns == 0:
+                return False
+            if event is None:
+                self._pause(min(sleep_ns, _POLL_NS))
+            else:
+                wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
+        return True
 
     @staticmethod
     def _pause(nanoseconds: int) -> None:

@@ -89,12 +89,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         _check_keyed(semaphores, params)
         fresh: list[tuple[Semaphore, int]] = []
         try:
-            handles = []
-            for semaphore in semaphores:
-                handle = semaphore.handle_for_wait(core, events)
-                handles.append(handle)
-                if handle != semaphore.handle:
-                    fresh.append((semaphore, handle))
+            handles = [self._handle_for_wait(semaphore, fresh) for semaphore in semaphores]
             structs = self._waits.fill(semaphores, params)
             with self._unmet.lock if self._unmet else nullcontext():
                 fence = self._issue(
@@ -118,6 +113,13 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             for semaphore, handle in fresh:
                 semaphore.waits_with(handle, fence)
         return fence if want_fence else None
+
+    def _handle_for_wait(self, semaphore: Semaphore, fresh: list[tuple[Semaphore, int]]) -> int:
+        """Return the handle for one wait, and add a fresh import to `fresh`."""
+        handle = semaphore.handle_for_wait(self._core, self._events)
+        if handle != semaphore.handle:
+            fresh.append((semaphore, handle))
+        return handle
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],

@@ -43,15 +43,19 @@ async def receive(pipe: Pipe, timeout_s: float | None) -> Message:
     with Turn(pipe._receiving, deadline, OTHER_RECEIVES) as turn, turn:
         await _wait(turn)
         settle_all()
-        try:
-            while (data := pipe._incoming.finished()) is None:
-                with pipe._incoming.begin() as transfer, transfer:
-                    transfer.start()
-                    if not await ended(transfer, deadline) and transfer.cancel():
-                        raise deadline.passed(NOTHING_SENT)
-        except PipeError as error:
-            raise pipe._refusal(error) from error
-        return pipe._message(data)
+        return pipe._message(await _data(pipe, deadline))
+
+
+async def _data(pipe: Pipe, deadline: Deadline) -> bytes:
+    try:
+        while (data := pipe._incoming.finished()) is None:
+            with pipe._incoming.begin() as transfer, transfer:
+                transfer.start()
+                if not await ended(transfer, deadline) and transfer.cancel():
+                    raise deadline.passed(NOTHING_SENT)
+    except PipeError as error:
+        raise pipe._refusal(error) from error
+    return data
 
 
 async def _wait(turn: Turn) -> None:

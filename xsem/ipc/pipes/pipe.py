@@ -185,15 +185,18 @@ class Pipe:
         with Turn(self._receiving, deadline, OTHER_RECEIVES) as turn, turn:
             turn.wait()
             settle_all()
-            try:
-                while (data := self._incoming.finished()) is None:
-                    with self._incoming.begin() as transfer, transfer:
-                        transfer.start()
-                        if not transfer.wait(deadline) and transfer.cancel():
-                            raise deadline.passed(NOTHING_SENT)
-            except PipeError as error:
-                raise self._refusal(error) from error
-            return self._message(data)
+            return self._message(self._data(deadline))
+
+    def _data(self, deadline: Deadline) -> bytes:
+        try:
+            while (data := self._incoming.finished()) is None:
+                with self._incoming.begin() as transfer, transfer:
+                    transfer.start()
+                    if not transfer.wait(deadline) and transfer.cancel():
+                        raise deadline.passed(NOTHING_SENT)
+        except PipeError as error:
+            raise self._refusal(error) from error
+        return data
 
     def _message(self, data: bytes) -> Message:
         """Return the received message, and drop it from `_incoming`, also after a refusal."""

@@ -91,16 +91,17 @@ class Transit:
             if not self._messages:
                 return
             over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
-            for _ in range(min(over, len(self._messages))):
-                for handle in self._messages.popleft():
-                    handle.close()
+            self._close(min(over, len(self._messages)))
 
     def lost(self) -> None:
         """Close the duplicates of all messages. The peer has closed the pipe, so it cannot receive them."""
         with _lock:
-            while self._messages:
-                for handle in self._messages.popleft():
-                    handle.close()
+            self._close(len(self._messages))
+
+    def _close(self, count: int) -> None:
+        for _ in range(count):
+            for handle in self._messages.popleft():
+                handle.close()
 
     def close(self) -> None:
         """End the use by the pipe. The duplicates of messages in transit stay open for the peer."""

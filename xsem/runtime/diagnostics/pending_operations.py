@@ -52,13 +52,17 @@ def overdue_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
     """
     found: list[Stuck] = []
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
-        look = _Look(queues)
-        for queue in sorted(_overdue(queues, after_s), key=lambda queue: not queue.may_wait):
-            # A marker is appended under the queue's lock, and the driver may block this thread there. The lock must
-            # not belong to a queue that gets the missing signal. So the queues with waits come first.
-            if queue.may_wait or not found:
-                found += _stuck(queue, look)
+        _add_overdue(found, queues, after_s)
     return found
+
+
+def _add_overdue(found: list[Stuck], queues: QueueTable, after_s: float) -> None:
+    look = _Look(queues)
+    for queue in sorted(_overdue(queues, after_s), key=lambda queue: not queue.may_wait):
+        # A marker is appended under the queue's lock, and the driver may block this thread there. The lock must not
+        # belong to a queue that gets the missing signal. So the queues with waits come first.
+        if queue.may_wait or not found:
+            found += _stuck(queue, look)
 
 
 def recorded_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
@@ -90,12 +94,15 @@ def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[Pe
     The operation that holds the others comes first, if it can be identified.
     """
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
-        look = _Look(queues)
-        queue.poll()
-        operations = [op for op in queue.pending() if op.seq <= up_to]
-        # At least the last operation was not done at the timeout, even if the values say otherwise now.
-        return list(look.describe(queue, _not_done(operations, look) or operations[-1:]))
+        return _pending_up_to(_Look(queues), queue, up_to)
     return []
+
+
+def _pending_up_to(look: _Look, queue: FencedQueue, up_to: int) -> list[PendingOp]:
+    queue.poll()
+    operations = [op for op in queue.pending() if op.seq <= up_to]
+    # At least the last operation was not done at the timeout, even if the values say otherwise now.
+    return list(look.describe(queue, _not_done(operations, look) or operations[-1:]))
 
 
 def host_wait_timeout(

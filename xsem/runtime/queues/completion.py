@@ -311,14 +311,17 @@ class CompletionTracker:
     def reached(self, seq: int) -> None:
         """Retire all markers up to `seq`, and their operations: a fence at `seq` or later is reached."""
         with self.device_state.releaser.lock:
-            markers, reached = self._markers, None
-            while markers:
-                head = markers[0]
-                if head.seq > seq:
-                    break
-                reached = markers.popleft()
-            if reached is not None:
-                self._retire(reached.seq, reached.slots)
+            self._retire_markers(seq)
+
+    def _retire_markers(self, seq: int) -> None:
+        markers, reached = self._markers, None
+        while markers:
+            head = markers[0]
+            if head.seq > seq:
+                break
+            reached = markers.popleft()
+        if reached is not None:
+            self._retire(reached.seq, reached.slots)
 
     def not_appended(self, seq: int) -> None:
         """Count a refused operation as done. An idle list thus stays idle and needs no marker."""
