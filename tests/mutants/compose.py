@@ -9,11 +9,11 @@ list is read from the interface. Each fault is put around a sound driver: `host`
 CUDA backend on the stand-in. A first run without a fault notes which cases call which methods. A trial runs the cases
 that call the faulty method, and stops at the first failure of a MUST that a second run confirms.
 
-allowed.toml has the reason for each survivor. An allowed fault that is caught is reported, for its removal.
-composed.toml has the last known result of each fault. A run of all takes 35 minutes on two cores. --results keeps
-each result when it is known, and a later run with the same file continues.
+allowed.toml has the reason for each survivor. A caught fault with a reason is reported, unless its entry has
+`sometimes = true`. composed.toml has the last known result of each fault. A run of all faults takes 35 minutes on two
+cores. --results keeps each result when it is known, and a later run with the same file continues.
 
-Exit: 0 every survivor has a reason and every reason has a survivor; 1 not.
+Exit: 0 each survivor has a reason, and no caught fault is reported; 1 not.
 """
 
 from __future__ import annotations

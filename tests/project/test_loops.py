@@ -1,4 +1,4 @@
-"""Ctrl-C in a loop must not leave a lock held or an object behind, on each CPython from 3.12 on."""
+"""On CPython 3.12 and newer, Ctrl-C in a loop leaves no lock held and no object behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def outside(lock, items):
 
 
 def interpreters() -> list[str]:
-    """Return the CPythons from 3.12 on: this one, and those of pyenv."""
+    """Return the CPython interpreters from 3.12 on: this one, and those of pyenv."""
     folder = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     others = [str(each) for each in sorted(folder.glob("3.1[2-9].*/bin/python"))]
     return [sys.executable, *others] if sys.version_info >= (3, 12) else others

@@ -9,7 +9,7 @@ import pytest
 import xsem.spi.device
 from xsem.spi import DeviceDriver
 
-LATE_NS = 250_000   # the longest pause between two queries
+LATE_NS = 250_000   # longest pause between two queries
 
 
 class Clock:
@@ -26,7 +26,7 @@ class Clock:
 
 
 class Polled:
-    """A driver with a fence that is reached at a time."""
+    """A driver with a fence that is reached at `reached_ns`."""
 
     wait_fence: Any = DeviceDriver.wait_fence
 

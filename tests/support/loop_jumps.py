@@ -1,7 +1,7 @@
 """Backward jumps outside the exception table: ``python loop_jumps.py FOLDER …``, with CPython 3.12 or newer.
 
 In CPython 3.12 to 3.14, the backward jump behind a condition lacks its entry in the exception table (cpython#148278).
-KeyboardInterrupt comes at such a jump, too. A ``with`` or ``try`` block around the loop then ends without its release.
+KeyboardInterrupt can come at such a jump. A ``with`` or ``try`` block around the loop then ends without its release.
 The program prints each such jump as PATH:LINE FUNCTION: BLOCK.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def guarded(tree: ast.AST) -> Iterator[tuple[int, int, str]]:
-    """Return the first line, the last line and the head of each block that KeyboardInterrupt must end properly."""
+    """Return the first line, the last line and the head of each block with a release at its end."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With | ast.AsyncWith):
             head = "with " + ", ".join(ast.unparse(each.context_expr) for each in node.items)
@@ -40,7 +40,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def uncovered(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Return the line of each backward jump without an entry whose target has one, and the line of the target."""
+    """Return the lines of the jump and of its target, for each backward jump out of all entries into one."""
     parse: Any = vars(dis)["_parse_exception_table"]
     entries = [range(each.start, each.end) for each in parse(code)]
     at = {each.offset: each for each in dis.get_instructions(code)}
@@ -57,7 +57,7 @@ def found(path: Path) -> list[str]:
     source = path.read_text(encoding="utf-8")
     blocks = list(guarded(ast.parse(source)))
     jumps = [(*lines, code) for code in codes(compile(source, str(path), "exec")) for lines in uncovered(code)]
-    # A generator expression has a frame of its own, without a block around its loop.
+    # A function or generator expression inside the block has a frame of its own, outside the block.
     return sorted({f"{path}:{line} {code.co_qualname}: {head}" for line, target, code in jumps
                    for first, last, head in blocks
                    if first <= min(line, target) and max(line, target) <= last and code.co_firstlineno < first})

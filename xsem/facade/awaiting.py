@@ -56,7 +56,7 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
 
 
 def _resumed(notifier: Notifier, future: asyncio.Future[None], pause_s: float) -> Generator[Any, None, None]:
-    """Try to resume the notifier until a thread polls: no later call is certain to do so."""
+    """Resume a stalled notifier until a thread polls or `future` is done. No later call is certain to resume it."""
     import asyncio
 
     while not future.done() and notifier.stalled and not notifier.resume():

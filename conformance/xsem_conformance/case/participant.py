@@ -180,7 +180,7 @@ class LocalParticipant:
         self.get(commands).append_signal(*self._given(semaphores, values), release=[self.get(each) for each in release])
 
     def _given(self, semaphores: Sequence[int], values: Sequence[int | None]) -> tuple[Any, Any]:
-        # For one semaphore xsem has a call of its own, and it prepares the append of one binary semaphore only there.
+        # xsem lets the driver prepare the append of one binary semaphore only in a call without a sequence.
         if len(semaphores) == 1:
             return self.get(semaphores[0]), values[0]
         return [self.get(each) for each in semaphores], list(values)

@@ -9,7 +9,7 @@ __all__ = ["lacking"]
 
 
 def lacking(packages: Iterable[str]) -> str:
-    """Return what the user must install before a report can be written. Empty: all packages load."""
+    """Return an error message about the first package that does not load. Return an empty string if all load."""
     for package in packages:
         try:
             # An import also finds a missing dependency of the package.

@@ -31,7 +31,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def _breakable(name: str) -> Any:
-    """Return the name of a handle type as HTML in which a narrow table breaks lines only after an underscore."""
+    """Return the name of a handle type as HTML with a possible line break after each underscore."""
     import markupsafe
 
     return markupsafe.Markup("_<wbr>").join(name.split("_"))

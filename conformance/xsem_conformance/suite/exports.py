@@ -28,9 +28,9 @@ _PLACES: Final = (0, 4096 - 32, _SIZE - 64)
 
 @check("XSEM-BUF-011")
 def exports_are_handles_of_the_caller(context: CaseContext, case: Case) -> None:
-    """Import the first export. Export the memory twice, close the first handle, and import the second. Do so again.
+    """Import an export. In each of two rounds, export twice, close the first handle and import the second.
 
-    The descriptors of the last round count: a driver may keep descriptors of its own after the first round.
+    Only the second round must leave no descriptor open: a driver may keep descriptors of its own after the first.
     """
     with _create(context, case) as memory:
         _imported(context, memory, memory.export())
@@ -54,7 +54,7 @@ def _exported_twice(context: CaseContext, memory: xsem.Memory) -> None:
 
 
 def _imported(context: CaseContext, memory: xsem.Memory, exported: MemoryDesc) -> None:
-    """Import a handle, and compare the bytes. Close the handle."""
+    """Import the exported memory, compare its bytes, and close the handle. Ignore an unsupported import."""
     with exported, contextlib.suppress(UnsupportedError), context.device.import_memory(exported) as imported:
         _shows(context, imported, 0, "an import of a handle", _written(context, memory, 0))
 

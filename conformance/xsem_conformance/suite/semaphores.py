@@ -14,7 +14,7 @@ from xsem_conformance.outcomes import BlockedError, Case, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 WAITS_FIRST: Final = 200
-"""Rounds in which the wait is appended before its signal."""
+"""Number of rounds that append the wait before its signal."""
 
 
 # ---- both kinds
@@ -73,8 +73,8 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
 def met_wait_resets(context: CaseContext, case: Case) -> None:
     """One signal meets one wait: the next wait is pending until the next signal.
 
-    A driver that signals twice leaves a second signal only if a wait was pending. In the rounds with the wait first,
-    such a signal stays until the end: each round consumes one signal.
+    A driver that signals twice leaves a second signal only if a wait ends between the two signals. The rounds with
+    the wait first provoke this case. Each of these rounds consumes one signal, so a second signal stays until the end.
     """
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
@@ -87,7 +87,7 @@ def met_wait_resets(context: CaseContext, case: Case) -> None:
     if not consumer.waits_early(case.handle_type):
         return   # this side allows no wait without a submitted signal
     for turn in range(WAITS_FIRST):
-        if turn % 10 == 0:   # the driver prepares the signal of each list anew
+        if turn % 10 == 0:   # the driver prepares the signal anew for each list
             producer.finish(signals, "a signal")
             producer.side.release(signals)
             signals = producer.new_list()

@@ -26,7 +26,7 @@ class Allowed:
     caught : tuple of str
         Patterns of faults that match `faults`, and that the suite finds.
     sometimes : bool
-        The suite finds these faults in some runs.
+        Whether the suite finds these faults only in some runs.
     """
 
     faults: tuple[str, ...]
@@ -59,7 +59,7 @@ def reason(name: str, entries: Iterable[Allowed]) -> str:
 
 
 def stale(name: str, entries: Iterable[Allowed]) -> bool:
-    """Return whether a reason for a caught fault is out of date."""
+    """Return whether a caught fault of this name has an outdated reason. A race can keep its reason."""
     return any(each.covers(name) and not each.sometimes for each in entries)
 
 
