@@ -139,6 +139,18 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail(f"the test closed what it had not opened: {closed}", pytrace=False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _processes_start_under_wine() -> Iterator[None]:
+    if sys.platform != "win32":
+        yield
+        return
+    from support.windows_objects import starts_again
+
+    with pytest.MonkeyPatch.context() as patch:
+        starts_again(patch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def registry_keys() -> dict[int, str]:
     """Number and type of the registry keys that this process has open at its first test on Windows; else empty.

@@ -68,7 +68,10 @@ class Outcomes(NamedTuple):
 
 
 def table(mode: str, loader: str = "bookworm") -> dict[str, str]:
-    """Return the expected outcomes by key: levelzero_intel.txt, with the changes in levelzero_modes.txt."""
+    """Return the expected outcomes by key: levelzero_intel.txt, with the changes in levelzero_modes.txt.
+
+    FAIL|PASS: a race decides.
+    """
     rows = [line.split() for line in (DRIVERS / "levelzero_intel.txt").read_text().splitlines()]
     changes = [line.split(maxsplit=3) for line in (DRIVERS / "levelzero_modes.txt").read_text().splitlines()
                if line and not line.startswith("#")]
@@ -86,7 +89,7 @@ def outcomes(mode: str, loader: str = "bookworm") -> Outcomes:
         The loader is unavailable.
     """
     found, wanted = run(mode, loader), table(mode, loader)
-    other = [key for key, (outcome, _) in found.cases.items() if outcome != wanted.get(key)]
+    other = [key for key, (outcome, _) in found.cases.items() if outcome not in wanted.get(key, "").split("|")]
     if not 0 < len(other) < _MOST_AGAIN:
         return found
     again = run(mode, loader, *other)
@@ -98,7 +101,7 @@ def mistakes(mode: str, found: Outcomes, loader: str = "bookworm") -> list[str]:
     wanted = table(mode, loader)
     said = [f"{key}: {found.cases[key][0] if key in found.cases else 'not run'}, not {wanted.get(key, 'in the table')}"
             for key in sorted(wanted.keys() | found.cases.keys())
-            if key not in found.cases or found.cases[key][0] != wanted.get(key)]
+            if key not in found.cases or found.cases[key][0] not in wanted.get(key, "").split("|")]
     said += [f"{key} passed while the driver let a wait through"
              for key, (outcome, count) in found.cases.items()
              if count and outcome == "PASS" and not key.startswith(_NO_ORDER)]

@@ -11,13 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xsem
 from xsem.ipc.pipes import transit
 from xsem.ipc.pipes.calls import Transfer
 from xsem.ipc.pipes.deadlines import Deadline
 from xsem.types import MemoryDesc, SemaphoreDesc
+
+if TYPE_CHECKING:
+    import pytest
 
 if sys.platform == "win32":
     from xsem.data.nt_handles import object_type
@@ -28,6 +31,7 @@ INVALID = 2**64 - 1
 _EXTENDED_HANDLES, _LENGTH_MISMATCH = 64, 0xC0000004
 _OF_THE_SYSTEM = ("Semaphore", "Key", "Directory")
 _GRACE_S = 20.0
+_ERROR_INTERNAL_ERROR = 1359
 BOUND_S = 100.0   # a process starts slowly under Wine on a busy machine
 
 
@@ -45,6 +49,31 @@ def under_wine() -> bool:
     if sys.platform != "win32":
         raise NotImplementedError
     return hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
+
+
+def starts_again(patch: pytest.MonkeyPatch) -> None:
+    """Let the start of a process under Wine try again after ERROR_INTERNAL_ERROR.
+
+    Wine 8 gives this error if the new process ends before it has begun, seen once in some thousand starts on a busy
+    machine. No process exists then.
+    """
+    if sys.platform != "win32" or not under_wine():
+        return
+    import _winapi
+
+    create = _winapi.CreateProcess
+
+    def create_again(*arguments: Any) -> Any:
+        for _ in range(2):
+            try:
+                return create(*arguments)
+            except OSError as error:
+                if error.winerror != _ERROR_INTERNAL_ERROR:
+                    raise
+                print("Wine has started no process: once more", file=sys.stderr)
+        return create(*arguments)
+
+    patch.setattr(_winapi, "CreateProcess", create_again)
 
 
 def handles() -> dict[int, str]:
