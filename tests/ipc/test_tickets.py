@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -290,6 +291,21 @@ def test_refused_socket_leaves_no_offer(desc: MemoryDesc, monkeypatch: pytest.Mo
         full.setattr(ticket_sockets.Session, "_listen", refuse)
         assert reason_of(lambda: ipc.offer(desc)) == "fd_limit"
     until(idle)
+
+
+def test_session_says_closed_after_its_last_socket() -> None:
+    session = ticket_sockets.Session()
+    said: list[bool] = []
+
+    class Watched(socket.socket):
+        def close(self) -> None:
+            super().close()
+            said.append(session.closed)
+
+    session.sockets += [Watched(socket.AF_UNIX), Watched(socket.AF_UNIX)]
+    session.close()
+    assert said == [False, False]
+    assert session.closed
 
 
 # ---- other processes of the family

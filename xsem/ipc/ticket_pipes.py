@@ -213,18 +213,19 @@ class Session:
         self._await_arrival()
 
     def _drop(self, connection: _Connection) -> None:
-        self._connections.remove(connection)
         connection.close()
+        self._connections.remove(connection)
 
     def close(self) -> None:
         """Close all pipes."""
         while self._connections:
-            self._connections.pop().close()
+            self._drop(self._connections[-1])   # in this order: `closed` is read on other threads
         for arrival in self._arrivals:
             arrival.__exit__()
         self._arrivals.clear()
         while self._instances:
-            self._instances.pop().close()
+            self._instances[-1].close()
+            self._instances.pop()
 
 
 def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:

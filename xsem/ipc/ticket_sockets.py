@@ -178,13 +178,13 @@ class Session:
         return [sock for sock in self.sockets if sock.fileno() in numbers]
 
     def _drop(self, connection: socket.socket) -> None:
-        self.sockets.remove(connection)
         connection.close()
+        self.sockets.remove(connection)
 
     def close(self) -> None:
         """Close all sockets."""
         while self.sockets:
-            self.sockets.pop().close()
+            self._drop(self.sockets[-1])   # in this order: `closed` is read on other threads
 
 
 def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:
