@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from xsem_conformance import verdict
 from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
 from xsem_conformance.report.matrix_page import matrix_data, matrix_html
+from xsem_conformance.report.packages import lacking
 from xsem_conformance.report.pages import shown
 from xsem_conformance.report.summary import COLUMNS
 
@@ -66,8 +66,9 @@ def _check_place(path: Path) -> None:
         check_writable(path)
     except CannotWriteError as error:
         raise typer.BadParameter(printable(error.message), param_hint="--html") from error
-    if importlib.util.find_spec("jinja2") is None:
-        print("xsem: an HTML page needs jinja2: pip install 'xsem[conformance]'", file=sys.stderr)
+    lacks = lacking(["jinja2"])
+    if lacks:
+        print(f"xsem: {printable(lacks)}", file=sys.stderr)
         raise typer.Exit(verdict.NOT_TRIED)
 
 
