@@ -12,8 +12,10 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import urllib.parse
 import venv
 import zipfile
+from email.message import Message
 from pathlib import Path
 
 import contracts
@@ -204,12 +206,27 @@ def test_distributions_pass_the_check_of_twine(distributions: list[Path], tmp_pa
     assert told.count("PASSED") == 2
 
 
-def test_links_of_the_package_index_are_absolute_and_their_targets_exist(distributions: list[Path]) -> None:
+@pytest.fixture(scope="module")
+def metadata(distributions: list[Path]) -> Message:
     [wheel] = (path for path in distributions if path.suffix == ".whl")
     with zipfile.ZipFile(wheel) as archive:
         [name] = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
-        metadata = email.message_from_bytes(archive.read(name))
-    urls = dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+        return email.message_from_bytes(archive.read(name))
+
+
+def addresses(metadata: Message) -> dict[str, str]:
+    return dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
+
+
+def test_package_index_refuses_an_upload_while_an_address_is_a_placeholder(metadata: Message) -> None:
+    hosts = {str(urllib.parse.urlsplit(each).hostname) for each in addresses(metadata).values()}
+    # RFC 2606 reserves the domain for examples: no such address exists.
+    placeholder = any(host.endswith(".example") for host in hosts)
+    assert ("Private :: Do Not Upload" in metadata.get_all("Classifier", [])) is placeholder
+
+
+def test_links_of_the_package_index_are_absolute_and_their_targets_exist(metadata: Message) -> None:
+    urls = addresses(metadata)
     assert set(urls) == {"Source", "Documentation", "Changelog", "Issues"}
     assert metadata["Description-Content-Type"] == "text/markdown"
     links = re.findall(r"\]\(([^()\s]+)\)", str(metadata.get_payload()))
