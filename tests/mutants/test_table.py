@@ -74,6 +74,33 @@ def test_every_fault_of_the_stand_in_is_in_its_code() -> None:
     assert len(planted) == len(set(planted))
 
 
+def test_every_fault_of_the_backend_can_be_planted() -> None:
+    program = """if True:
+        import traceback
+        from patches import PATCHES
+
+        for plant in PATCHES.values():
+            try:
+                plant()
+            except Exception:
+                traceback.print_exc()
+        print(len(PATCHES), "faults")
+        """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100,
+                          env=os.environ | {"XSEM_PURE": "1", "PYTHONPATH": str(FOLDER)})
+    assert done.stderr == ""
+    assert int(done.stdout.split()[0]) > 60
+
+
+def test_backend_without_its_fault_does_not_run(mutants: Any, tmp_path: Path) -> None:
+    mutants.run.plugin_folder(tmp_path, "mutant_plugin")
+    done = subprocess.run(
+        [sys.executable, "-m", "xsem", "devices"], capture_output=True, text=True, check=False, timeout=100,
+        env=os.environ | {"XSEM_MUTANT": "gone in cuda", "PYTHONPATH": f"{tmp_path}{os.pathsep}{FOLDER}"})
+    assert done.returncode == 70
+    assert "KeyError: 'gone'" in done.stderr
+
+
 # ---- the short form
 def test_requirement_that_every_broad_fault_fails_goes_to_its_own_mutants(mutants: Any) -> None:
     rows, made = mutants.table.read(), mutants.table.MADE_FOR

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import xsem_cuda.capabilities as capabilities
-import xsem_cuda.device as device
 import xsem_cuda.images as images
 import xsem_cuda.queue as lists
 from patches.base import instead, patch
@@ -15,7 +14,7 @@ from xsem_cuda.images import LevelToken
 @patch
 def image_offset_dropped() -> None:
     """An image begins where the memory begins."""
-    @instead(device, "mipmap_descriptor")
+    @instead(images, "mipmap_descriptor")
     def describe(before: Any, driver: Any, desc: Any) -> Any:
         native = before(driver, desc)
         native.offset = 0

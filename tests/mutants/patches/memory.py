@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import xsem_cuda.device as device
+import xsem_cuda.images as images
 from patches.base import instead, patch
 from xsem.errors import UnsupportedError
 from xsem_cuda.allocations import create_allocation
@@ -143,7 +144,7 @@ def level_not_written() -> None:
 @patch
 def levels_not_passed() -> None:
     """An image always has one level."""
-    @instead(device, "mipmap_descriptor")
+    @instead(images, "mipmap_descriptor")
     def describe(before: Any, driver: Any, desc: Any) -> Any:
         native = before(driver, desc)
         native.numLevels = 1
