@@ -291,11 +291,11 @@ class CaseContext:
                     except ParticipantFailedError:
                         kill()
 
-    def let_go(self) -> None:
-        """Wait until the objects released here are freed."""
+    def let_go(self, limit_s: float | None = None) -> None:
+        """Wait until the objects released here are freed, for at most `limit_s` seconds, or else the patience."""
         # xsem does not know the waits that a check appends through `driver`. A free that is still running on xsem's
         # release thread would block behind such a wait, and would block the signal of that check as well.
-        deadline = time.monotonic() + self.patience_s
+        deadline = time.monotonic() + (self.patience_s if limit_s is None else limit_s)
         while self.device.releasing() and time.monotonic() < deadline:
             time.sleep(0.001)
 
