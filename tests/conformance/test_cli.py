@@ -346,7 +346,7 @@ def test_missing_report_package_is_reported_before_the_run(
             without.setitem(sys.modules, lacks, None)
             status, output = run_here(option, str(tmp_path / "out"))
         assert status == 3
-        assert f"a report needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
+        assert f"the output needs {package}: pip install 'xsem[conformance]'" in " ".join(output.split())
 
 
 def test_malformed_waivers_are_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,7 +529,7 @@ def test_matrix_checks_the_page_before_the_work(tmp_path: Path, monkeypatch: pyt
             without.setitem(sys.modules, lacks, None)
             status, output = in_words("matrix", tmp_path / "gone.json", "--html", tmp_path / "out.html")
         assert status == 3
-        assert "needs jinja2: pip install 'xsem[conformance]'" in output
+        assert "the output needs jinja2: pip install 'xsem[conformance]'" in output
 
 
 def test_files_with_one_name_keep_their_folders(tmp_path: Path) -> None:

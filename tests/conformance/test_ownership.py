@@ -25,7 +25,7 @@ def context() -> Any:
 
 @pytest.fixture
 def run(context: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Round], None]:
-    """Return a function that runs the check with another round."""
+    """Return a function that runs the check with a given round."""
 
     def run_(work: Round) -> None:
         monkeypatch.setattr(ownership, "_semaphore_once", work)
@@ -36,14 +36,14 @@ def run(context: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Round], None
 
 @pytest.fixture
 def files() -> Iterator[list[int]]:
-    """Return numbers that a test opens. They are closed at its end."""
+    """Return a list of open file descriptors. The fixture closes them at the end of the test."""
     opened = [os.memfd_create("of another owner")]
     yield opened
     for each in opened:
         os.close(each)
 
 
-def test_object_that_is_freed_late_is_not_a_lost_file(
+def test_late_free_is_not_reported_as_a_closed_file(
     context: Any, run: Callable[[Round], None], files: list[int]
 ) -> None:
     def once(*_: object) -> None:
@@ -52,7 +52,7 @@ def test_object_that_is_freed_late_is_not_a_lost_file(
             os.close(files.pop(1))
 
     def let_go(limit_s: float = PATIENCE_S) -> None:
-        if limit_s > PATIENCE_S:   # the machine is too busy for the patience
+        if limit_s > PATIENCE_S:   # on a busy machine, the free takes longer than the patience
             while len(files) > 1:
                 os.close(files.pop())
 
@@ -60,7 +60,7 @@ def test_object_that_is_freed_late_is_not_a_lost_file(
     run(once)
 
 
-def test_round_that_replaces_the_file_of_another_owner_is_found(
+def test_replaced_file_of_another_owner_is_reported(
     run: Callable[[Round], None], files: list[int]
 ) -> None:
     rounds: list[None] = []
@@ -68,8 +68,9 @@ def test_round_that_replaces_the_file_of_another_owner_is_found(
     def once(*_: object) -> None:
         rounds.append(None)
         if len(rounds) == 20:
-            os.close(files[0])
-            files[0] = os.memfd_create("of the driver")   # the same number
+            made = os.memfd_create("of the driver")
+            os.dup2(made, files[0])
+            os.close(made)
 
     with pytest.raises(BrokenError, match=f"{files[0]}.*are closed or other files"):
         run(once)

@@ -293,18 +293,18 @@ def test_refused_socket_leaves_no_offer(desc: MemoryDesc, monkeypatch: pytest.Mo
     until(idle)
 
 
-def test_session_says_closed_after_its_last_socket() -> None:
+def test_session_is_closed_only_after_its_last_socket() -> None:
     session = ticket_sockets.Session()
-    said: list[bool] = []
+    seen: list[bool] = []
 
     class Watched(socket.socket):
         def close(self) -> None:
             super().close()
-            said.append(session.closed)
+            seen.append(session.closed)
 
     session.sockets += [Watched(socket.AF_UNIX), Watched(socket.AF_UNIX)]
     session.close()
-    assert said == [False, False]
+    assert seen == [False, False]
     assert session.closed
 
 

@@ -66,6 +66,6 @@ def xsem_register_backends(register: Any) -> None:
 
             PATCHES[fault]()
         except Exception:
-            # xsem goes on without a plugin that raises, so the suite would run on a backend without the fault.
+            # xsem skips a plugin that raises. Without this exit, the suite would test the backend without the fault.
             traceback.print_exc()
             os._exit(70)

@@ -92,7 +92,7 @@ def test_every_fault_of_the_backend_can_be_planted() -> None:
     assert int(done.stdout.split()[0]) > 60
 
 
-def test_backend_without_its_fault_does_not_run(mutants: Any, tmp_path: Path) -> None:
+def test_plugin_ends_the_process_for_an_unknown_fault(mutants: Any, tmp_path: Path) -> None:
     mutants.run.plugin_folder(tmp_path, "mutant_plugin")
     done = subprocess.run(
         [sys.executable, "-m", "xsem", "devices"], capture_output=True, text=True, check=False, timeout=100,

@@ -218,9 +218,9 @@ def addresses(metadata: Message) -> dict[str, str]:
     return dict(each.split(", ", 1) for each in metadata.get_all("Project-URL", []))
 
 
-def test_package_index_refuses_an_upload_while_an_address_is_a_placeholder(metadata: Message) -> None:
+def test_upload_is_forbidden_while_an_address_is_a_placeholder(metadata: Message) -> None:
     hosts = {str(urllib.parse.urlsplit(each).hostname) for each in addresses(metadata).values()}
-    # RFC 2606 reserves the domain for examples: no such address exists.
+    # RFC 2606 reserves the top-level domain .example, so no real address has it.
     placeholder = any(host.endswith(".example") for host in hosts)
     assert ("Private :: Do Not Upload" in metadata.get_all("Classifier", [])) is placeholder
 

@@ -213,18 +213,19 @@ class Session:
         self._await_arrival()
 
     def _drop(self, connection: _Connection) -> None:
+        # Close first: other threads read `closed`, which must not be true before.
         connection.close()
         self._connections.remove(connection)
 
     def close(self) -> None:
         """Close all pipes."""
         while self._connections:
-            self._drop(self._connections[-1])   # in this order: `closed` is read on other threads
+            self._drop(self._connections[-1])
         for arrival in self._arrivals:
             arrival.__exit__()
         self._arrivals.clear()
         while self._instances:
-            self._instances[-1].close()
+            self._instances[-1].close()   # in the order of `_drop`
             self._instances.pop()
 
 

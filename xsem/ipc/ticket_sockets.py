@@ -178,13 +178,14 @@ class Session:
         return [sock for sock in self.sockets if sock.fileno() in numbers]
 
     def _drop(self, connection: socket.socket) -> None:
+        # Close first: other threads read `closed`, which must not be true before.
         connection.close()
         self.sockets.remove(connection)
 
     def close(self) -> None:
         """Close all sockets."""
         while self.sockets:
-            self._drop(self.sockets[-1])   # in this order: `closed` is read on other threads
+            self._drop(self.sockets[-1])
 
 
 def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:

@@ -58,6 +58,7 @@ class CaseContext:
         self._second: RemoteParticipant | None = None
         self._about: dict[str, Any] = {}
         self._driver: AbleDriver | None = None
+        self._frees = True
         uuid = self.device.info.uuid
         self.importer = None if uuid is None else uuid.hex
 
@@ -292,12 +293,16 @@ class CaseContext:
                         kill()
 
     def let_go(self, limit_s: float | None = None) -> None:
-        """Wait until the objects released here are freed, for at most `limit_s` seconds, or else the patience."""
+        """Wait until the objects released here are freed, at most `limit_s` seconds. The default is the patience."""
         # xsem does not know the waits that a check appends through `driver`. A free that is still running on xsem's
         # release thread would block behind such a wait, and would block the signal of that check as well.
         deadline = time.monotonic() + (self.patience_s if limit_s is None else limit_s)
-        while self.device.releasing() and time.monotonic() < deadline:
+        while self._frees and self.device.releasing() and time.monotonic() < deadline:
             time.sleep(0.001)
+
+    def expect_no_frees(self) -> None:
+        """Let `let_go` return at once: after a refused call, the objects of the case are never free."""
+        self._frees = False
 
     def close(self) -> None:
         """End the exporter's process and the second process, and close the device."""

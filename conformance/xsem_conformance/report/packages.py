@@ -15,5 +15,5 @@ def lacking(packages: Iterable[str]) -> str:
             # An import also finds a missing dependency of the package.
             importlib.import_module(package)
         except ImportError as error:
-            return f"a report needs {package}: pip install 'xsem[conformance]' ({error})"
+            return f"the output needs {package}: pip install 'xsem[conformance]' ({error})"
     return ""
