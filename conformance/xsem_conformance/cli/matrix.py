@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from xsem.cli.files import CannotWriteError, check_writable, write_file
+from xsem.cli.files import write_file
 from xsem.cli.text import printable
 from xsem_conformance import verdict
+from xsem_conformance.cli.output_files import check_packages, check_place
 from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
 from xsem_conformance.report.matrix_page import matrix_data, matrix_html
-from xsem_conformance.report.packages import lacking
 from xsem_conformance.report.pages import shown
 from xsem_conformance.report.summary import COLUMNS
 
@@ -32,8 +32,9 @@ def matrix(
 
     Exit: 0 shown, 2 a report cannot be read or the page cannot be written, 3 a package is missing.
     """
-    if html is not None:
-        _check_place(html)
+    if html is not None:   # before the work
+        check_place("--html", html)
+        check_packages(["jinja2"])
     try:
         found = fleet({name: shown(read_report(path)) for name, path in _names(reports).items()})
         data = matrix_data(found)
@@ -58,18 +59,6 @@ def _names(paths: list[Path]) -> dict[str, Path]:
 
 def _said(error: BaseException) -> str:
     return f"the field {error} of a report is missing" if isinstance(error, KeyError) else str(error)
-
-
-def _check_place(path: Path) -> None:
-    """Refuse an unwritable path and a missing package before the work."""
-    try:
-        check_writable(path)
-    except CannotWriteError as error:
-        raise typer.BadParameter(printable(error.message), param_hint="--html") from error
-    lacks = lacking(["jinja2"])
-    if lacks:
-        print(f"xsem: {printable(lacks)}", file=sys.stderr)
-        raise typer.Exit(verdict.NOT_TRIED)
 
 
 def _print_tables(found: Fleet) -> None:

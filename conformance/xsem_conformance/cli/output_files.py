@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from xsem.cli.text import printable
 from xsem_conformance import verdict
 from xsem_conformance.report.packages import lacking
 
-__all__ = ["OutputFiles", "command_line"]
+__all__ = ["OutputFiles", "check_packages", "check_place", "command_line"]
 
 _OPTIONS: Final = ("--report", "--html", "--markdown", "--junit")
 _PAUSE_S: Final = 1.0
@@ -37,18 +38,11 @@ class OutputFiles:
         """Refuse unwritable paths before a run of several minutes."""
         named: dict[Path, str] = {}
         for option, path in self._places.items():
-            try:
-                check_writable(path)
-            except CannotWriteError as error:
-                raise typer.BadParameter(printable(error.message), param_hint=option) from error
+            check_place(option, path)
             other = named.setdefault(path.parent.resolve() / path.name, option)
             if other != option:
                 raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
-        needed = ["jsonschema"] * bool(self._places) + ["jinja2"] * ("--html" in self._places)
-        lacks = lacking(needed)
-        if lacks:
-            print(f"xsem: {printable(lacks)}", file=sys.stderr)
-            raise typer.Exit(verdict.NOT_TRIED)
+        check_packages(["jsonschema"] * bool(self._places) + ["jinja2"] * ("--html" in self._places))
 
     def update(self, run: Any, commit: str) -> None:
         """Write the reports of a running run, at most once a second. Ignore a failed write: `write` reports it."""
@@ -82,6 +76,22 @@ class OutputFiles:
             except CannotWriteError as error:
                 failures.append(error)
         return failures
+
+
+def check_place(option: str, path: Path) -> None:
+    """Refuse an unwritable path of an option."""
+    try:
+        check_writable(path)
+    except CannotWriteError as error:
+        raise typer.BadParameter(printable(error.message), param_hint=option) from error
+
+
+def check_packages(packages: Iterable[str]) -> None:
+    """End the command with `verdict.NOT_TRIED` if a package does not load."""
+    lacks = lacking(packages)
+    if lacks:
+        print(f"xsem: {printable(lacks)}", file=sys.stderr)
+        raise typer.Exit(verdict.NOT_TRIED)
 
 
 def command_line() -> str:
