@@ -98,5 +98,5 @@ def _field(name: str, change: Callable[[Any], Any]) -> Callable[..., Any]:
 
 def _changing(composer: Any, driver: Any, value: Capabilities) -> Capabilities:
     composer.note_fired()
-    turn = composer.memory.setdefault(id(driver), len(composer.memory))
+    turn, _ = composer.memory.setdefault(id(driver), (len(composer.memory), driver))   # a living driver has a unique id
     return dataclasses.replace(value, independent_lists=value.independent_lists + turn)

@@ -60,8 +60,14 @@ class Call:
         return self.composer.memory
 
     @property
+    def own(self) -> dict[Any, Any]:
+        """Values that the fault keeps for `owner`, as long as `owner` lives."""
+        kept: dict[Any, Any] = self.owner.kept
+        return kept
+
+    @property
     def lock(self) -> threading.RLock:
-        """Lock of `memory`."""
+        """Lock of `memory` and `own`."""
         return self.composer.lock
 
     def acted(self) -> None:
@@ -72,10 +78,9 @@ class Call:
         """Return a queue of the sound device that receives no other work, kept for this queue or device."""
         device = getattr(self.owner, "device", self.owner)
         with self.lock:
-            key = "queue", id(self.owner)
-            if key not in self.memory:
-                self.memory[key] = device.inner.create_queue()
-            return self.memory[key]
+            if "queue" not in self.own:
+                self.own["queue"] = device.inner.create_queue()
+            return self.own["queue"]
 
 
 class Composer:
@@ -100,7 +105,6 @@ class Composer:
         self.tracks_waits = False
         self._dead: dict[int, Any] = {}
         self._held: dict[int, int] = {}
-        self._numbers: dict[tuple[int, str], int] = {}
         self._trace = os.environ.get("XSEM_FAULT_TRACE", "")
         self._fired = os.environ.get("XSEM_FAULT_FIRED", "")
 
@@ -136,7 +140,7 @@ class Composer:
         if method.key != self.key:
             return self.forward(owner, method, args)
         with self.lock:
-            number = self._numbers[id(owner), method.key] = self._numbers.get((id(owner), method.key), 0) + 1
+            number = owner.numbers[method.key] = owner.numbers.get(method.key, 0) + 1
         if (self.occurrence == "first" and number > 1) or (self.occurrence == "later" and number == 1):
             return self.forward(owner, method, args)
         return self.act(Call(self, owner, method, args, number))
@@ -265,6 +269,13 @@ class _Forwarding:
     inner: Any
     device: Any
     prepared: Any
+    numbers: dict[str, int]   # of the calls of each method
+    kept: dict[Any, Any]
+
+    def begin(self, composer: Composer, inner: Any, device: Any) -> None:
+        """Set the attributes. `__init__` belongs to the other base classes."""
+        self.composer, self.inner, self.device = composer, inner, device
+        self.numbers, self.kept = {}, {}
 
     def suite_hooks(self, driver: Any) -> Any:
         """Return the hooks of the sound backend for its own driver."""
@@ -284,8 +295,7 @@ def wrapped(composer: Composer, inner: Any, parent: Any = None) -> Any:
         space.update({each.name: _attribute(each) for each in attributes() if each.owner in names})
         _made[bases] = type("Composed", (_Forwarding, *bases), space)
     made = _made[bases].__new__(_made[bases])
-    made.composer, made.inner = composer, inner
-    made.device = parent if isinstance(inner, spi.QueueDriver) else made
+    made.begin(composer, inner, parent if isinstance(inner, spi.QueueDriver) else made)
     return made
 
 
@@ -293,7 +303,8 @@ def _prepared(composer: Composer, queue: Any, owner: str, call: Any) -> Any:
     method = next(each for each in methods() if each.owner == owner)
     names = [name for name, _ in method.parameters]
     place = _Forwarding()
-    place.composer, place.inner, place.device, place.prepared = composer, queue.inner, queue.device, call
+    place.begin(composer, queue.inner, queue.device)
+    place.prepared = call
 
     def prepared(*given: Any) -> Any:
         return composer.called(place, method, dict(zip(names, (*given, (), False)[:3] if len(given) == 1 else given,

@@ -87,7 +87,7 @@ def reorder(method: Method) -> Iterator[Planned]:
 
 def _after_the_next(call: Call) -> Any:
     with call.lock:
-        held = call.memory.setdefault(("held", id(call.owner)), [])
+        held = call.own.setdefault("held", [])
         if held or call.args.get("want_fence"):
             before, held[:] = list(held), []
         else:
@@ -269,7 +269,7 @@ def _thirty(call: Call) -> Any:
         return call.go()
     call.acted()
     with call.lock:
-        held = call.memory.setdefault(("late", id(call.owner)), [])
+        held = call.own.setdefault("late", [])
         held.append(call)
     timer = threading.Timer(LATE_S, _one_late, (call, held))
     timer.daemon = True
@@ -285,7 +285,7 @@ def _one_late(call: Call, held: list[Call]) -> None:
 
 def _drain(call: Call) -> None:
     with call.lock:
-        held = call.memory.get(("late", id(call.owner)), [])
+        held = call.own.get("late", [])
         while held:
             held.pop(0).go()
 
@@ -296,7 +296,7 @@ def _true_late(call: Call) -> Any:
         token = next(iter(call.args.values()), None)
         now = time.monotonic()
         with call.lock:
-            since = call.memory.setdefault(("true", id(token)), now)
+            since, _ = call.memory.setdefault(("true", id(token)), (now, token))   # the id of a living token is unique
         if now - since < LONG_S:
             call.acted()
             return False

@@ -182,6 +182,9 @@ def _calibrated(place: Place, base: str) -> Calibration:
 def trial(place: Place, base: str, fault: str, cases: Sequence[Planned] | None) -> Ended:
     """Run the cases in their order until one fails, and then once more to confirm the failure.
 
+    The cases share a device. A fault in the first call on each object acts in the first case that calls its method, and
+    in no later one. If no case fails, such a fault is tried once more, with a new process for each case.
+
     Parameters
     ----------
     cases : sequence of Planned or None
@@ -194,6 +197,8 @@ def trial(place: Place, base: str, fault: str, cases: Sequence[Planned] | None) 
     with place.environment(base, fault, XSEM_FAULT_FIRED=str(fired)):
         try:
             caught, detail, count = _whole(base, fired) if cases is None else _until_failure(cases, fired)
+            if cases is not None and not caught and fault.endswith("@first"):
+                caught, detail = _each_alone(cases)
         except UnavailableError as error:
             caught, detail = "unavailable", str(error)
     return Ended(caught, detail[:600], fired.exists(), count, time.monotonic() - began)
@@ -226,6 +231,14 @@ def _until_failure(cases: Sequence[Planned], fired: Path) -> tuple[str, str, int
         if again is not None:
             return again.case.key, again.detail, count
     return "", "", count
+
+
+def _each_alone(cases: Sequence[Planned]) -> tuple[str, str]:
+    for each in cases:
+        ended = _again([each])
+        if ended is not None:
+            return each.case.key, ended.detail
+    return "", ""
 
 
 def _again(cases: Sequence[Planned]) -> Result | None:
