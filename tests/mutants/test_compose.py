@@ -282,6 +282,17 @@ def test_a_sample_of_faults_agrees_with_the_reasons(tmp_path: Path) -> None:
     assert found[names[1]]["fired"]
 
 
+@pytest.mark.slow
+def test_fault_of_a_first_call_acts_in_each_case(parts: Any, tmp_path: Path) -> None:
+    compose, fault = parts.compose, parts.faults.all_faults()["Images.map_mipmapped_array/skip@first"]
+    compose.plugin_folder(tmp_path, "composer.plugin")
+    place = parts.trial.Place(tmp_path, compose.library_folder())
+    names = ("XSEM-LIFE-012", "XSEM-MIP-002")   # they share a device, and the first one does not see the fault
+    found = parts.trial.planned(place, fault.base, names).planned
+    cases = [next(each for key, each in found.items() if key.startswith(name)) for name in names]
+    assert parts.trial.trial(place, fault.base, fault.name, cases).caught.startswith("XSEM-MIP-002/")
+
+
 def test_an_unknown_pattern_is_a_usage_error() -> None:
     done = subprocess.run([sys.executable, str(FOLDER / "compose.py"), "--list", "nothing/*"], capture_output=True,
                           text=True, timeout=60, check=False, stdin=subprocess.DEVNULL)
