@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -484,6 +485,8 @@ def test_stopped_list_replays_nothing(recording_fake: Opened) -> None:
     assert first(driver).replays == []
 
 
+# Seen in two of five whole runs under Wine, and in no run of this file alone: CPython frees a function object twice.
+@pytest.mark.skipif(sys.platform == "win32", reason="CPython 3.11.9 crashes in this test in some runs under Wine")
 def test_ctrl_c_leaves_the_lock_of_the_list_free(recording_fake: Opened) -> None:
     device, _ = recording_fake
     commands = device.create_command_list()
