@@ -197,12 +197,24 @@ def test_first_of_two_backends_of_one_name_stays() -> None:
     assert found.problems[0].distribution == "two-dist 1.0"
 
 
-def test_first_of_two_plugins_of_one_name_stays() -> None:
+def test_two_plugins_of_one_name_are_both_loaded() -> None:
     first = Acme()
     found = added(("acme", plugin(first)), ("acme", plugin(renamed("other"))))
     assert found.get("acme") is first
-    assert set(found.backends) == {"acme"}
-    only_problem(found)
+    assert set(found.backends) == {"acme", "other"}
+    assert not found.problems
+
+
+def test_backend_with_the_name_of_another_plugin_is_reported() -> None:
+    mine = Acme()
+    found = Registry()
+    found.plugins = {"acme": "acme-dist 1.0", "bad": "bad-dist 1.0"}
+    found.add(plugin(Acme(), renamed("good")), name="bad", distribution="bad-dist 1.0")
+    found.add(plugin(mine), name="acme", distribution="acme-dist 1.0")
+    assert found.get("acme") is mine
+    assert set(found.backends) == {"acme", "good"}
+    assert only_problem(found) == "it registered the backend 'acme', and another plugin has this name"
+    assert found.problems[0].name == "bad"
 
 
 def test_one_module_under_two_names_registers_once() -> None:

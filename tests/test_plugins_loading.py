@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.plugin_modules import only_problem
@@ -76,8 +75,8 @@ def points(folder: Path) -> list[importlib.metadata.EntryPoint]:
 def test_failing_plugin_import_does_not_affect_others(folder: Path, text: str, message: str) -> None:
     install(folder, "bad", text)
     install(folder, "good", PLUGIN.format(name="good"))
-    found = Registry()
-    found.load(points(folder))
+    found = Registry(points(folder))
+    found.load()
     assert set(found.backends) == {"good"}
     assert found.backends["good"].distribution == "good-dist 1.0"
     assert only_problem(found).startswith(message)
@@ -87,7 +86,7 @@ def test_failing_plugin_import_does_not_affect_others(folder: Path, text: str, m
 def test_ctrl_c_while_a_plugin_is_imported_stops_the_loading(folder: Path) -> None:
     install(folder, "slow", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
-        Registry().load(points(folder))
+        Registry(points(folder)).load()
 
 
 def test_entry_point_without_module_or_attribute_is_reported(folder: Path) -> None:
@@ -95,8 +94,8 @@ def test_entry_point_without_module_or_attribute_is_reported(folder: Path) -> No
     (folder / "xsem_gone_plugin.py").unlink()
     install(folder, "empty", "")
     (folder / "empty_dist-1.0.dist-info" / "entry_points.txt").write_text("[xsem]\nempty = xsem_empty_plugin:nothing\n")
-    found = Registry()
-    found.load(points(folder))
+    found = Registry(points(folder))
+    found.load()
     assert [(each.name, each.message.split(":")[0]) for each in found.problems] == [
         ("empty", "AttributeError"), ("gone", "ModuleNotFoundError"),
     ]
@@ -106,16 +105,16 @@ def test_plugins_load_in_order_of_name(folder: Path) -> None:
     for name in ("b", "c", "a"):
         install(folder, name, PLUGIN.format(name=name))
     for order in (1, -1):
-        found = Registry()
-        found.load(points(folder)[::order])
+        found = Registry(points(folder)[::order])
+        found.load()
         assert list(found.backends) == ["a", "b", "c"]
 
 
 def test_unselected_plugins_are_not_imported(folder: Path) -> None:
     install(folder, "good", PLUGIN.format(name="good"))
     install(folder, "bad", "raise AssertionError('it was imported')")
-    found = Registry()
-    found.load(points(folder), frozenset({"good"}))
+    found = Registry(points(folder), frozenset({"good"}))
+    found.load()
     assert set(found.backends) == {"good"}
     assert not found.problems
     assert found.excluded == ["bad"]
@@ -142,7 +141,7 @@ def test_variable_selects_plugins(text: str | None, names: set[str] | None, monk
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unload the registry, as in a new process. The earlier registry is restored afterwards."""
-    monkeypatch.setattr(xsem.plugins, "_loaded", None)
+    monkeypatch.setattr(xsem.plugins, "_registry", None)
     monkeypatch.delenv("XSEM_BACKENDS", raising=False)
 
 
@@ -157,24 +156,22 @@ def test_unknown_name_in_the_variable_is_refused_each_time(
         assert "cdua" in str(caught.value)
         assert "host" in str(caught.value)
     monkeypatch.setenv("XSEM_BACKENDS", "host")
-    assert set(registry().backends) == {"host"}
+    assert list(registry().plugins) == ["host"]
 
 
-def test_the_registry_is_loaded_once_by_many_threads(unloaded: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads: list[int] = []
-    really = Registry.load
-
-    def load(self: Registry, *args: Any) -> None:
-        loads.append(1)
-        really(self, *args)
-
-    monkeypatch.setattr(Registry, "load", load)
+def test_the_plugins_are_imported_once_by_many_threads(
+    folder: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xsem.plugins, "loads", loads := [], raising=False)
+    install(folder, "good", PLUGIN.format(name="good") + "import xsem.plugins; xsem.plugins.loads.append(1)")
     results: list[Registry] = []
     barrier = threading.Barrier(8)
 
     def run() -> None:
         barrier.wait()
-        results.append(registry())
+        found = registry()
+        found.load()
+        results.append(found)
 
     threads = [threading.Thread(target=run) for _ in range(8)]
     for thread in threads:
@@ -190,22 +187,25 @@ def test_the_registry_is_loaded_once_by_many_threads(unloaded: None, monkeypatch
 def test_plugin_that_lists_devices_at_import_is_reported(folder: Path, unloaded: None) -> None:
     install(folder, "curious", "import xsem\nxsem.devices()")
     found = registry()
+    found.load()
     assert set(found.backends) >= {"host"}
     assert [each.name for each in found.problems] == ["curious"]
     assert found.problems[0].message.startswith(BusyError.__name__)
     # The registry is not left in the state of loading.
-    assert registry() is found
+    found.load()
 
 
 def test_an_interrupted_loading_starts_afresh(folder: Path, unloaded: None) -> None:
     install(folder, "slow", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
-        registry()
+        registry().load()
     (folder / "xsem_slow_plugin.py").write_text(PLUGIN.format(name="slow"))
     import importlib
 
     importlib.invalidate_caches()
+    registry().load()
     assert set(registry().backends) >= {"host", "slow"}
+    assert not registry().problems
 
 
 def run_python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -235,3 +235,27 @@ def test_broken_plugin_is_reported_in_a_fresh_process(tmp_path: Path) -> None:
     done = run_python(code, PYTHONPATH=path, XSEM_BACKENDS="host")
     assert (done.returncode, done.stderr) == (0, "")
     assert "bad" not in done.stdout
+
+
+@pytest.mark.parametrize("code", [
+    "xsem.open_device('host').release()", "xsem.open_device('host:0').release()", "xsem.devices('host')",
+    "from xsem.facade.discovery import exporter_for; exporter_for('host', 'host:0', None)",
+])
+@pytest.mark.timeout(60)
+def test_a_named_backend_imports_only_its_plugin(tmp_path: Path, code: str) -> None:
+    install(tmp_path, "acme", "import os; os._exit(9)")
+    install(tmp_path, "zeta", "import os; os._exit(9)")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = run_python(f"import sys, xsem; {code}; print([each for each in ('xsem_cuda', 'xsem_vulkan') "
+                      "if each in sys.modules])", PYTHONPATH=path, XSEM_BACKENDS="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+def test_backend_with_another_name_than_its_plugin_is_found(folder: Path) -> None:
+    install(folder, "good", PLUGIN.format(name="good"))
+    install(folder, "other", PLUGIN.format(name="gpu"))
+    found = Registry(points(folder))
+    assert found.get("good").name == "good"
+    assert set(found.backends) == {"good"}
+    assert found.get("gpu").name == "gpu"
+    assert found.backends["gpu"].plugin == "other"

@@ -1,14 +1,14 @@
-"""Registry of backends, found by entry point. Each is loaded on its own, so that a failure does not affect the others.
+"""Registry of backends, found by entry point. A plugin is imported when one of its backends is asked for.
 
-A backend must implement every capability that it declares. xsem checks this when the device is opened, not at the first
-use.
+A failure of a plugin does not affect the others. A backend must implement every capability that it declares. xsem
+checks this when the device is opened, not at the first use.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import pluggy
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENTRY_POINT_GROUP", "Loaded", "Problem", "Registry", "check_implements", "check_native_implements",
-    "check_queue_implements", "one_line", "registry",
+    "check_queue_implements", "devices_of", "one_line", "registry",
 ]
 
 ENTRY_POINT_GROUP: Final = "xsem"
@@ -34,10 +34,11 @@ _LONGEST: Final = 400  # characters of a problem's message
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded backend and the distribution that contains it."""
+    """A loaded backend, the distribution that contains it, and the name of its entry point."""
 
     backend: spi.Backend
     distribution: str
+    plugin: str
 
 
 @dataclass(frozen=True)
@@ -62,37 +63,51 @@ class Problem:
     message: str
 
 
-@dataclass
 class Registry:
-    """The loaded plugins.
+    """The installed plugins, and the backends of those that are imported.
+
+    Parameters
+    ----------
+    entry_points : iterable of EntryPoint
+        The installed plugins. `get` imports the plugin of one backend, and `load` all of them.
+    only : frozenset of str, optional
+        Names of the plugins that may be imported. The others go to `excluded`.
 
     Attributes
     ----------
+    plugins : dict of str to str
+        The distributions of the installed plugins that are not excluded, by the names of the plugins, sorted.
     backends : dict of str to Loaded
-        Usable backends by name.
+        Usable backends of the imported plugins by name.
     problems : list of Problem
-        Plugins that cannot be used, in the order of loading.
+        Imported plugins that cannot be used, in the order of loading.
     excluded : list of str
         Installed plugins that ``XSEM_BACKENDS`` does not name.
     """
 
-    backends: dict[str, Loaded] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    excluded: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._manager = pluggy.PluginManager("xsem")
-        self._manager.add_hookspecs(spi)
+    def __init__(self, entry_points: Iterable[metadata.EntryPoint] = (), only: frozenset[str] | None = None) -> None:
+        points = sorted(entry_points, key=lambda each: each.name)
+        self.backends: dict[str, Loaded] = {}
+        self.problems: list[Problem] = []
+        self.excluded = [each.name for each in points if only is not None and each.name not in only]
+        self._left = [each for each in points if only is None or each.name in only]
+        self.plugins = {each.name: _distribution(each) for each in self._left}
+        self._loading = False
 
     def get(self, name: str) -> spi.Backend:
-        """Return the backend with this name.
+        """Return the backend with this name. Only if no plugin has this name, all plugins are imported.
 
         Raises
         ------
         BackendUnavailableError
             ``unknown_backend``: no such plugin is installed. ``plugin_failed``: the plugin cannot be used.
             ``backend_excluded``: ``XSEM_BACKENDS`` does not name it.
+        BusyError
+            ``loading_plugins``: a plugin calls this method during its import.
         """
+        self.load(name)
+        if name not in self.backends and not any(each.name == name for each in self.problems):
+            self.load()   # an entry point may have another name than its backend
         if name in self.backends:
             return self.backends[name].backend
         for problem in self.problems:
@@ -109,55 +124,57 @@ class Registry:
             likely_causes=tuple(f"the plugin {each.name!r} cannot be used: {each.message}" for each in self.problems),
         )
 
-    def load(self, entry_points: Iterable[metadata.EntryPoint], only: frozenset[str] | None = None) -> None:
-        """Load entry points, each on its own.
+    def load(self, name: str | None = None) -> None:
+        """Import the plugins with this name, by default all plugins. Their failures go to `problems`.
 
-        Parameters
-        ----------
-        entry_points : iterable of EntryPoint
-            Installed plugins.
-        only : frozenset of str, optional
-            Names of the plugins to load. The others go to `excluded`.
+        Raises
+        ------
+        BusyError
+            ``loading_plugins``: a plugin calls this method during its import.
         """
-        for entry_point in sorted(entry_points, key=lambda each: each.name):
-            name, distribution = entry_point.name, _distribution(entry_point)
-            if only is not None and name not in only:
-                self.excluded.append(name)
-                continue
+        with _lock:
+            if self._loading:
+                raise BusyError("a plugin asks for the installed backends while it is being loaded; "
+                                "it must not do so when imported", reason="loading_plugins")
+            self._loading = True
             try:
-                module = entry_point.load()
-            except (Exception, SystemExit) as error:  # a plugin's import can raise anything, or call sys.exit()
-                self._report(name, distribution, None, f"{type(error).__name__}: {error}")
-                continue
+                for entry_point in [each for each in self._left if name in (None, each.name)]:
+                    self._import(entry_point)
+                    self._left.remove(entry_point)
+            finally:
+                self._loading = False
+
+    def _import(self, entry_point: metadata.EntryPoint) -> None:
+        name, distribution = entry_point.name, _distribution(entry_point)
+        try:
+            module = entry_point.load()
+        except (Exception, SystemExit) as error:  # a plugin's import can raise anything, or call sys.exit()
+            self._report(name, distribution, None, f"{type(error).__name__}: {error}")
+        else:
             self.add(module, name=name, distribution=distribution)
 
     def add(self, module: object, *, name: str, distribution: str) -> None:
         """Register one plugin module. Its failures go to `problems`."""
-        try:
-            if self._manager.register(module, name=name) is None:
-                self._report(name, distribution, None, "a plugin of this name is excluded")
-                return
-        except (Exception, SystemExit) as error:  # pluggy reads each attribute, and a lazy one may raise
-            self._report(name, distribution, None, f"{type(error).__name__}: {error}")
-            return
-        others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
-        callers = self._manager.get_hookcallers(module) or []
-        if not any(caller.name == _HOOK for caller in callers):
-            self._report(name, distribution, None, f"its module has no @hookimpl named {_HOOK}")
-            return
+        self.plugins.setdefault(name, distribution)
+        # A manager of its own, because in a shared one, an exception of one plugin's hook stops the other plugins.
+        manager = pluggy.PluginManager("xsem")
+        manager.add_hookspecs(spi)
         offered: list[spi.Backend] = []
         try:
-            # In an ordinary call of the hook, an exception of one plugin stops the registration of the others.
-            self._manager.subset_hook_caller(_HOOK, others)(register=offered.append)
+            manager.register(module, name=name)   # pluggy reads each attribute, and a lazy one may raise
+            if not any(caller.name == _HOOK for caller in manager.get_hookcallers(module) or []):
+                self._report(name, distribution, None, f"its module has no @hookimpl named {_HOOK}")
+                return
+            manager.hook.xsem_register_backends(register=offered.append)
         except (Exception, SystemExit) as error:
             self._report(name, distribution, None, f"{type(error).__name__}: {error}")
         else:
             if not offered:
                 self._report(name, distribution, None, "it registered no backend")
         for backend in offered:
-            self._accept(backend, distribution)
+            self._accept(backend, distribution, name)
 
-    def _accept(self, backend: spi.Backend, distribution: str) -> None:
+    def _accept(self, backend: spi.Backend, distribution: str, plugin: str) -> None:
         name = getattr(backend, "name", None)
         version = getattr(backend, "spi_version", None)
         if not isinstance(backend, spi.Backend) or not isinstance(name, str) or not _speakable(name):
@@ -170,8 +187,11 @@ class Registry:
         elif name in self.backends:
             self._report(name, distribution, version,
                          f"{self.backends[name].distribution} has registered a backend of this name already")
+        elif name != plugin and name in self.plugins:   # otherwise the order of loading would decide
+            self._report(plugin, distribution, version,
+                         f"it registered the backend {name!r}, and another plugin has this name")
         else:
-            self.backends[name] = Loaded(backend, distribution)
+            self.backends[name] = Loaded(backend, distribution, plugin)
 
     def _report(self, name: str, distribution: str, version: int | None, message: str) -> None:
         self.problems.append(Problem(name, distribution, version, one_line(message)))
@@ -188,16 +208,17 @@ def one_line(message: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 2] + " …"
 
 
-_loaded: Registry | None = None
+_registry: Registry | None = None
 # Re-entrant: a plugin that calls `registry` while xsem loads it gets an error and does not wait for itself.
 _lock = Lock()
-_loading = False
 
 
 def _in_child() -> None:
-    # The thread that loads the plugins does not exist in the child.
-    global _lock, _loading
-    _lock, _loading = Lock(), False
+    # The thread that loads a plugin or lists devices does not exist in the child.
+    global _lock
+    _lock = Lock()
+    if _registry is not None:
+        _registry._loading = False
 
 
 if hasattr(os, "register_at_fork"):
@@ -205,7 +226,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def registry() -> Registry:
-    """Return the installed backends. The first call loads them.
+    """Return the installed plugins. No plugin is imported: `Registry.get` and `Registry.load` import them.
 
     The environment variable ``XSEM_BACKENDS=host,cuda`` limits the plugins to those two.
 
@@ -218,27 +239,26 @@ def registry() -> Registry:
     ------
     BadArgumentError
         ``bad_backends``: ``XSEM_BACKENDS`` names a plugin that is not installed.
-    BusyError
-        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
-    global _loaded, _loading
+    global _registry
     with _lock:
-        if _loading:
-            raise BusyError("a plugin asks for the installed backends while they are being loaded; "
-                            "it must not do so when imported", reason="loading_plugins")
-        if _loaded is None:
-            _loading = True
-            try:
-                _loaded = _load_all()
-            finally:
-                _loading = False
-        return _loaded
+        if _registry is None:
+            _registry = _installed()
+        return _registry
 
 
-def _load_all() -> Registry:
+def devices_of(backend: spi.Backend) -> tuple[DeviceInfo, ...]:
+    """List the devices of a backend. One thread at a time calls a backend, because some drivers crash otherwise.
+
+    For example, PoCL 3.0 crashes if several threads make the first call of clGetDeviceInfo.
+    """
+    with _lock:
+        return tuple(backend.devices())
+
+
+def _installed() -> Registry:
     from importlib import metadata  # here: it takes a tenth of the time of `import xsem`
 
-    fresh = Registry()
     points = list(metadata.entry_points(group=ENTRY_POINT_GROUP))
     only = selected()
     unknown = sorted((only or frozenset()) - {point.name for point in points})
@@ -246,8 +266,7 @@ def _load_all() -> Registry:
         known = ", ".join(sorted(point.name for point in points)) or "none"
         raise BadArgumentError(f"XSEM_BACKENDS names {', '.join(unknown)}, which is not installed; installed: {known}",
                                reason="bad_backends")
-    fresh.load(points, only)
-    return fresh
+    return Registry(points, only)
 
 
 def selected() -> frozenset[str] | None:

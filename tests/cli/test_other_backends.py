@@ -188,7 +188,7 @@ def test_doctor_fails_when_kernel_cannot_compare_descriptors(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
-    assert doctor.run(as_json=False) == 1
+    assert doctor.run(as_json=False, patience_s=60) == 1
     assert "BAD file descriptors" in capsys.readouterr().out
 
 
@@ -197,7 +197,7 @@ def test_doctor_lists_missing_plugins(
 ) -> None:
     known = {"apex": ("apex.bindings", "apex"), "bare": (None, None), "host": (None, None)}
     monkeypatch.setattr(doctor, "_KNOWN", known)
-    assert doctor.run(as_json=True) == 0
+    assert doctor.run(as_json=True, patience_s=60) == 0
     absent = json.loads(capsys.readouterr().out)["absent"]
     assert [each["name"] for each in absent] == ["apex", "bare"]
     assert "xsem[apex]" in absent[0]["remedy"]

@@ -38,8 +38,16 @@ def fail(here):
         os._exit(7)
     if HOW == "sys.exit":
         sys.exit(5)
+    if HOW == "exit0":
+        os._exit(0)
     if HOW == "print":
         print("the driver talks")
+        os.write(1, b"the driver talks\\n")
+    if HOW == "forks" and not os.fork():
+        time.sleep(20)
+        os._exit(0)
+
+fail("import")
 
 class Acme(spi.Backend):
     name = "acme"
@@ -65,9 +73,10 @@ FAILURES = {
 
 
 def start(
-    folder: Path, *arguments: str, fails: str, backends: str = "acme,host", patience: str = "2"
+    folder: Path, *arguments: str, fails: str, backends: str = "acme,host", patience: str = "2", code: str = PLUGIN
 ) -> subprocess.Popen[str]:
-    write_plugin(folder, "acme", PLUGIN)
+    if not (folder / "acme_plugin.py").exists():
+        write_plugin(folder, "acme", code)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen(
         [sys.executable, "-m", "xsem", *arguments, "--patience", patience], text=True, stdin=subprocess.DEVNULL,
@@ -75,15 +84,15 @@ def start(
         env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends, "ACME": fails})
 
 
-def xsem(folder: Path, *arguments: str, fails: str) -> tuple[int, str, str]:
-    process = start(folder, *arguments, fails=fails)
+def ask(folder: Path, *arguments: str, fails: str, **options: str) -> tuple[int, str, str]:
+    process = start(folder, *arguments, fails=fails, **options)
     out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 
 def listed(folder: Path, fails: str) -> tuple[str | None, dict[str, dict[str, Any]]]:
     """Return why acme is unavailable, and all devices. host must be listed."""
-    status, out, err = xsem(folder, "devices", "--json", fails=fails)
+    status, out, err = ask(folder, "devices", "--json", fails=fails)
     assert (status, err) == (0, "")
     told = json.loads(out)
     devices = {each["id"]: each for each in told["devices"]}
@@ -106,7 +115,7 @@ def test_failure_names_the_innermost_frame_of_the_plugin(tmp_path: Path) -> None
 
 
 def test_table_of_devices_has_the_failure_below(tmp_path: Path) -> None:
-    status, out, _ = xsem(tmp_path, "devices", fails="devices exit")
+    status, out, _ = ask(tmp_path, "devices", fails="devices exit")
     assert status == 0
     assert "host:0" in out
     assert "acme (acme 1.0): devices() ended its process with status 7" in out
@@ -126,7 +135,7 @@ def test_device_that_hangs_or_crashes_is_listed_with_its_failure(tmp_path: Path,
 @pytest.mark.parametrize("where", ["checks", "devices"])
 @pytest.mark.parametrize("how", FAILURES)
 def test_doctor_tells_of_a_backend_that_hangs_or_crashes(tmp_path: Path, where: str, how: str) -> None:
-    status, out, err = xsem(tmp_path, "doctor", "--json", fails=f"{where} {how}")
+    status, out, err = ask(tmp_path, "doctor", "--json", fails=f"{where} {how}")
     assert (status, err) == (1, "")
     told = {each["name"]: each for each in json.loads(out)["backends"]}
     assert told["host"]["works"]
@@ -137,9 +146,63 @@ def test_doctor_tells_of_a_backend_that_hangs_or_crashes(tmp_path: Path, where: 
     assert "report it to acme 1.0" in last["remedy"]
 
 
+@pytest.mark.parametrize("how", [*FAILURES, "exit0"])
+def test_import_that_hangs_or_crashes_is_told_of(tmp_path: Path, how: str) -> None:
+    expected = {"sys.exit": "SystemExit: 5", "exit0": "its import ended its process with status 0"}.get(
+        how, f"its import {FAILURES.get(how)}")
+    reason, devices = listed(tmp_path, f"import {how}")
+    assert reason is not None
+    assert reason.startswith(expected)
+    assert set(devices) == {"host:0"}
+    status, out, err = ask(tmp_path, "doctor", "--json", fails=f"import {how}")
+    assert (status, err) == (1, "")
+    told = {each["name"]: each for each in json.loads(out)["backends"]}
+    assert told["host"]["works"]
+    [check] = told["acme"]["checks"]
+    assert check["detail"].startswith(expected)
+    assert "update or uninstall acme 1.0" in check["remedy"]
+
+
+def test_second_backend_of_a_plugin_is_not_asked_after_a_failure(tmp_path: Path) -> None:
+    code = PLUGIN + """
+class Late(Acme):
+    name = "late"
+
+    def devices(self):
+        return ()
+
+@spi.hookimpl
+def xsem_register_backends(register):
+    register(Acme())
+    register(Late())
+"""
+    for command in ("devices", "doctor"):
+        status, out, err = ask(tmp_path, command, fails="devices segv", code=code)
+        assert (status, err) == (int(command == "doctor"), "")
+        assert "devices() crashed with SIGSEGV" in out
+        assert "was not called, because acme of the same plugin crashed with SIGSEGV" in " ".join(out.split())
+
+
+def test_two_plugins_with_one_backend_are_told_of(tmp_path: Path) -> None:
+    write_plugin(tmp_path, "bacme", PLUGIN.replace('name = "acme"', 'name = "other"'))
+    status, out, err = ask(tmp_path, "devices", "--json", fails="devices well", backends="acme,bacme,host",
+                           code=PLUGIN.replace('name = "acme"', 'name = "other"'))
+    assert (status, err) == (0, "")
+    told = {each["distribution"]: each for each in json.loads(out)["backends"]}
+    assert told["acme 1.0"]["unavailable"] is None
+    assert told["bacme 1.0"]["unavailable"] == "acme 1.0 has registered a backend of this name already"
+
+
+def test_process_that_a_backend_starts_does_not_delay_the_answer(tmp_path: Path) -> None:
+    reason, devices = listed(tmp_path, "devices forks")
+    assert reason is None
+    assert devices["acme:2"]["problem"] == "OSError: not here"
+
+
+@pytest.mark.parametrize("where", ["import", "devices"])
 @pytest.mark.parametrize("command", ["devices", "doctor"])
-def test_text_printed_by_a_driver_is_not_in_the_output(tmp_path: Path, command: str) -> None:
-    status, out, err = xsem(tmp_path, command, "--json", fails="devices print")
+def test_text_printed_by_a_driver_is_not_in_the_output(tmp_path: Path, command: str, where: str) -> None:
+    status, out, err = ask(tmp_path, command, "--json", fails=f"{where} print")
     assert status == 0
     assert "host" in json.dumps(json.loads(out))
     assert set(err.splitlines()) == {"the driver talks"}

@@ -42,7 +42,7 @@ class Vulkan(spi.Backend):
 def device_with(monkeypatch: pytest.MonkeyPatch, vulkan: Vulkan | None, own: uuid.UUID | None) -> xsem.Device:
     found = Registry()
     if vulkan is not None:
-        found.backends["vulkan"] = Loaded(vulkan, "test 1")
+        found.backends["vulkan"] = Loaded(vulkan, "test 1", "vulkan")
     monkeypatch.setattr(device_module, "registry", lambda: found)
     info = DeviceInfo(id="acme:0", backend="acme", index=0, name="GPU", uuid=own)
     return xsem.Device(info, FakeDriver(Capabilities()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -74,7 +75,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_backends(*backends: spi.Backend, problems: Sequence[Problem] = ()) -> Any:
         found = Registry()
         for backend in backends:
-            found._accept(backend, "acme-dist 1.0")
+            found._accept(backend, "acme-dist 1.0", backend.name)
         found.problems += problems
         monkeypatch.setattr(discovery, "registry", lambda: found)
         return backends[0] if backends else None
@@ -365,6 +366,35 @@ def test_devices_are_those_of_all_backends_that_work(use: Any) -> None:
     with pytest.raises(BackendUnavailableError) as caught:
         xsem.devices("nonesuch")
     assert caught.value.reason == "unknown_backend"
+
+
+@pytest.mark.parametrize("call", [
+    lambda: xsem.devices(), lambda: xsem.devices("other"), lambda: xsem.backends(),
+    lambda: xsem.open_device("other").release(), lambda: discovery.exporter_for("other", "acme:0", None),
+], ids=["devices", "devices of one", "backends", "open_device", "exporter_for"])
+def test_one_thread_at_a_time_lists_devices(use: Any, call: Any) -> None:
+    asked = threading.Event()
+    threads: list[threading.Thread] = []
+
+    class Other(Acme):
+        name = "other"
+
+        def devices(self) -> Sequence[DeviceInfo]:
+            asked.set()
+            return super().devices()
+
+    class Slow(Acme):
+        def devices(self) -> Sequence[DeviceInfo]:
+            if not threads:
+                threads.append(threading.Thread(target=call))
+                threads[0].start()
+                assert not asked.wait(0.3), "two threads list devices at once"
+            return super().devices()
+
+    use(Other(DeviceInfo(id="other:0", backend="other", index=0, name="Other")), Slow(info(0)))
+    assert xsem.devices("acme")
+    threads[0].join()
+    assert asked.is_set()
 
 
 def test_backends_are_listed_with_their_problems(use: Any) -> None:

@@ -54,12 +54,15 @@ class MutantBackend(spi.Backend):
 
 @spi.hookimpl
 def xsem_register_backends(register: Any) -> None:
-    """Register the plugin, or plant the fault, if XSEM_MUTANT is set."""
-    mutant = os.environ.get("XSEM_MUTANT", "")
-    fault, _, of = mutant.partition(" of ")
+    """Register the backend, if XSEM_MUTANT names one."""
+    fault, _, of = os.environ.get("XSEM_MUTANT", "").partition(" of ")
     if of:
         register(MutantBackend(fault, of))
-    fault, _, place = mutant.partition(" in ")
+
+
+def _plant() -> None:
+    """Plant the fault, if XSEM_MUTANT names one in a backend's own code."""
+    fault, _, place = os.environ.get("XSEM_MUTANT", "").partition(" in ")
     if place:
         try:
             from patches import PATCHES
@@ -69,3 +72,6 @@ def xsem_register_backends(register: Any) -> None:
             # xsem skips a plugin that raises. Without this exit, the suite would test the backend without the fault.
             traceback.print_exc()
             os._exit(70)
+
+
+_plant()   # once for each process: the plugin has a second name, that of the backend of the patches

@@ -54,12 +54,13 @@ class Ended:
     """It said that the profile needs what is not declared."""
 
 
-def plugin_folder(folder: Path, module: str) -> None:
-    """Make a plugin discoverable like an installed one."""
+def plugin_folder(folder: Path, module: str, *, also: Iterable[str] = ()) -> None:
+    """Make a plugin discoverable like an installed one. It is also imported before the backends `also`."""
     info = folder / "mutants-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mutants\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[xsem]\nmutant = {module}\n")
+    (info / "entry_points.txt").write_text("".join(
+        ["[xsem]\n", *(f"{name} = {module}\n" for name in ("mutant", *also))]))
 
 
 def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ended:
@@ -123,7 +124,7 @@ def main() -> int:
     library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
     ended: dict[str, Ended] = {}
     with tempfile.TemporaryDirectory() as made:
-        plugin_folder(Path(made), "mutant_plugin")
+        plugin_folder(Path(made), "mutant_plugin", also=["cuda"])
         with ThreadPoolExecutor(max_workers=asked.jobs) as pool:
             started = {name: pool.submit(run, each, parts.get(name, each.all_of_it), Path(made), library)
                        for name, each in mutants.items()}

@@ -93,10 +93,10 @@ def test_every_fault_of_the_backend_can_be_planted() -> None:
 
 
 def test_plugin_ends_the_process_for_an_unknown_fault(mutants: Any, tmp_path: Path) -> None:
-    mutants.run.plugin_folder(tmp_path, "mutant_plugin")
+    mutants.run.plugin_folder(tmp_path, "mutant_plugin", also=["cuda"])
     done = subprocess.run(
-        [sys.executable, "-m", "xsem", "devices"], capture_output=True, text=True, check=False, timeout=100,
-        env=os.environ | {"XSEM_MUTANT": "gone in cuda", "PYTHONPATH": f"{tmp_path}{os.pathsep}{FOLDER}"})
+        [sys.executable, "-c", "import xsem; xsem.devices('cuda')"], capture_output=True, text=True, check=False,
+        timeout=100, env=os.environ | {"XSEM_MUTANT": "gone in cuda", "PYTHONPATH": f"{tmp_path}{os.pathsep}{FOLDER}"})
     assert done.returncode == 70
     assert "KeyError: 'gone'" in done.stderr
 

@@ -29,7 +29,7 @@ SEEN = "import sys; print(*sorted({name.partition('.')[0] for name in sys.module
 @pytest.mark.parametrize("done", [
     "import xsem",
     "import xsem, xsem.spi, xsem.types, xsem.errors, xsem.ipc",
-    "import xsem.plugins; found = xsem.plugins.registry(); assert found.backends; assert not found.problems, found",
+    "from xsem.plugins import registry; registry().load(); assert registry().backends; assert not registry().problems",
     *(f"import {name}" for name in PACKAGES),
     "from xsem.cli import app; assert app.run(['--version']) == 0",
     "from xsem.cli import app; assert app.run(['devices', '-q']) == 0",

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import xsem
 from xsem.cli.layout import GLUE, Screen, screen, table, wrap
-from xsem.cli.questions import PATIENCE_S, Answer, ask
+from xsem.cli.plugin_answers import BackendAnswer, ask_plugins, of_plugin
+from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import DONE, NOT_TRIED
 from xsem.cli.text import printable
 from xsem.errors import XsemError
@@ -29,11 +30,10 @@ def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -
     int
         NOT_TRIED if no device was found, otherwise DONE.
     """
-    found = registry()
-    answers = ask("devices", found.backends, patience_s)
-    rows = [row for name in found.backends for row in _rows(answers[name])]
-    backends = [_backend(name, loaded.distribution, loaded.backend.spi_version, _unavailable(answers[name]))
-                for name, loaded in found.backends.items()]
+    found = ask_plugins("devices", patience_s)
+    rows = [row for answer in found.backends.values() for row in _rows(answer)]
+    backends = [_backend(name, answer.distribution, answer.spi_version, _unavailable(answer))
+                for name, answer in found.backends.items()]
     backends += [_backend(each.name, each.distribution, each.spi_version, each.message) for each in found.problems]
     backends.sort(key=lambda each: str(each["name"]))
     if as_json:
@@ -46,7 +46,12 @@ def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -
     return DONE if rows else NOT_TRIED
 
 
-def answer(backend: str) -> Iterator[dict[str, Any]]:
+def answer(plugin: str) -> Iterator[Any]:
+    """Yield the answers of the plugin's backends (`ask_plugins`)."""
+    return of_plugin(plugin, _of_backend)
+
+
+def _of_backend(backend: str) -> Iterator[dict[str, Any]]:
     """Yield the reason why the backend is unavailable, or its devices and then each device with its capabilities."""
     try:
         infos = xsem.devices(backend)
@@ -61,14 +66,14 @@ def answer(backend: str) -> Iterator[dict[str, Any]]:
         yield _look(info)
 
 
-def _unavailable(answer: Answer) -> str | None:
+def _unavailable(answer: BackendAnswer) -> str | None:
     if not answer.parts:
         return f"devices() {answer.failure}"
     reason: str | None = answer.parts[0]["unavailable"]
     return reason
 
 
-def _rows(answer: Answer) -> list[dict[str, Any]]:
+def _rows(answer: BackendAnswer) -> list[dict[str, Any]]:
     """Return the rows of one backend. After a hang or a crash, each device without an answer has a problem."""
     if not answer.parts:
         return []

@@ -13,12 +13,13 @@ from importlib import metadata
 from typing import Any, Final
 
 from xsem.cli.layout import Screen, listed, screen, wrap
-from xsem.cli.questions import PATIENCE_S, Answer, ask
+from xsem.cli.plugin_answers import BackendAnswer, ask_plugins, of_plugin
+from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.cli.text import printable
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
-from xsem.plugins import ENTRY_POINT_GROUP, Loaded, registry
+from xsem.plugins import ENTRY_POINT_GROUP, registry
 from xsem.spi import compiled, failed_check
 from xsem.types import HealthCheck
 
@@ -78,7 +79,7 @@ def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -
     quiet : bool
         Print only the sentence on all backends.
     patience_s : float
-        Longest time for `Backend.checks` and for `Backend.devices` of each backend.
+        Longest time for the import of a plugin, and for `Backend.checks` and `Backend.devices` of each backend.
 
     Returns
     -------
@@ -86,15 +87,16 @@ def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -
         NOT_TRIED if no backend works; BAD_ANSWER if something is broken; otherwise DONE.
     """
     general = _general()
-    found = registry()
-    answers = ask("doctor", sorted(found.backends), patience_s)
-    sections = [_backend(found.backends[name], name, told) for name, told in answers.items()]
+    found = ask_plugins("doctor", patience_s)
+    sections = [_backend(name, told) for name, told in sorted(found.backends.items())]
     sections += [
-        _Section(problem.name, [HealthCheck(name="plugin", ok=False, detail=problem.message,
-                                            remedy=f"update or uninstall {problem.distribution}")], works=False)
+        _Section(problem.name, [HealthCheck(
+            name="plugin", ok=False, detail=problem.message, remedy="; ".join(
+                [f"update or uninstall {problem.distribution}", "to exclude it, set XSEM_BACKENDS to the other names"]),
+        )], works=False)
         for problem in found.problems
     ]
-    absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in found.excluded]
+    absent = [_absent(name) for name in _KNOWN if name not in found.backends and name not in registry().excluded]
     if as_json:
         print(json.dumps({"schema": 1, "summary": _summary(sections, absent),
                           "general": [asdict(check) for check in general],
@@ -132,8 +134,13 @@ def _general() -> list[HealthCheck]:
     return checks
 
 
-def answer(backend: str) -> Iterator[dict[str, Any]]:
-    """Yield the backend's own checks, then the check of its devices (`ask`)."""
+def answer(plugin: str) -> Iterator[Any]:
+    """Yield the answers of the plugin's backends (`ask_plugins`)."""
+    return of_plugin(plugin, _of_backend)
+
+
+def _of_backend(backend: str) -> Iterator[dict[str, Any]]:
+    """Yield the backend's own checks, then the check of its devices."""
     loaded = registry().backends[backend]
     try:
         checks = list(loaded.backend.checks())
@@ -156,15 +163,14 @@ def answer(backend: str) -> Iterator[dict[str, Any]]:
     yield {"checks": [asdict(last)], "works": works, "unavailable": unavailable}
 
 
-def _backend(loaded: Loaded, name: str, told: Answer) -> _Section:
-    checks = [HealthCheck(name="plugin", ok=True, detail=f"{loaded.distribution}, driver interface "
-                                                   f"{loaded.backend.spi_version}")]
+def _backend(name: str, told: BackendAnswer) -> _Section:
+    checks = [HealthCheck(name="plugin", ok=True, detail=f"{told.distribution}, driver interface {told.spi_version}")]
     checks += [HealthCheck(**each) for part in told.parts for each in part["checks"]]
     if told.failure is not None:
         called = ("checks", "devices")[min(len(told.parts), 1)]
         checks.append(HealthCheck(
             name=called, ok=False, detail=f"{called}() {told.failure}",
-            remedy=f"report it to {loaded.distribution}; to exclude the backend, set XSEM_BACKENDS to the other names; "
+            remedy=f"report it to {told.distribution}; to exclude the backend, set XSEM_BACKENDS to the other names; "
                    "for a slow driver, increase --patience"))
     last = told.parts[-1] if told.parts else {}
     return _Section(name, checks, last.get("works", False), last.get("unavailable"))

@@ -1,7 +1,8 @@
-"""Questions to backends, each in its own process. A backend that hangs or crashes does not stop the command.
+"""Questions to plugins, each in its own process. A plugin that hangs or crashes does not stop the command.
 
-`ask` starts the processes of all backends at once. Each process sends its answer in parts. If a part takes longer than
-the patience, `ask` aborts the process. `faulthandler` then writes the stack of the process, as after a crash.
+`ask` starts all processes at once. Each process sends its answer in parts. If a part takes longer than the patience,
+`ask` aborts the process. `faulthandler` then writes the stack of the process, as after a crash. The command itself
+imports no plugin.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ PATIENCE_S: Final = 3.5
 """Longest time for one part of an answer, in seconds. The sum with the start of the command is below 5 s."""
 _GRACE_S: Final = 0.25   # for the end of a process after its signal
 _START_S: Final = 30.0   # for a new interpreter and its imports; a fork needs neither
+_END: Final = "end of the answer"
 _FRAME: Final = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of one backend.
+    """The answer of one process.
 
     Attributes
     ----------
@@ -45,15 +47,15 @@ class Answer:
     failure: str | None
 
 
-def ask(question: str, backends: Iterable[str], patience_s: float = PATIENCE_S) -> dict[str, Answer]:
-    """Ask several backends at the same time.
+def ask(question: str, subjects: Iterable[str], patience_s: float = PATIENCE_S) -> dict[str, Answer]:
+    """Ask about several subjects at the same time.
 
     Parameters
     ----------
     question : str
-        A module of xsem.cli. Its ``answer(backend)`` yields the parts of the answer.
-    backends : iterable of str
-        Names of loaded backends.
+        A module of xsem.cli. Its ``answer(subject)`` yields the parts of the answer.
+    subjects : iterable of str
+        For example the names of plugins.
     patience_s : float
         Longest time for one part of an answer.
 
@@ -68,7 +70,7 @@ def ask(question: str, backends: Iterable[str], patience_s: float = PATIENCE_S) 
     """
     asked: dict[str, _Asked] = {}
     try:
-        for name in backends:
+        for name in subjects:
             asked[name] = _start(question, name, patience_s)
         return {name: each.answer(patience_s) for name, each in asked.items()}
     finally:
@@ -87,24 +89,29 @@ class _Asked:
     def answer(self, patience_s: float) -> Answer:
         try:
             while self.answers.poll(max(0.0, self.deadline - time.monotonic())):
-                self.parts.append(self.answers.recv())
-                # A part can wait while `ask` reads another backend. So the deadline can be late, but never early.
+                part = self.answers.recv()
+                if part == _END:
+                    return Answer(self.parts[1:], None)
+                self.parts.append(part)
+                # A part can wait while `ask` reads another answer. So the deadline can be late, but never early.
                 self.deadline = time.monotonic() + patience_s
         except (EOFError, BrokenPipeError):   # at the end of the pipe, poll() raises BrokenPipeError on Windows
+            return Answer(self.parts[1:], self._ending())
+        if self.process.exitcode is not None:   # a process that a plugin has started keeps the pipe open
             return Answer(self.parts[1:], self._ending())
         if sys.platform != "win32" and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGABRT)
             self.process.join(_GRACE_S)
         return Answer(self.parts[1:], f"did not answer within {patience_s:g} s{self._where()}")
 
-    def _ending(self) -> str | None:
+    def _ending(self) -> str:
         self.process.join(_GRACE_S)
         status = self.process.exitcode
-        if not status:
-            return None
         if status == -signal.SIGINT:
             raise KeyboardInterrupt
-        if status > 0:
+        if status is None:
+            return "closed the pipe of its answer"
+        if status >= 0:
             return f"ended its process with status {status}"
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
         return f"crashed with {name}{self._where()}"
@@ -126,15 +133,15 @@ class _Asked:
         self.trace.close()
 
 
-def _start(question: str, backend: str, patience_s: float) -> _Asked:
-    # A fork contains the loaded plugins. At this point, the command has one thread and no vendor's library.
+def _start(question: str, subject: str, patience_s: float) -> _Asked:
+    # At this point, the command has one thread, no plugin and no vendor's library.
     forks = sys.platform == "linux"
     context: Any = multiprocessing.get_context("fork" if forks else "spawn")
     ours, theirs = context.Pipe(duplex=False)
     trace = tempfile.TemporaryFile()  # noqa: SIM115 - `_Asked.end` closes it
     try:
         process = context.Process(target=_reply, daemon=True, args=(
-            question, backend, theirs, trace.fileno() if forks else None))
+            question, subject, theirs, trace.fileno() if forks else None))
         process.start()
     except BaseException:
         ours.close()
@@ -145,9 +152,9 @@ def _start(question: str, backend: str, patience_s: float) -> _Asked:
     return _Asked(process, ours, trace, time.monotonic() + (patience_s if forks else max(_START_S, patience_s)))
 
 
-def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
+def _reply(question: str, subject: str, out: Any, trace: int | None) -> None:
     """Send the parts of the answer."""
-    # The text that a vendor's library or its binding prints is not part of the output.
+    # The text that a plugin or a vendor's library prints is not part of the output.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     if sys.platform != "win32":
@@ -155,12 +162,11 @@ def _reply(question: str, backend: str, out: Any, trace: int | None) -> None:
     if trace is not None:
         faulthandler.enable(trace)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    from xsem.plugins import registry
-
-    registry()
-    out.send(None)   # the plugins are loaded
-    for part in importlib.import_module(f"xsem.cli.{question}").answer(backend):
+    module = importlib.import_module(f"xsem.cli.{question}")
+    out.send(None)   # from now on, the patience counts
+    for part in module.answer(subject):
         out.send(part)
+    out.send(_END)   # its absence tells of a plugin that ends the process with status 0
     # The answer is complete. A vendor's library could hang or crash at the exit of the interpreter.
     sys.stderr.flush()
     os._exit(0)

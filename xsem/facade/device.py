@@ -18,7 +18,7 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray, share_array
-from xsem.plugins import check_implements, check_queue_implements, registry
+from xsem.plugins import check_implements, check_queue_implements, devices_of, registry
 from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
@@ -354,7 +354,7 @@ class Device(Releasable):
                                    capability="companion_exporter", reason="no_uuid", backend=self.info.backend)
         backend = registry().get(_COMPANION)
         try:
-            there = tuple(backend.devices())
+            there = devices_of(backend)
             found = tuple(each for each in there if each.uuid == wanted)
             if len(found) != 1:
                 listed = "; ".join(f"{each.id} {each.name} {each.uuid}" for each in there) or "none"

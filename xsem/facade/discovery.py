@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from xsem.data.uuids import parse_luid, parse_uuid
 from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.facade.device import Device
-from xsem.plugins import check_native_implements, one_line, registry
+from xsem.plugins import check_native_implements, devices_of, one_line, registry
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
@@ -19,8 +19,8 @@ __all__ = ["backends", "devices", "exporter_for", "open_device"]
 def backends() -> tuple[BackendInfo, ...]:
     """List all installed backends and plugins.
 
-    The call loads vendor libraries in this process, to find out which backends are usable. See `devices` for backends
-    that hang or crash.
+    The call imports all plugins and loads their vendor libraries in this process, to find out which backends are
+    usable. See `devices` for plugins that hang or crash.
 
     Returns
     -------
@@ -35,6 +35,7 @@ def backends() -> tuple[BackendInfo, ...]:
         ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
     found = registry()
+    found.load()
     infos = [
         BackendInfo(name=name, distribution=loaded.distribution, spi_version=loaded.backend.spi_version,
                     unavailable=_why_unavailable(loaded.backend))
@@ -51,10 +52,11 @@ def backends() -> tuple[BackendInfo, ...]:
 def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     """List all devices, or the devices of one backend.
 
-    The call queries each backend in this process without a deadline, because a device can be opened only in a process
-    with the loaded driver. A backend that hangs or crashes therefore stops the caller. ``xsem devices`` and ``xsem
-    doctor`` query each backend in its own process, and name such a backend. If the environment variable
-    ``XSEM_BACKENDS`` lists only the other backends, xsem does not load this backend.
+    The call imports the plugin of the named backend, or all plugins, and queries the backends one by one in this
+    process. It has no deadline, because a device can be opened only in a process with the loaded driver. A plugin that
+    hangs or crashes therefore stops the caller, and a second thread that lists or opens devices waits. ``xsem devices``
+    and ``xsem doctor`` query each plugin in its own process, and name such a plugin. If the environment variable
+    ``XSEM_BACKENDS`` lists only the other plugins, xsem does not import this plugin.
 
     Parameters
     ----------
@@ -86,12 +88,14 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
             raise BadArgumentError(f"a backend is named like 'cuda', not {backend!r}", reason="bad_device_id")
         chosen = registry().get(backend)
         with _asking(backend):
-            return tuple(chosen.devices())
+            return devices_of(chosen)
+    found = registry()
+    found.load()
     infos: list[DeviceInfo] = []
-    for loaded in registry().backends.values():
+    for loaded in found.backends.values():
         # A defect of one plugin must not hide the devices of the others.
         with contextlib.suppress(Exception):
-            infos += loaded.backend.devices()
+            infos += devices_of(loaded.backend)
     return tuple(infos)
 
 
@@ -100,7 +104,8 @@ def open_device(
 ) -> Device:
     """Open a device.
 
-    The application always names the backend. xsem never chooses among several devices, and never falls back to the CPU.
+    The application always names the backend. xsem imports the plugin of this backend and no other plugin. It never
+    chooses among several devices, and never falls back to the CPU.
 
     Parameters
     ----------
@@ -147,7 +152,7 @@ def open_device(
     backend = registry().get(name)
     with _asking(name):
         if native is None:
-            info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
+            info = _choose(name, devices_of(backend), index, wanted_uuid, luid)
             _check_meant(device, info)
             driver = backend.open(info.index)
         else:
@@ -270,7 +275,7 @@ def _check_meant(device: str | DeviceInfo, found: DeviceInfo) -> None:
 
 def _why_unavailable(backend: Backend) -> str | None:
     try:
-        backend.devices()
+        devices_of(backend)
     except XsemError as error:
         return one_line(str(error))
     except Exception as error:  # a defect of a plugin must not hide the others

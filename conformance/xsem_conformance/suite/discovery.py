@@ -7,13 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from importlib import metadata
 from typing import Final, TypeVar
 
 import xsem
 from xsem.cli.interpreter import python
 from xsem.errors import BadArgumentError
-from xsem.plugins import ENTRY_POINT_GROUP, Registry, registry
+from xsem.plugins import registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
@@ -53,8 +52,8 @@ import json, sys
 from importlib import metadata
 from xsem.plugins import ENTRY_POINT_GROUP, Registry
 _, group_name, backend, *heavy = sys.argv
-registry = Registry()
-registry.load(each for each in metadata.entry_points(group=ENTRY_POINT_GROUP) if each.name == group_name)
+registry = Registry(each for each in metadata.entry_points(group=ENTRY_POINT_GROUP) if each.name == group_name)
+registry.load()
 print(json.dumps([backend in registry.backends, [each for each in heavy if each in sys.modules]]))
 """
 
@@ -124,22 +123,12 @@ def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Sh
 def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
     """In a fresh process only the backend's plugin is registered; sys.modules then has none of the heavy packages."""
     name = context.device.info.backend
-    done = subprocess.run([*python(), "-c", _REGISTER, _plugin_of(name), name, *HEAVY],  # noqa: S603
+    done = subprocess.run([*python(), "-c", _REGISTER, registry().backends[name].plugin, name, *HEAVY],  # noqa: S603
                           capture_output=True, text=True, check=False, timeout=60)
     expect(done.returncode == 0, f"the plugin cannot be registered in another process: {done.stderr[-300:]}")
     registered, loaded = json.loads(done.stdout.splitlines()[-1])
     expect(registered, "the plugin registers no such backend in another process")
     expect(not loaded, f"registering the plugin imports {', '.join(loaded)}")
-
-
-def _plugin_of(backend: str) -> str:
-    # The name of an entry point may differ from the name of its backend.
-    for each in metadata.entry_points(group=ENTRY_POINT_GROUP):
-        one = Registry()
-        one.load([each])
-        if backend in one.backends:
-            return each.name
-    raise BlockedError(f"no entry point registers {backend}")
 
 
 @check("XSEM-DISC-005")
