@@ -78,8 +78,9 @@ def start(
     if not (folder / "acme_plugin.py").exists():
         write_plugin(folder, "acme", code)
     path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    limit = "--timeout" if arguments[0] == "demo" else "--patience"
     return subprocess.Popen(
-        [sys.executable, "-m", "xsem", *arguments, "--patience", patience], text=True, stdin=subprocess.DEVNULL,
+        [sys.executable, "-m", "xsem", *arguments, limit, patience], text=True, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": path, "XSEM_BACKENDS": backends, "ACME": fails})
 
@@ -161,6 +162,26 @@ def test_import_that_hangs_or_crashes_is_told_of(tmp_path: Path, how: str) -> No
     [check] = told["acme"]["checks"]
     assert check["detail"].startswith(expected)
     assert "update or uninstall acme 1.0" in check["remedy"]
+
+
+@pytest.mark.parametrize("option", ["--device", "--exporter"])
+@pytest.mark.parametrize(("fails", "said"), [
+    ("import sleep", "the import of the plugin of 'acme' did not answer within 2 s, in fail ("),
+    ("import segv", "the import of the plugin of 'acme' crashed with SIGSEGV, in fail ("),
+    ("devices sleep", "the opening did not answer within 2 s, in fail ("),
+    ("open0 exit", "the opening ended its process with status 7"),
+])
+def test_demo_tells_of_a_device_that_hangs_or_crashes(tmp_path: Path, option: str, fails: str, said: str) -> None:
+    status, out, err = ask(tmp_path, "demo", option, "acme:0", "--output", str(tmp_path / "out.png"), fails=fails)
+    assert (status, out) == (3, "")
+    assert err.startswith(f"xsem: acme:0 cannot be opened: {said}")
+    assert len(err.splitlines()) == 1
+
+
+def test_demo_imports_only_the_plugins_of_its_devices(tmp_path: Path) -> None:
+    status, _, err = ask(tmp_path, "demo", "--frames", "1", "--output", str(tmp_path / "out.png"),
+                         fails="import sleep", patience="60")
+    assert (status, err) == (0, "")
 
 
 def test_second_backend_of_a_plugin_is_not_asked_after_a_failure(tmp_path: Path) -> None:

@@ -91,11 +91,14 @@ def _doctor(asked: argparse.Namespace) -> int:
 def _demo(asked: argparse.Namespace) -> int:
     if importlib.util.find_spec("PIL") is None:
         raise MissingPackageError("`xsem demo` needs Pillow: pip install 'xsem[demo]'", name="PIL")
+    from xsem.cli.demo.opening import check
     from xsem.cli.demo.plan import Plan
-    from xsem.cli.demo.show import run as show
 
     plan = Plan(device=asked.device, exporter=asked.exporter, binary=asked.binary, without_wait=asked.without_wait,
                 frames=asked.frames, width=asked.width, height=asked.height, timeout_s=asked.timeout)
+    check(plan)   # before the import of NumPy, whose threads a fork does not take along
+    from xsem.cli.demo.show import run as show
+
     return show(plan, asked.output, as_json=_flag(asked, "json"), quiet=_flag(asked, "quiet"))
 
 

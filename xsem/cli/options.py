@@ -98,7 +98,7 @@ def _add_demo(commands: Any) -> None:
                       help="Path of the contact sheet, or a folder for it. Default: demo-DEVICE.png or "
                            "demo-DEVICE-without-wait.png, in the current folder.")
     demo.add_argument("--timeout", type=_seconds, default=30.0, metavar="SECONDS",
-                      help="Longest time for one frame (default: %(default)s).")
+                      help="Longest time for one frame, and for the opening of a device (default: %(default)s).")
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
