@@ -4,9 +4,9 @@ Every case is a test in the order of the requirements. The name of the test is t
 the same processes as under ``xsem conformance run``. The last test checks the needs of the profile.
 
 A FAIL or an ERROR fails. An unmet SHOULD and a waived failure are expected failures. UNSUPPORTED and NOT_EXAMINED
-are skipped with their reason. BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker
-``xsem``: ``-m xsem`` selects the cases, and ``-m "not xsem"`` the other tests. The node id of a case is also an
-argument::
+are skipped with their reason. If all cases of a session are skipped and it has no other test, its exit status is 5.
+BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker ``xsem``: ``-m xsem`` selects the
+cases, and ``-m "not xsem"`` the other tests. The node id of a case is also an argument::
 
     pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0 toy:0::XSEM-BIN-003/opaque_fd/host/in
 
@@ -53,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--xsem-profile", metavar="P", default="core", help="core (default), timeline, memory or full")
     group.addoption("--xsem-waivers", metavar="FILE", type=Path, help="TOML file of known failures")
     group.addoption("--xsem-report", metavar="FILE", type=Path, help="write the report as JSON")
-    group.addoption("--xsem-patience", metavar="S", type=float, help="seconds until a result counts as missing")
+    group.addoption("--xsem-patience", metavar="S", type=float,
+                    help="seconds until a result counts as missing, and for the opening of a device")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -98,7 +99,7 @@ def pytest_collection_modifyitems(
             lacks = lacking(["jsonschema"])
             if lacks:
                 raise pytest.UsageError(f"--xsem-report: {lacks}")
-        surveyed = survey(device, config.getoption("xsem_exporter"), requirements)
+        surveyed = survey(device, config.getoption("xsem_exporter"), requirements, _patience_s(config))
     except waivers.WaiverError as error:
         raise pytest.UsageError(f"--xsem-waivers: {error}") from error
     except CannotWriteError as error:
@@ -129,8 +130,11 @@ def _selected(cases: list[pytest.Item], config: pytest.Config) -> list[pytest.It
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the report of the cases that ran."""
+    """Write the report of the cases that ran. A session that tried no case and has no other test is not a success."""
     suite, path = session.config.stash.get(_SUITE, None), session.config.getoption("xsem_report")
+    if suite is not None and suite.tried_nothing and session.exitstatus == pytest.ExitCode.OK and all(
+            isinstance(each, _Case) for each in session.items):
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
     # A process of xdist has only a part of the results.
     if suite is not None and path is not None and not hasattr(session.config, "workerinput"):
         suite.write(path)
@@ -140,6 +144,13 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str | None:
     """Report the number of cases among the collected tests, before a selection by ``-k`` or ``-m``."""
     count = config.stash.get(_CASES, 0)
     return f"xsem: {count} cases of {config.getoption('xsem_device')}" if count else None
+
+
+def _patience_s(config: pytest.Config) -> float:
+    from xsem_conformance.case.polling import PATIENCE_S
+
+    given = config.getoption("xsem_patience")
+    return PATIENCE_S if given is None else float(given)
 
 
 class _Suite(pytest.Collector):
@@ -175,10 +186,7 @@ class _Suite(pytest.Collector):
     @property
     def patience_s(self) -> float:
         """Seconds until an expected result counts as missing."""
-        from xsem_conformance.case.polling import PATIENCE_S
-
-        given = self.config.getoption("xsem_patience")
-        return PATIENCE_S if given is None else float(given)
+        return _patience_s(self.config)
 
     def teardown(self) -> None:
         if self.workers is not None:
@@ -206,6 +214,13 @@ class _Suite(pytest.Collector):
         found = self.results[planned.case.key] = result(self.workers, planned, self.refused, self.patience_s)
         waivers.apply(self.waived, [found], self.began.date())
         return found
+
+    @property
+    def tried_nothing(self) -> bool:
+        """Whether this process ran cases, and tried none of them: the device does not declare what they need."""
+        from xsem_conformance.outcomes import UNOBSERVED
+
+        return bool(self.results) and all(each.outcome in UNOBSERVED for each in self.results.values())
 
     def as_run(self) -> Run:
         """Return the results so far as a run."""

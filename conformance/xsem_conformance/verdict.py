@@ -2,7 +2,7 @@
 
 0: every declared capability works, or its failure is waived. 1: a FAIL or an ERROR of a MUST, a process that died in a
 case of any level or in the measurement of quirks, a stale waiver, or a missing capability of the profile. 2: wrong
-usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE).
+usage. 3: a MUST could not be tried (BLOCKED, UNAVAILABLE), or no case was tried at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from xsem_conformance.outcomes import WRONG, Outcome, Result
+from xsem_conformance.outcomes import UNOBSERVED, WRONG, Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import AREAS, Requirement
 
@@ -34,6 +34,7 @@ STATES: Final[Mapping[str, str]] = {
 }
 """The name of each outcome in a table of totals, in the order of the columns."""
 _UNTRIED_STATES: Final = ("blocked", "unavailable")
+_NOT_TRIED_STATES: Final = (*_UNTRIED_STATES, *(STATES[each.value] for each in UNOBSERVED))
 _ALWAYS: Final = ("met", "not met", "not declared")   # columns of every table, also without cases
 NOT_RUN: Final = "not run"
 """The state of a planned case without a result."""
@@ -48,9 +49,10 @@ def status(results: Sequence[Result], requirements: Sequence[Requirement], probl
     """Return the exit status.
 
     A failed SHOULD does not change the status, unless its process died: no driver may end the application's process.
-    A run without cases and problems has the status NOT_TRIED.
+    A run in which no case was tried has the status NOT_TRIED, for example because the device does not declare what the
+    cases need. A profile that needs an undeclared capability is a problem.
     """
-    if not results and not problems:
+    if not problems and all(result.outcome in UNOBSERVED | _UNTRIED for result in results):
         return NOT_TRIED
     levels = {each.id: each.level for each in requirements}
     binding = [result for result in results
@@ -184,6 +186,8 @@ def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, part
     return "; ".join([said, *(text for text in (
         _said(tally, "MUST", ["not met"], "requirement", "not met"),
         _said(tally, "MUST", ["error"], "requirement", "ended with an error"),
+        "no case was tried" if status == NOT_TRIED and not tally.total("MUST", _UNTRIED_STATES)
+        and tally.total() == tally.total(states=_NOT_TRIED_STATES) else "",
         _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried"),
         _said(tally, "MUST", ["waived"], "requirement", "waived"),
         _said(tally, "SHOULD", ["not met"], "recommendation", "not met"),

@@ -101,6 +101,14 @@ def test_cases_are_tests_named_by_their_keys(tmp_path: Path, plugins: Path) -> N
     assert "XSEM-CAP" not in said   # -k selects cases
 
 
+def test_session_that_tries_no_case_is_not_a_success(tmp_path: Path, plugins: Path) -> None:
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-MIP-002")
+    assert (status, "skipped" in said) == (5, True)
+    (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-MIP-002 or of_the_author")
+    assert status == 0, said
+
+
 def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from support import odd_backend
 from support.fake_backend import until
+from support.plugin_folder import write_plugin
 
 import xsem_host.device
 from xsem_conformance import backend_code, verdict
@@ -230,25 +231,50 @@ def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, sai
     assert ended(second)
 
 
+@pytest.mark.parametrize(("code", "said", "patience_s"), [
+    ("import time; time.sleep(1000)",
+     r"import of the plugin of 'bad' does not end within 0\.5 s \(--patience\), in <module> \(.*\.py, line 1\)$", 0.5),
+    ("import os; os.kill(os.getpid(), 11)",
+     r"import of the plugin of 'bad': the process died: SIGSEGV, in <module> \(.*bad_plugin\.py, line 1\)$", LONG_S),
+    ("import os; os._exit(0)", "the import of the plugin of 'bad': the process died: status 0$", LONG_S),
+    ("raise SystemExit(0)", r"the plugin 'bad' of bad 1\.0 cannot be used: SystemExit: 0$", LONG_S),
+    ("import os; print('text', flush=True); os.write(1, b'\\xff')",
+     r"the plugin 'bad' of bad 1\.0 cannot be used: its module has no @hookimpl", LONG_S),
+], ids=["hangs", "crashes", "ends", "exits", "prints"])
+def test_plugin_that_fails_at_import_is_named(
+    folder: Path, code: str, said: str, patience_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_OPEN_S", 0.1)
+    monkeypatch.setenv("XSEM_BACKENDS", "bad,host,odd")
+    write_plugin(folder, "bad", code)
+    with pytest.raises(UnavailableError, match=said):
+        process.look("bad:0", patience_s=patience_s)
+    assert process.look("host:0").info.id == "host:0"   # the plugin is not imported
+
+
 def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_START_S", 0.5)
-    with workers("hangs when opened") as running, clock_starts_when(lambda: opens(folder)), pytest.raises(
-            UnavailableError, match=r"the device did not open within 0\.5 s"):
+    monkeypatch.setattr(process, "_OPEN_S", 0.1)
+    name = odd_backend.device("hangs when opened")
+    with Workers(name, "host:0", 0.5) as running, clock_starts_when(lambda: opens(folder)), pytest.raises(
+            UnavailableError,
+            match=rf"the opening of {name} does not end within 0\.5 s \(--patience\), in wait \(.*threading.py"):
         running.run(PLAIN, LONG_S)
     assert all(ended(each) for each in odd_backend.opened(folder))
 
 
 @pytest.mark.parametrize(("way", "said"), [
     ("does not open", "the device is gone"), ("breaks when opened", "RuntimeError: no such thing"),
-    ("dies when opened", "the process died: SIGABRT; it printed:\nabout to die"), ("hangs when opened", "did not open"),
+    ("dies when opened", "the process died: SIGABRT, in open ("),
+    ("hangs when opened", "does not end within 0.5 s"),
 ])
 def test_survey_ends_its_processes_when_a_device_cannot_open(
     folder: Path, way: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_START_S", 0.5 if way.startswith("hangs") else LONG_S)
+    monkeypatch.setattr(process, "_OPEN_S", 0.1)
     requirements = [each for each in load().requirements.values() if each.id == ASKED.requirement]
     with clock_starts_when(lambda: opens(folder)):
-        found = session.survey(odd_backend.device(way), odd_backend.device(way), requirements)
+        found = session.survey(odd_backend.device(way), odd_backend.device(way), requirements,
+                               0.5 if way.startswith("hangs") else LONG_S)
     assert (found.device, found.exporter, found.capabilities) == (None, None, None)
     assert said in found.unavailable
     assert all(ended(each) for each in odd_backend.opened(folder))

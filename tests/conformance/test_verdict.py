@@ -75,6 +75,19 @@ def test_run_without_cases_proves_nothing() -> None:
     assert verdict.status([], REQUIREMENTS, ["a stale waiver"]) == verdict.BAD
 
 
+@pytest.mark.parametrize("level", ["MUST", "SHOULD", "MAY"])
+@pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED, Outcome.NOT_EXAMINED, Outcome.BLOCKED, Outcome.UNAVAILABLE])
+def test_run_without_a_tried_case_proves_nothing(level: Level, outcome: Outcome) -> None:
+    name = "XSEM-BIN-001" if level == "MUST" else OF_LEVEL[level]
+    results = [Result(Case(name, "type"), outcome)]
+    assert verdict.status(results, REQUIREMENTS, []) == verdict.NOT_TRIED
+    tally = verdict.Tally.of_results(results, (), REQUIREMENTS)
+    said = verdict.sentence(verdict.NOT_TRIED, "core", tally, partial=True)
+    untried = level == "MUST" and outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE)
+    assert said == ("conformance to core not decided; "
+                    f"{'1 requirement could not be tried' if untried else 'no case was tried'}")
+
+
 def test_area_without_a_pass_is_named() -> None:
     profile = Profile("core", "text", (), frozenset({"BIN", "TL", "ORD", "WBS"}))
     results = [

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Final
 
-__all__ = ["PATIENCE_S", "Answer", "ask"]
+__all__ = ["PATIENCE_S", "Answer", "ask", "innermost"]
 
 PATIENCE_S: Final = 3.5
 """Longest time for one part of an answer, in seconds. The sum with the start of the command is below 5 s."""
@@ -117,13 +117,8 @@ class _Asked:
         return f"crashed with {name}{self._where()}"
 
     def _where(self) -> str:
-        """Return the innermost Python frame of the thread that got the signal."""
         self.trace.seek(0)
-        lines = self.trace.read().decode(errors="replace").splitlines()
-        while lines and not lines[0].startswith("Current thread "):
-            del lines[0]
-        frame = next(filter(None, map(_FRAME.fullmatch, lines)), None)
-        return "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
+        return innermost(self.trace.read().decode(errors="replace"))
 
     def end(self) -> None:
         if self.process.exitcode is None:
@@ -131,6 +126,15 @@ class _Asked:
             self.process.join(_GRACE_S)   # a process in a system call of the driver may end later
         self.answers.close()
         self.trace.close()
+
+
+def innermost(trace: str) -> str:
+    """Return the innermost Python frame of the thread that got a signal, as ", in FUNCTION (FILE, line LINE)"."""
+    lines = trace.splitlines()
+    while lines and not lines[0].startswith("Current thread "):
+        del lines[0]
+    frame = next(filter(None, map(_FRAME.fullmatch, lines)), None)
+    return "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
 
 
 def _start(question: str, subject: str, patience_s: float) -> _Asked:

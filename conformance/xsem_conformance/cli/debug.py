@@ -51,9 +51,9 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
     UnknownCaseError, UnavailableError
         As in `session.run`.
     """
-    found = survey(device, exporter, list(load().requirements.values()))
+    found = survey(device, exporter, list(load().requirements.values()), patience_s)
     [planned] = chosen(found.cases, [key])
-    why = found.unavailable or planned.undeclared or planned.blocked
+    why = found.unavailable or planned.undeclared or planned.inapplicable or planned.blocked
     if why:
         print(f"the case does not run on {device}: {why}")
         return 3

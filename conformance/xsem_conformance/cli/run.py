@@ -45,7 +45,9 @@ def run(
     debug: Annotated[
         bool, typer.Option("--debug", help="Run one --case in this process, and print its calls and its traceback.")
     ] = False,
-    patience: Annotated[float, typer.Option(min=0.05, help="Seconds until a result counts as missing.")] = 10.0,
+    patience: Annotated[
+        float, typer.Option(min=0.05, help="Seconds until a result counts as missing, and for the opening of a device "
+                                           "(at least 5).")] = 10.0,
     jobs: Annotated[int, typer.Option(min=1, help="Number of cases at once.")] = _JOBS,
     max_failures: Annotated[
         int, typer.Option(min=0, help="Number of failures of a MUST after which no further case begins; 0: no "

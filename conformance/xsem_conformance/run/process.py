@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from xsem.cli.interpreter import python
+from xsem.cli.questions import innermost
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.run import worker
@@ -26,6 +27,7 @@ from xsem_conformance.system import endings, launching
 __all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "look", "start"]
 
 _START_S: Final = 120.0
+_OPEN_S: Final = 5.0
 _ANSWERS_S: Final = 20.0
 _TAIL: Final = 2000
 _LOOK_S: Final = 0.25
@@ -205,16 +207,21 @@ def start(
 ) -> tuple[WorkerProcess, About]:
     """Start a process, and wait until it has opened the device.
 
+    The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
+
     Raises
     ------
     UnavailableError
         The process cannot open the device.
     """
     started = WorkerProcess(device, exporter, patience_s, importer)
+    doing, limit_s = "its start", _START_S
     try:
-        first = started.answer(_START_S)
+        while (first := started.answer(limit_s)) is not None and "doing" in first:
+            doing, limit_s = first["doing"], max(patience_s, _OPEN_S) + launching.MORE_S
     except HangsError:
-        first = {"unavailable": f"the device did not open within {_START_S:g} s"}
+        stack = innermost(started.stacks(of_all=False))
+        first = {"unavailable": f"{doing} does not end within {limit_s:g} s (--patience){stack}"}
     except BaseException:
         started.close(grace_s=0)
         started.forget()
@@ -222,7 +229,9 @@ def start(
     if first is None or "unavailable" in first:
         # The process prints the reason at its exit, after it has closed the pipe.
         status = started.close(grace_s=5 if first is None else 0)
-        said = (first or {}).get("unavailable") or f"{endings.death(status)}; it printed:\n{started.tail()}"
+        printed = f"; it printed:\n{tail}" if (tail := started.tail()) else ""
+        said = (first or {}).get("unavailable") or (
+            f"{doing}: {endings.death(status)}{innermost(started.stacks(of_all=False))}{printed}")
         started.forget()
         raise UnavailableError(said, usage=bool((first or {}).get("usage")),
                                other_device=bool((first or {}).get("other_device")))
@@ -231,7 +240,7 @@ def start(
 
 def look(
     device: str, importer: DeviceInfo | None = None, exports: Iterable[SemaphoreHandleType] = (), *,
-    with_code: bool = False,
+    with_code: bool = False, patience_s: float = PATIENCE_S,
 ) -> About:
     """Ask a device in a separate process for its description.
 
@@ -245,6 +254,8 @@ def look(
         The types that the importer imports. `device` must create a semaphore of one of these types that it exports.
     with_code : bool
         Whether to ask for the identity of the code.
+    patience_s : float
+        As for `start`.
 
     Returns
     -------
@@ -256,7 +267,7 @@ def look(
     UnavailableError
         The device cannot be opened, does not answer, creates no semaphore, or is another device than the importer.
     """
-    looked, about = start(device, device, PATIENCE_S, importer)
+    looked, about = start(device, device, patience_s, importer)
     asked = sorted(each.value for each in exports)
     why = _asked_to_create(looked, asked) if asked else ""
     if with_code:

@@ -140,10 +140,13 @@ class Survey:
         return list(undeclared(self.capabilities))
 
 
-def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
+def survey(
+    device: str, exporter: str, requirements: Sequence[Requirement], patience_s: float = PATIENCE_S
+) -> Survey:
     """Inspect both devices and plan the cases.
 
-    An `exporter` without an index selects the device of this backend with the UUID of `device`.
+    An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
+    device may take `patience_s`.
 
     Raises
     ------
@@ -152,12 +155,12 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
     """
     backend = exporter.partition(":")[0]
     try:
-        looked = look(device, with_code=True)
+        looked = look(device, with_code=True, patience_s=patience_s)
     except UnavailableError as error:
         if error.usage:
             raise
-        return _of_missing(str(error), exporter, requirements)
-    exported = _exporter(exporter, looked)
+        return _of_missing(str(error), exporter, requirements, patience_s)
+    exported = _exporter(exporter, looked, patience_s)
     around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None,
                           second_device=looked.second)
     return Survey(looked.info, exported.info, looked.capabilities,
@@ -165,9 +168,9 @@ def survey(device: str, exporter: str, requirements: Sequence[Requirement]) -> S
                   exporting=f"{backend}:{exported.info.index}" if exporter == backend else exporter)
 
 
-def _exporter(name: str, importer: About) -> About:
+def _exporter(name: str, importer: About, patience_s: float) -> About:
     try:
-        exporter = look(name, importer.info, importer.capabilities.semaphore_import)
+        exporter = look(name, importer.info, importer.capabilities.semaphore_import, patience_s=patience_s)
     except UnavailableError as error:
         if error.usage or error.other_device:
             raise
@@ -177,10 +180,10 @@ def _exporter(name: str, importer: About) -> About:
     return exporter
 
 
-def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement]) -> Survey:
+def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement], patience_s: float) -> Survey:
     """Return the plan for a device that cannot be opened: the cases of a device without declared capabilities."""
     try:
-        exported = look(exporter).info
+        exported = look(exporter, patience_s=patience_s).info
     except UnavailableError as error:
         if error.usage:
             raise
@@ -233,7 +236,7 @@ def run(
     """
     began, clock = dt.datetime.now(dt.UTC), time.monotonic()
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
-    found = survey(device, exporter, requirements)
+    found = survey(device, exporter, requirements, patience_s)
     wanted = chosen(found.cases, cases)
     partial = bool(only or cases)
     run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,

@@ -48,7 +48,7 @@ def main(
     requests: TextIO, answers: TextIO, log: CallLog, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer each request until the end of `requests`.
+    """Answer each request until the end of `requests`. Before, tell what the process is doing until the device is open.
 
     Parameters
     ----------
@@ -70,11 +70,13 @@ def main(
     """
     recorder = Recorder(log)
     try:
+        name = device.partition(":")[0]
+        if name.isidentifier():   # otherwise `open_device` raises the right error
+            _say(answers, doing=f"the import of the plugin of {name!r}")
+            recorder.attach(registry().get(name))
+        _say(answers, doing=f"the opening of {device}")
         if importer is not None:
             device = exporter_for(device, *importer)
-        loaded = registry().backends.get(device.partition(":")[0])
-        if loaded is not None:   # otherwise the next line raises the right error
-            recorder.attach(loaded.backend)
         context = CaseContext(device, exporter, patience_s)
         backend = registry().get(context.device.info.backend)
         package = backend_code.package_of(backend)

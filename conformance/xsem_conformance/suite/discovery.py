@@ -23,10 +23,15 @@ from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, 
 
 _Result = TypeVar("_Result")
 
-_LIST = """
-import json, sys
+_ANSWER = """
+import json, os, sys
+answer = open(os.dup(1), "w")
+os.dup2(2, 1)   # the text that a plugin or a vendor's library prints is not part of the answer
+"""
+_LIST = _ANSWER + """
 from xsem.plugins import registry
-print(json.dumps([repr(each) for each in registry().get(sys.argv[1]).devices()]))
+answer.write(json.dumps([repr(each) for each in registry().get(sys.argv[1]).devices()]))
+answer.close()
 """
 
 HEAVY: Final = (
@@ -47,14 +52,14 @@ _FOREIGN: Final = (
 )
 """Objects that do not belong to the API of a device."""
 
-_REGISTER = """
-import json, sys
+_REGISTER = _ANSWER + """
 from importlib import metadata
 from xsem.plugins import ENTRY_POINT_GROUP, Registry
 _, group_name, backend, *heavy = sys.argv
 registry = Registry(each for each in metadata.entry_points(group=ENTRY_POINT_GROUP) if each.name == group_name)
 registry.load()
-print(json.dumps([backend in registry.backends, [each for each in heavy if each in sys.modules]]))
+answer.write(json.dumps([backend in registry.backends, [each for each in heavy if each in sys.modules]]))
+answer.close()
 """
 
 
@@ -73,9 +78,9 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
         expect(each.backend == name, f"{each.id} says that its backend is {each.backend}")
         expect(each.name.strip(), f"{each.id} has no name")
     expect(list(backend.devices()) == found, "a second listing of the devices differs from the first")
-    done = subprocess.run([*python(), "-c", _LIST, name], capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    done = _in_process(_LIST, name)
     expect(done.returncode == 0, f"another process cannot list the devices: {done.stderr[-300:]}")
-    expect(json.loads(done.stdout.splitlines()[-1]) == [repr(each) for each in found],
+    expect(json.loads(done.stdout) == [repr(each) for each in found],
            "the list of devices in another process differs")
 
 
@@ -123,12 +128,16 @@ def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Sh
 def registering_loads_nothing_heavy(context: CaseContext, case: Case) -> None:
     """In a fresh process only the backend's plugin is registered; sys.modules then has none of the heavy packages."""
     name = context.device.info.backend
-    done = subprocess.run([*python(), "-c", _REGISTER, registry().backends[name].plugin, name, *HEAVY],  # noqa: S603
-                          capture_output=True, text=True, check=False, timeout=60)
+    done = _in_process(_REGISTER, registry().backends[name].plugin, name, *HEAVY)
     expect(done.returncode == 0, f"the plugin cannot be registered in another process: {done.stderr[-300:]}")
-    registered, loaded = json.loads(done.stdout.splitlines()[-1])
+    registered, loaded = json.loads(done.stdout)
     expect(registered, "the plugin registers no such backend in another process")
     expect(not loaded, f"registering the plugin imports {', '.join(loaded)}")
+
+
+def _in_process(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*python(), "-c", program, *arguments], capture_output=True, text=True, errors="replace",  # noqa: S603
+                          check=False, timeout=60)
 
 
 @check("XSEM-DISC-005")
