@@ -11,6 +11,7 @@ the runner ends the process, reports the failure, and starts another process.
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import json
 import os
@@ -71,9 +72,10 @@ def main(
     recorder = Recorder(log)
     try:
         name = device.partition(":")[0]
-        if name.isidentifier():   # otherwise `open_device` raises the right error
+        if name.isidentifier():
             _say(answers, doing=f"the import of the plugin of {name!r}")
-            recorder.attach(registry().get(name))
+            with contextlib.suppress(XsemError):   # `open_device` raises the right error
+                recorder.attach(registry().get(name))
         _say(answers, doing=f"the opening of {device}")
         if importer is not None:
             device = exporter_for(device, *importer)
