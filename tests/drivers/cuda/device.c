@@ -46,11 +46,18 @@ __attribute__((constructor)) static void configure(void) {
 #endif
 }
 
+/* 8 unless set, 1 to 32 (documented). */
+static int connections(void) {
+    int asked = number_of("CUDA_DEVICE_MAX_CONNECTIONS", 8);
+    return asked < 1 || asked > 32 ? 8 : asked;
+}
+
 EXPORT CUresult cuInit(unsigned flags) {
     CALL_AS(CALL_ANY, "flags=%u", flags);
     REFUSE_IF(flags, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(sim.forked, CUDA_ERROR_NOT_INITIALIZED);
     REFUSE_IF(sim.device_count == 0, CUDA_ERROR_NO_DEVICE);
+    if (!sim.initialised) sim.connections = connections();
     sim.initialised = true;
     RETURN(CUDA_SUCCESS);
 }

@@ -304,6 +304,32 @@ def test_64_other_streams_run_while_one_waits() -> None:
         ask("cuStreamSynchronize", waiting)
 
 
+@on_stand_in(CUDA_DEVICE_MAX_CONNECTIONS="2")
+def test_as_many_waiting_streams_as_connections_stop_all_others() -> None:
+    """Measured on an H200 with 1, 8 and 32 connections, and without the variable (8)."""
+    with rig() as at:
+        gate_there, gate = at.semaphore()
+        waiting, running, other = at.stream(), at.stream(), at.stream()
+        there, here = at.semaphore()
+        assert wait(gate, 1, waiting) == 0
+        assert signal_to(here, 1, running) == 0
+        ask("cuStreamSynchronize", running)
+        assert wait(gate, 2, running) == 0
+        event = ask("cuEventCreate", 2)   # without a time
+        for stream in (other, at.stream()):
+            assert signal_to(here, 2, stream) == 0
+            assert code("cuEventRecord", event, at.stream()) == 0
+        assert Elsewhere(at, lambda: code("cuStreamSynchronize", other)).is_held()
+        assert (code("cuEventQuery", event), there.value()) == (600, 1)
+        gate_there.host_signal(1)     # one of the two
+        ask("cuStreamSynchronize", other)
+        ask("cuEventSynchronize", event)
+        assert there.value() == 2
+        assert code("cuStreamQuery", running) == 600
+        gate_there.host_signal(2)
+        ask("cuStreamSynchronize", running)
+
+
 # ---- checked and unchecked arguments
 @on_stand_in
 def test_fd_is_taken_by_an_import_and_left_by_a_failed_one() -> None:
