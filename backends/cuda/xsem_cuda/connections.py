@@ -1,13 +1,15 @@
 """The hardware queues of a CUDA context.
 
-Each waiting stream holds one hardware queue. With as many waiting streams as queues, no other stream of the context
-runs, new ones included. The driver reads the number from CUDA_DEVICE_MAX_CONNECTIONS when it starts.
+Each stream that waits for a semaphore holds one hardware queue. With as many waiting streams as queues, no other stream
+of the context runs, new ones included. A stream that waits for an event holds none. The driver reads the number from
+CUDA_DEVICE_MAX_CONNECTIONS in cuInit (all measured on an H200).
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import re
 from typing import Final
 
 from xsem.types import HealthCheck
@@ -15,11 +17,10 @@ from xsem.types import HealthCheck
 __all__ = ["check", "connections", "setting", "timeout_causes"]
 
 _VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
-# Measured on an H200: 1, 8 and 32 waiting streams stop all others with 1, 8 (and unset) and 32 connections. The
-# documented range is 1 to 32. Other values were not measured: one list is the weakest promise.
 _UNSET: Final = 8
 _DOCUMENTED: Final = range(1, 33)
-_UNKNOWN: Final = 1
+# With 33 and 1000, all others ran beside 30 waiting streams, and not all of them beside 31. With -1, beside 31.
+_BEYOND: Final = 31
 
 
 @functools.cache
@@ -29,11 +30,17 @@ def setting() -> str | None:
 
 
 def connections(text: str | None) -> int:
-    """Return the number of hardware queues for a value of the variable."""
-    if text is None:
+    """Return the number of hardware queues for a value of the variable.
+
+    Measured on an H200 (580.159.04): the driver reads the number at the beginning, so "4x" and " 4" are 4. Without one
+    ("abc"), and for 0 ("0x10"), it takes its default. With n of 1, 2, 3, 8, 16 and 32, all others ran beside n - 1
+    waiting streams, and none beside n.
+    """
+    found = re.match(r"\s*[+-]?[0-9]+", text or "")
+    number = int(found[0]) if found else 0
+    if number == 0:
         return _UNSET
-    number = int(text) if text.isdecimal() else 0
-    return number if number in _DOCUMENTED else _UNKNOWN
+    return number if number in _DOCUMENTED else _BEYOND
 
 
 def timeout_causes() -> tuple[str, ...]:

@@ -18,8 +18,8 @@ VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 @pytest.mark.parametrize(("text", "number"), [
     (None, 8), ("1", 1), ("8", 8), ("32", 32),
-    # undocumented
-    ("0", 1), ("33", 1), ("-1", 1), ("abc", 1), ("4x", 1), (" 4", 1), ("", 1), ("²", 1),
+    # not documented, and measured on an H200
+    ("0", 8), ("33", 31), ("1000", 31), ("-1", 31), ("abc", 8), ("4x", 4), (" 4", 4), ("", 8), ("0x10", 8),
 ])
 def test_number_of_hardware_queues(text: str | None, number: int) -> None:
     assert connections.connections(text) == number
@@ -107,4 +107,4 @@ def test_change_after_the_start_of_cuda_counts_for_nothing(
 
 def test_undocumented_value_is_in_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "setting", lambda: "many")
-    assert connections.check().detail.startswith(f"1 ({VARIABLE} was 'many' when CUDA started)")
+    assert connections.check().detail.startswith(f"8 ({VARIABLE} was 'many' when CUDA started)")

@@ -46,10 +46,10 @@ __attribute__((constructor)) static void configure(void) {
 #endif
 }
 
-/* 8 unless set, 1 to 32 (documented). */
+/* 1 to 32 (documented); 0 and no number: 8; others: 32 or 31 (measured). */
 static int connections(void) {
-    int asked = number_of("CUDA_DEVICE_MAX_CONNECTIONS", 8);
-    return asked < 1 || asked > 32 ? 8 : asked;
+    int asked = number_of("CUDA_DEVICE_MAX_CONNECTIONS", 0);
+    return !asked ? 8 : asked < 1 ? 32 : asked > 32 ? 31 : asked;
 }
 
 EXPORT CUresult cuInit(unsigned flags) {

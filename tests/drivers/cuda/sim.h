@@ -144,7 +144,7 @@ typedef struct sim_op {
     struct sim_op *next;
     sim_work *work;
     uint64_t number;              /* among the operations of all streams */
-    bool takes_place, waits_here;
+    bool takes_place;
     unsigned waits_count;
     sim_point waits[];
 } sim_op;

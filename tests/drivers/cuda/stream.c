@@ -6,14 +6,15 @@
 #endif
 
 /* ---- hardware queues */
-/* Each waiting stream holds one of the context's hardware queues. With as many waiting streams as queues, all work that is
- * submitted later stops, on new streams too (measured). */
+/* Each stream that waits for a semaphore or a word holds one of the context's hardware queues. With as many waiting streams as
+ * queues, all work that is submitted later stops, on new streams too. Records on idle streams, and waits for events of other
+ * streams, are no such work (measured for semaphores). */
 static bool stopped(sim_stream *stream, uint64_t number) {
     int held = 0;
     for (sim_stream *each = stream->context->streams; each; each = each->sibling) {
         if (each == stream || !each->waits) continue;
         for (sim_op *op = each->head; op && op->number < number; op = op->next)
-            if (op->waits_here) {
+            if (op->work && op->work->waits) {
                 held++;
                 break;
             }
@@ -39,20 +40,21 @@ static void *work(void *argument) {
         if (!op) break;
         for (unsigned i = 0; i < op->waits_count; i++)
             while (!sim_met(op->waits[i])) pthread_cond_wait(&sim.changed, &sim.lock);
-        while (stopped(stream, op->number)) pthread_cond_wait(&sim.changed, &sim.lock);
         if (op->work) {
+            bool waits = op->work->waits;
+            while (stopped(stream, op->number)) pthread_cond_wait(&sim.changed, &sim.lock);
             pthread_mutex_unlock(&sim.lock);
             while (!op->work->run(op->work, true)) {
             }
             pthread_mutex_lock(&sim.lock);
             if (op->work->node == NODE_SIGNAL && !op->next) sim_be_late();
             sim_work_drop(op->work);
+            stream->waits -= waits;
         }
         stream->head = op->next;
         if (!stream->head) stream->tail = NULL;
         stream->completed++;
         stream->places -= op->takes_place;
-        stream->waits -= op->waits_here;
         free(op);
         pthread_cond_broadcast(&sim.changed);
     }
@@ -161,8 +163,6 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     op->work = work_;
     op->number = ++sim.submitted;
     op->takes_place = takes_place;
-    op->waits_here = count || (work_ && work_->waits);
-    for (unsigned i = 0; i < also_count; i++) op->waits_here = op->waits_here || !sim_met(also[i]);
     op->waits_count = count + also_count;
     implied(stream, op->waits);
     if (also_count) memcpy(op->waits + count, also, also_count * sizeof *also);
@@ -171,7 +171,7 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     stream->tail = op;
     stream->submitted++;
     stream->places += takes_place;
-    stream->waits += op->waits_here;
+    stream->waits += work_ && work_->waits;
     if (!stream->has_worker) start_worker(stream);
     pthread_cond_signal(&stream->more);
     return end_of(stream);
@@ -180,7 +180,7 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
 /* The current position of the stream. It takes no place (measured: 5,000 records behind an unmet wait return). */
 sim_point sim_record(sim_stream *stream) {
     if (FAULTY(streams_are_one)) stream = stream->context->legacy;
-    if (implied(stream, NULL) || stopped(stream, sim.submitted + 1)) return sim_enqueue(stream, NULL, NULL, 0);
+    if (implied(stream, NULL)) return sim_enqueue(stream, NULL, NULL, 0);
     return end_of(stream);
 }
 
