@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
+from xsem.errors import BackendUnavailableError, BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_cuda import connections, lazy_loading
@@ -127,7 +127,7 @@ class CudaBackend(Backend):
         Raises
         ------
         BadArgumentError
-            ``bad_native``: `native` is neither.
+            ``bad_native``: `native` is neither, or its context was destroyed.
         BackendUnavailableError
             As `devices`.
         """
@@ -141,8 +141,16 @@ class CudaBackend(Backend):
                 f"native= of the cuda backend must be a CUcontext or its address as an int, not {native!r}",
                 reason="bad_native",
             )
-        with Context(driver, context):
-            device = call(driver.cuCtxGetDevice)
+        try:
+            with Context(driver, context):
+                device = begin(driver.cuCtxGetDevice)
+        except DriverError as error:
+            if error.code not in _NO_CONTEXT:
+                raise
+            raise BadArgumentError(
+                "the context of native= was destroyed, or the address is not that of a context: pass a CUcontext that "
+                "lives until the device is released", reason="bad_native", call=error.call, code=error.code,
+                code_name=error.code_name) from error
         index = int(device)
         capabilities = self._capabilities(driver, device, context, _attributes(driver, device))
         return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
@@ -235,6 +243,8 @@ class CudaBackend(Backend):
         return None if found is None else found[0]
 
 
+# INVALID_VALUE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED
+_NO_CONTEXT: Final = frozenset({1, 201, 709})
 _CONTAINER: Final = "" if sys.platform == "win32" else "; for a container: start it with the GPU"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import subprocess
 import sys
@@ -71,6 +72,30 @@ def test_each_code_of_each_call_of_the_start_has_its_class_and_cause(name: str, 
             bad = [check for check in CudaBackend("linux").checks() if not check.ok]
         assert [to_do in check.remedy for check in bad] == [True]
     xsem.open_device("cuda:0").release()
+
+
+@on_stand_in
+@pytest.mark.parametrize("as_address", [False, True])
+def test_destroyed_context_is_a_bad_argument(as_address: bool) -> None:
+    driver = importlib.import_module("cuda.bindings.driver")
+    driver.cuInit(0)
+    device = driver.cuDeviceGet(0)[1]
+    made = (driver.cuCtxCreate(None, 0, device) if driver.CUDA_VERSION >= 13000 else driver.cuCtxCreate(0, device))[1]
+    xsem.open_device("cuda", native=made).release()
+    assert int(driver.cuCtxDestroy(made)[0]) == 0
+    with pytest.raises(xsem.BadArgumentError) as caught:
+        xsem.open_device("cuda", native=int(made) if as_address else made)
+    assert (caught.value.reason, "was destroyed" in caught.value.message) == ("bad_native", True)
+    xsem.open_device("cuda:0").release()   # nothing is left on the stack of contexts
+
+
+@pytest.mark.parametrize("code", [46, 802, 999])
+def test_doctor_says_that_a_driver_which_does_not_start_does_not_work(code: int) -> None:
+    environment = stand_in_environment(SIMCUDA_FAIL=f"cuDeviceGetCount:{code}", XSEM_BACKENDS="cuda,host")
+    ran = subprocess.run([sys.executable, "-m", "xsem", "doctor"], env=environment, text=True, capture_output=True,
+                         timeout=60, check=False)
+    assert "cuda does not work" in ran.stdout.splitlines()[0]
+    assert CODES[code][3] in ran.stdout
 
 
 @pytest.mark.parametrize("parent", ["xsem.devices()", "xsem.devices('cuda')", "xsem.open_device('cuda:0').release()"])
