@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import xsem
-from bench import aims, copies, frames, images, imports, objects, plot, signals, trips, waits
+from bench import aims, copies, frames, images, imports, objects, plot, renderer, signals, trips, waits
 from bench.c_loop import CLoop, build
 from bench.rig import open_rig, raise_fd_limit
 from bench.timing import Series
@@ -38,7 +38,7 @@ from xsem.spi import compiled
 
 SCHEMA: Final = 2
 _PARTS: Final = {"signals": signals, "frames": frames, "imports": imports, "trips": trips, "copies": copies,
-                 "images": images, "objects": objects, "waits": waits}
+                 "images": images, "objects": objects, "waits": waits, "renderer": renderer}
 _PACKAGES: Final = ("xsem", "cuda-bindings", "numpy")
 _NOT_TRIED: Final = 3
 
@@ -74,7 +74,7 @@ def _packages() -> dict[str, str]:
 
 def _measure(asked: argparse.Namespace, c_loop: CLoop | None, origin: str) -> dict[str, Any]:
     found: list[Series] = []
-    with open_rig(asked.device, asked.exporter, c_loop=c_loop, quick=asked.quick) as rig:
+    with open_rig(asked.device, asked.exporter, c_loop=c_loop, quick=asked.quick, load=asked.load) as rig:
         info = rig.device.info
         prepared = hasattr(rig.commands, "prepare_signal")
         print(f"{info.name}, driver {info.driver_version}; exporter {rig.exporter.info.name}; C loop: {origin}; "
@@ -106,6 +106,7 @@ def _without_compiled(asked: argparse.Namespace, folder: Path) -> dict[str, Any]
     command += [part for name in asked.only or () for part in ("--only", name)]
     command += ["--quick"] if asked.quick else []
     command += ["--c-loop", str(asked.c_loop)] if asked.c_loop is not None else []
+    command += ["--load", asked.load] if asked.load is not None else []
     sys.stdout.flush()
     subprocess.run(command, env={**os.environ, "XSEM_PURE": "1"}, check=True, stdin=subprocess.DEVNULL,
                    timeout=asked.deadline + 30)
@@ -124,6 +125,8 @@ def main() -> int:
     parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
     parser.add_argument("--deadline", type=float, default=300.0, help="seconds until the run stops and shows its place")
     parser.add_argument("--commit", help="commit id in the record")
+    parser.add_argument("--load", metavar="FILE",
+                        help="work for the part renderer: a program with a function load(device, exporter)")
     parser.add_argument("--c-loop", type=Path, help="file of the loop in C, built beforehand")
     parser.add_argument("--build-c-loop", type=Path, metavar="FILE", help="build the loop in C, and do not measure")
     asked = parser.parse_args()

@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw, ImageFont
 from bench.copies import PLAIN
 from bench.images import BY_HAND
 from bench.objects import BESIDE, IMPORT, IMPORT_DOCUMENTED
+from bench.renderer import AFTER, ALONE, BEFORE, HOST
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
 
@@ -34,7 +35,7 @@ _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 
 _PURE: Final = ", pure Python"
 
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -49,6 +50,10 @@ _WORDS: Final = {
     IMPORT_DOCUMENTED: ("by hand in Python, import and destroy", _BLUE),
     ON_DEVICE: ("the GPU waits for the frame", _RED),
     ON_HOST: ("the host waits for the frame", _BLUE),
+    ALONE: ("the frame alone", _GREY),
+    HOST: ("the host waits, then the GPU reads", _BLUE),
+    AFTER: ("the GPU waits, appended after the frame", _RED),
+    BEFORE: ("the GPU waits, appended before the frame", _RED),
 }
 _GROUPS: Final = {
     "signal": "Let the GPU signal semaphores", "wait": "Let the GPU wait for semaphores",
@@ -57,6 +62,7 @@ _GROUPS: Final = {
     "copy": "Copy memory", "image copy": "Copy an image",
     "live objects": "A signal or an import with many live objects",
     "waits": "Wait on the GPU, and beside pending waits",
+    "renderer": "A frame of a renderer, read by the GPU",
 }
 _INTRODUCTION: Final = (
     "xsem lets GPU work of one program wait for work of another.",

@@ -54,6 +54,7 @@ class Rig:
     stream: Any
     c_loop: CLoop | None
     quick: bool
+    load: str | None = None   # a file with the work of bench.renderer
     value: int = 0
 
     def values(self, calls: int) -> int:
@@ -83,7 +84,9 @@ class Rig:
 
 
 @contextmanager
-def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -> Iterator[Rig]:
+def open_rig(
+    device: str, exporter: str, *, c_loop: CLoop | None, quick: bool, load: str | None = None,
+) -> Iterator[Rig]:
     """Open both devices. Make the device's context current, as in torch, CuPy and the CUDA runtime."""
     with xsem.open_device(device) as opened:
         uuid = opened.info.uuid
@@ -92,7 +95,8 @@ def open_rig(device: str, exporter: str, *, c_loop: CLoop | None, quick: bool) -
             driver = importlib.import_module("cuda.bindings.driver")
             check(driver.cuCtxSetCurrent(driver.CUcontext(opened.native_handle)))
             commands = opened.create_command_list()
-            yield Rig(opened, source, commands, driver, driver.CUstream(commands.native_handle), c_loop, quick)
+            yield Rig(opened, source, commands, driver, driver.CUstream(commands.native_handle), c_loop, quick,
+                      load)
 
 
 def raise_fd_limit() -> None:

@@ -15,7 +15,7 @@ from PIL import Image, ImageChops
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims, frames, images, plot, waits
+from bench import aims, frames, images, plot, renderer, waits
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
@@ -87,6 +87,7 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
     assert all(list(series["image copy", label]) == ["cuMemcpy2DAsync", "append_copy"] for label in images.DIRECTIONS)
     assert set(series["waits", waits.FRAME]) == {waits.ON_DEVICE, waits.ON_HOST}
     assert set(series["waits", waits.BESIDE]) == {waits.NONE_PENDING, waits.SIX_PENDING}
+    assert set(series["renderer", renderer.FRAME]) == {renderer.ALONE, renderer.HOST, renderer.AFTER, renderer.BEFORE}
     assert [label for group, label in series if group == "live objects"] == ["1 alive", "10 alive", "100 alive"]
     # Each aim is printed beside its result.
     assert all(aim["text"] in done.stdout for aim in found["aims"])
@@ -99,6 +100,28 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
         assert found["pure"] is None
     with Image.open(tmp_path / "out.png") as picture:
         picture.load()
+
+
+LOAD = """
+import bench.renderer
+made = []
+def load(device, exporter):
+    own = bench.renderer._copies(device, exporter, 1 << 16)
+    def render(value):
+        made.append(value)
+        own.render(value)
+    return bench.renderer.Load(render, own.host_wait, own.drawn, own.commands, own.compute, own)
+import atexit
+atexit.register(lambda: print("frames:", len(made), sorted(made) == list(range(1, len(made) + 1))))
+"""
+
+
+def test_work_of_a_frame_can_be_the_readers(tmp_path: Path) -> None:
+    (tmp_path / "load.py").write_text(LOAD)
+    done = benchmarks("--quick", "--only", "renderer", "--load", str(tmp_path / "load.py"), XSEM_PURE="1")
+    assert done.returncode == 0, done.stderr
+    assert "frames: 32 True" in done.stdout     # two frames, four ways, three repetitions and one that does not count
+    assert f"    {renderer.BEFORE}" in done.stdout
 
 
 @pytest.mark.slow

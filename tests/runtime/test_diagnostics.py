@@ -524,6 +524,22 @@ def test_causes_of_the_driver_need_a_pending_wait(exporting: Opened) -> None:
         assert caught.value.likely_causes[-1] == "the moon is full"
 
 
+@pytest.mark.parametrize(("count", "said"), [(1, "a waiting list or stream stops all others of "),
+                                             (8, "8 waiting lists or streams stop all others of ")])
+def test_list_without_a_wait_names_the_waits_of_other_lists(count: int, said: str) -> None:
+    with fake(dataclasses.replace(ALL, independent_lists=count)) as (device, _):
+        commands, sem = device.create_command_list(), timeline(device)
+        commands.append_barrier()
+        with pytest.raises(WaitTimeoutError) as caught:
+            commands.synchronize(timeout_s=0)
+        assert caught.value.likely_causes[-1].startswith(said)
+        commands = device.create_command_list()
+        commands.append_wait(sem, 1)
+        with pytest.raises(WaitTimeoutError) as caught:
+            commands.synchronize(timeout_s=0)
+        assert said not in str(caught.value)
+
+
 # ---- threads and release
 def test_pending_may_be_asked_while_others_append_and_release(exporting: Opened) -> None:
     device, driver = exporting

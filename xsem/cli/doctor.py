@@ -35,7 +35,8 @@ _KNOWN: Final = {
 }
 _GOALS: Final = {"cuda": "NVIDIA GPUs", "levelzero": "Intel GPUs", "opencl": "OpenCL", "vulkan": "Vulkan"}
 # Reasons of BackendUnavailableError for a driver or a package that is there, but fails.
-_FAILS: Final = frozenset({"cuda_python_broken", "driver_failed", "driver_too_old", "no_permission"})
+_FAILS: Final = frozenset({"cuda_python_broken", "device_unavailable", "driver_failed", "driver_too_old",
+                           "no_permission"})
 _NO_DEVICE: Final = frozenset({"no_device", "no_driver"})
 # By the state of a backend: the verb for one backend, and for several.
 _VERBS: Final = {

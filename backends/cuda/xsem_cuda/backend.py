@@ -9,20 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedError, XsemError
+from xsem.errors import BackendUnavailableError, BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
+from xsem_cuda import connections, lazy_loading
 from xsem_cuda.allocations import exports_dmabuf
 from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
 from xsem_cuda.images import known_formats
-from xsem_cuda.lazy_loading import ADVICE, is_lazy, timeout_causes
 from xsem_cuda.loader import (
     bindings,
     bindings_version,
-    denied_nodes,
     kernel_driver,
     library_name,
     old_driver_remedy,
@@ -30,6 +29,7 @@ from xsem_cuda.loader import (
 )
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
+from xsem_cuda.starting import begin, denied_nodes, remedy
 
 __all__ = ["CudaBackend"]
 
@@ -66,8 +66,8 @@ class CudaBackend(Backend):
         """
         driver = started()
         try:
-            count = call(driver.cuDeviceGetCount)
-            return tuple(self._info(driver, call(driver.cuDeviceGet, index), index) for index in range(count))
+            count = begin(driver.cuDeviceGetCount)
+            return tuple(self._info(driver, begin(driver.cuDeviceGet, index), index) for index in range(count))
         except UnsupportedError as error:
             raise BackendUnavailableError(
                 f"the CUDA driver is too old: it does not have {error.capability}", reason="driver_too_old",
@@ -93,10 +93,10 @@ class CudaBackend(Backend):
             As `devices`.
         """
         driver = started()
-        device = call(driver.cuDeviceGet, index)
+        device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
-        causes = timeout_causes(driver)
-        context = call(driver.cuDevicePrimaryCtxRetain, device)
+        causes = _timeout_causes(driver)
+        context = begin(driver.cuDevicePrimaryCtxRetain, device)
 
         def close() -> None:
             call(driver.cuDevicePrimaryCtxRelease, device)
@@ -127,7 +127,7 @@ class CudaBackend(Backend):
         Raises
         ------
         BadArgumentError
-            ``bad_native``: `native` is neither.
+            ``bad_native``: `native` is neither, or its context was destroyed.
         BackendUnavailableError
             As `devices`.
         """
@@ -141,12 +141,20 @@ class CudaBackend(Backend):
                 f"native= of the cuda backend must be a CUcontext or its address as an int, not {native!r}",
                 reason="bad_native",
             )
-        with Context(driver, context):
-            device = call(driver.cuCtxGetDevice)
+        try:
+            with Context(driver, context):
+                device = begin(driver.cuCtxGetDevice)
+        except DriverError as error:
+            if error.code not in _NO_CONTEXT:
+                raise
+            raise BadArgumentError(
+                "the context of native= was destroyed, or the address is not that of a context: pass a CUcontext that "
+                "lives until the device is released", reason="bad_native", call=error.call, code=error.code,
+                code_name=error.code_name) from error
         index = int(device)
         capabilities = self._capabilities(driver, device, context, _attributes(driver, device))
         return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
-                                                             timeout_causes(driver))
+                                                             _timeout_causes(driver))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return versions and attributes for ``xsem devices --json``.
@@ -157,7 +165,7 @@ class CudaBackend(Backend):
             Position in `devices`.
         """
         driver = started()
-        device = call(driver.cuDeviceGet, index)
+        device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
         found = luid_of(driver, device) if self._platform == "win32" else None
         return {
@@ -204,11 +212,12 @@ class CudaBackend(Backend):
             return tuple(checks)
         checks.append(HealthCheck(name=library_name(), ok=True,
                                   detail=f"CUDA {_version(driver)} {kernel_driver()}".strip()))
-        if is_lazy(driver):
+        checks.append(connections.check())
+        if lazy_loading.is_lazy(driver):
             checks.append(HealthCheck(
                 name="module loading", ok=True,
                 detail="lazy: a kernel's first launch behind a pending wait blocks its thread until the wait is met; "
-                       f"{ADVICE}"))
+                       f"{lazy_loading.ADVICE}"))
         if os.environ.get("CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM", "0") not in ("", "0"):
             checks.append(HealthCheck(
                 name="default stream", ok=True,
@@ -216,7 +225,7 @@ class CudaBackend(Backend):
         return tuple(checks)
 
     def _info(self, driver: Any, device: Any, index: int) -> DeviceInfo:
-        name = call(driver.cuDeviceGetName, 256, device)
+        name = begin(driver.cuDeviceGetName, 256, device)
         return DeviceInfo(
             id=f"cuda:{index}", backend="cuda", index=index, name=name.split(b"\0")[0].decode("utf-8", "replace"),
             uuid=_device_uuid(driver, device), luid=self._luid(driver, device), driver_version=_version(driver),
@@ -234,20 +243,16 @@ class CudaBackend(Backend):
         return None if found is None else found[0]
 
 
+# INVALID_VALUE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED
+_NO_CONTEXT: Final = frozenset({1, 201, 709})
 _CONTAINER: Final = "" if sys.platform == "win32" else "; for a container: start it with the GPU"
-_REMEDIES: Final = {
-    "libcuda_missing": f"install the NVIDIA driver{_CONTAINER}",
-    "no_permission": "add the user to the group that owns the device nodes",
-    "no_device": f"unset CUDA_VISIBLE_DEVICES{_CONTAINER}",
-}
-"""The remedy for each `reason` of an error."""
 
 
 def _remedy(error: Exception) -> str:
     reason = error.reason if isinstance(error, XsemError) else ""
     if reason == "driver_too_old":
         return old_driver_remedy()
-    return _REMEDIES.get(reason, "run nvidia-smi; if it fails, reinstall the NVIDIA driver and restart the machine")
+    return f"install the NVIDIA driver{_CONTAINER}" if reason == "libcuda_missing" else remedy(error)
 
 
 def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:
@@ -257,7 +262,7 @@ def _device_uuid(driver: Any, device: Any) -> _uuid.UUID | None:
         if function is None:
             continue
         try:
-            return _uuid.UUID(bytes=bytes(call(function, device).bytes))
+            return _uuid.UUID(bytes=bytes(begin(function, device).bytes))
         except UnsupportedError:  # an older driver
             continue
     return None
@@ -275,7 +280,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         except XsemError:  # an older driver: INVALID_VALUE for an unknown attribute
             return 0
 
-    version = int(call(driver.cuDriverGetVersion))
+    version = int(begin(driver.cuDriverGetVersion))
     return Attributes(
         timeline=bool(ask("TIMELINE_SEMAPHORE_INTEROP_SUPPORTED")),
         integrated=bool(ask("INTEGRATED")),
@@ -284,6 +289,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         dmabuf_type=hasattr(driver.CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"),
         recording=version >= OLDEST_DRIVER,
         driver_version=version,
+        connections=connections.connections(connections.setting()),
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
@@ -292,8 +298,12 @@ def _attributes(driver: Any, device: Any) -> Attributes:
 
 
 def _version(driver: Any) -> str:
-    version = int(call(driver.cuDriverGetVersion))
+    version = int(begin(driver.cuDriverGetVersion))
     return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _timeout_causes(driver: Any) -> tuple[str, ...]:
+    return (*lazy_loading.timeout_causes(driver), *connections.timeout_causes())
 
 
 def _nothing() -> None:

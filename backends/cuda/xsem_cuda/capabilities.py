@@ -49,6 +49,8 @@ class Attributes(NamedTuple):
         The formats of images whose enumerators the bindings have.
     driver_version : int
         The result of cuDriverGetVersion, for example 10010 for CUDA 10.1.
+    connections : int
+        The number of hardware queues (`xsem_cuda.connections`).
     """
 
     timeline: bool = False
@@ -61,6 +63,7 @@ class Attributes(NamedTuple):
     exports_dmabuf: bool = False
     formats: frozenset[str] = frozenset()
     driver_version: int = 13000
+    connections: int = 8
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -114,10 +117,8 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,
-        # Measured on an H200: with 7 waiting streams all others ran, with 8 none ran, new ones included. The limit is
-        # the number of hardware queues: CUDA_DEVICE_MAX_CONNECTIONS, 8 unless set. 1,020 appends behind an unmet wait
-        # returned at once; the next one blocked.
-        independent_lists=8,
+        independent_lists=attributes.connections,
+        # Measured on an H200: 1,020 appends behind an unmet wait returned at once; the next one blocked.
         max_pending=1020,
         max_value_difference=2**64 - 1,
         image_formats=attributes.formats,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import glob
 import importlib
-import os
 import sys
 from typing import Any
 
-from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
-from xsem_cuda.results import NO_DEVICE, call
+from xsem.errors import BackendUnavailableError, UnsupportedError
+from xsem_cuda.connections import setting
+from xsem_cuda.starting import begin
 
-__all__ = ["bindings", "bindings_version", "denied_nodes", "kernel_driver", "old_driver_remedy", "started"]
+__all__ = ["bindings", "bindings_version", "kernel_driver", "old_driver_remedy", "started"]
 
 _MODULE_VERSION = "/sys/module/nvidia/version"
 _SERVES_OLD = "13.3.1"
@@ -43,12 +42,12 @@ def started() -> Any:
     Raises
     ------
     BackendUnavailableError
-        As `bindings`; also ``libcuda_missing``, ``driver_too_old``, ``no_permission``, ``no_device``,
-        ``driver_failed``.
+        As `bindings` and `begin`; also ``libcuda_missing``, ``driver_too_old``.
     """
     driver = bindings()
+    setting()
     try:
-        call(driver.cuInit, 0)
+        begin(driver.cuInit, 0)
     except UnsupportedError as error:
         # The bindings load the library at the first call, and look up each function in it.
         text = str(error.__cause__)
@@ -62,29 +61,7 @@ def started() -> Any:
             f"{'' if sys.platform == 'win32' else ', or give the container the GPU'} ({text})",
             reason="libcuda_missing", call="cuInit",
         ) from error
-    except XsemError as error:
-        raise _unusable(error) from error
     return driver
-
-
-def _unusable(error: XsemError) -> BackendUnavailableError:
-    fields: dict[str, Any] = {"call": error.call, "code": error.code, "code_name": error.code_name}
-    denied = denied_nodes()
-    if denied:
-        return BackendUnavailableError(
-            f"no permission on {', '.join(denied)}: add the user to the group that owns these nodes",
-            reason="no_permission", **fields,
-        )
-    if error.code == NO_DEVICE:
-        return BackendUnavailableError(
-            "the CUDA driver finds no device: check CUDA_VISIBLE_DEVICES"
-            f"{'' if sys.platform == 'win32' else ', and whether the container has a GPU'}",
-            reason="no_device", **fields,
-        )
-    remedy = ("reinstall the NVIDIA driver" if sys.platform == "win32"
-              else "check that kernel module and library have the same release")
-    return BackendUnavailableError(f"the CUDA driver does not start: run nvidia-smi, and {remedy}",
-                                   reason="driver_failed", **fields)
 
 
 def old_driver_remedy() -> str:
@@ -97,13 +74,6 @@ def old_driver_remedy() -> str:
 def library_name() -> str:
     """Return the file name of the driver library on this platform."""
     return "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-
-
-def denied_nodes() -> list[str]:
-    """Return the device nodes of the driver that this user cannot open; always empty on Windows."""
-    return [node for node in sorted(glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/nvidia-uvm")
-                                    + glob.glob("/dev/nvidiactl"))
-            if not os.access(node, os.R_OK | os.W_OK)]
 
 
 def bindings_version() -> str:

@@ -11,8 +11,9 @@ from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_lib
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
 from xsem_opencl.api import load
-from xsem_opencl.capabilities import ask, capabilities_of
+from xsem_opencl.capabilities import ask, capabilities_of, is_measured, timeout_causes
 from xsem_opencl.checks import nvidia_icd
+from xsem_opencl.connections import sentence
 from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
 from xsem_opencl.native import adopted
@@ -61,7 +62,7 @@ class OpenCLBackend(Backend):
         found = one_device(load(), index)
         context = create_context(found.api, found.device)
         try:
-            return OpenCLDevice(Core(found.api, found.device, context), index, _capabilities(found))
+            return OpenCLDevice(Core(found.api, found.device, context), index, *_declared(found))
         except BaseException:
             found.api.do("clReleaseContext", context)
             raise
@@ -90,10 +91,10 @@ class OpenCLBackend(Backend):
             ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
         """
         index, found, context = adopted(load(), native)
-        info, capabilities = device_info(found, index), _capabilities(found)
+        info, declared = device_info(found, index), _declared(found)
         found.api.do("clRetainContext", context)
         try:
-            return info, OpenCLDevice(Core(found.api, found.device, context), index, capabilities, lent=native)
+            return info, OpenCLDevice(Core(found.api, found.device, context), index, *declared, lent=native)
         except BaseException:
             found.api.do("clReleaseContext", context)
             raise
@@ -149,8 +150,10 @@ class OpenCLBackend(Backend):
         return tuple(checks)
 
 
-def _capabilities(found: Found) -> Capabilities:
-    return capabilities_of(ask(*found))
+def _declared(found: Found) -> tuple[Capabilities, tuple[str, ...]]:
+    """Return the capabilities of a device, and the causes of its timeouts."""
+    answers = ask(*found)
+    return capabilities_of(answers), timeout_causes(answers)
 
 
 def _extensions(found: Found) -> list[str]:
@@ -164,11 +167,13 @@ def _numbers(values: Sequence[int]) -> str:
 def _look(found: Found, index: int) -> HealthCheck:
     name = f"opencl:{index}"
     try:
-        declared = _capabilities(found)
+        answers = ask(*found)
+        declared = capabilities_of(answers)
         text = found.api.text("clGetDeviceInfo", found.device, cl.DEVICE_NAME)
     except XsemError as error:
         return failed_check(name, error, "install a newer driver")
     imports = [f"semaphore {each.value}" for each in sorted(declared.semaphore_import)]
     imports += [f"memory {each.value}" for each in sorted(declared.memory_import)]
     # A driver without imports is not a fault of the machine: it lists devices and refuses imports.
-    return HealthCheck(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}")
+    queues = f"; hardware queues: {sentence()}" if is_measured(answers) else ""
+    return HealthCheck(name=name, ok=True, detail=f"{text}; imports {', '.join(imports) or 'nothing'}{queues}")

@@ -9,8 +9,9 @@ from xsem.errors import XsemError
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_opencl import cl
 from xsem_opencl.api import Api
+from xsem_opencl.connections import FULL, connections, sentence, setting
 
-__all__ = ["NVIDIA", "Answers", "ask", "capabilities_of"]
+__all__ = ["NVIDIA", "Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
 
 NVIDIA: Final = 0x10DE
 
@@ -28,6 +29,8 @@ class Answers(NamedTuple):
         OpenCL's numbers of handle types; empty if the driver does not support the query.
     images : bool
         Whether the driver creates images in imported memory.
+    connections : int
+        The number of hardware queues of NVIDIA's driver.
     """
 
     vendor: int = 0
@@ -35,6 +38,7 @@ class Answers(NamedTuple):
     semaphore_export: tuple[int, ...] = ()
     memory_import: tuple[int, ...] = ()
     images: bool = False
+    connections: int = FULL
 
 
 def ask(api: Api, device: int) -> Answers:
@@ -55,6 +59,7 @@ def ask(api: Api, device: int) -> Answers:
         semaphore_export=_list(api, device, cl.DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES) if exports and binary else (),
         memory_import=_list(api, device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES) if memory else (),
         images=_images(api, device),
+        connections=connections(setting()),
     )
 
 
@@ -88,7 +93,7 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
-    measured = answers.vendor == NVIDIA and platform == "linux"
+    measured = is_measured(answers, platform)
     return Capabilities(
         semaphore_import=imports,
         semaphore_export=exports,
@@ -105,10 +110,21 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
         # waited, another queue continued. With a second context it did not continue, so the value is that of CUDA's
         # streams. Behind an unmet wait, 1,020 fills or signals returned at once and the next one blocked its thread.
         # Barriers never did.
-        independent_lists=8 if measured else 1,
+        independent_lists=answers.connections if measured else 1,
         max_pending=1020 if measured else None,
         max_value_difference=2**64 - 1,
     )
+
+
+def is_measured(answers: Answers, platform: str = sys.platform) -> bool:
+    """Return whether the driver is the measured one, NVIDIA's on Linux."""
+    return answers.vendor == NVIDIA and platform == "linux"
+
+
+def timeout_causes(answers: Answers) -> tuple[str, ...]:
+    """Return the causes for `DeviceDriver.timeout_causes`. The default number of queues is no likely cause."""
+    few = is_measured(answers) and answers.connections < FULL
+    return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
 
 
 def _semaphores(numbers: tuple[int, ...], platform: str) -> frozenset[SemaphoreHandleType]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xsem.errors import XsemError
 from xsem.spi import (
     BorrowedEvents,
@@ -41,15 +43,21 @@ class OpenCLDevice(
     index : int
         Position among the backend's devices.
     capabilities : Capabilities
+    timeout_causes : sequence of str
+        See `DeviceDriver`.
     lent : object
         The application's object, kept alive; None for an owned context.
     """
 
-    def __init__(self, core: Core, index: int, capabilities: Capabilities, *, lent: object | None = None) -> None:
+    def __init__(
+        self, core: Core, index: int, capabilities: Capabilities, timeout_causes: Sequence[str] = (), *,
+        lent: object | None = None,
+    ) -> None:
         self._core = core
         self._index = index
         self._capabilities = with_formats(core, capabilities)
         self._lent = lent
+        self.timeout_causes = timeout_causes
         self._host = HostBuffers(core)
 
     @property

@@ -10,6 +10,7 @@ from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.types import DeviceInfo
 from xsem_opencl import cl
 from xsem_opencl.api import Api, Library
+from xsem_opencl.connections import setting
 
 __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]
 
@@ -34,6 +35,7 @@ def all_devices(library: Library) -> list[Found]:
     BackendUnavailableError
         ``no_driver``: the loader finds no driver.
     """
+    setting()   # before the loader starts the drivers
     platforms = Api(library).platforms()
     if not platforms:
         raise BackendUnavailableError(

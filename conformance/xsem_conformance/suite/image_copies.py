@@ -315,8 +315,7 @@ def image_copies_are_in_order(context: CaseContext, case: Case) -> None:
         count = max(1, min(2, context.device.capabilities.independent_lists - 1))
         for held, step in enumerate(_STEPS):
             for missing in range(count):
-                gates = [Gate(context, type) for _ in range(count)]
-                _behind_fences(context, chain, held, gates, missing,
+                _behind_fences(context, chain, type, held, count, missing,
                                f"a copy {step} without fence {missing + 1} of {count}")
     chain.close()
 
@@ -336,10 +335,11 @@ def _behind_a_wait(context: CaseContext, chain: _Chain, type: str, wants: int) -
 
 
 def _behind_fences(
-    context: CaseContext, chain: _Chain, held: int, gates: Sequence[Gate], missing: int, what: str
+    context: CaseContext, chain: _Chain, type: str, held: int, count: int, missing: int, what: str
 ) -> None:
     reached = chain.queue.append_barrier((), True)   # no fence for the copy
     soon(lambda: context.driver.query_fence(reached), "a barrier of an idle queue is not done", context.patience_s)
+    gates = [Gate(context, type) for _ in range(count)]   # after the barrier, which a waiting queue may stop
     fence, pixels = chain.append(held, [each.fence for each in gates])
     for index, gate in enumerate(gates):
         if index != missing:

@@ -130,7 +130,7 @@ def level_copies_are_exact_and_in_order(context: CaseContext, case: Case) -> Non
         _behind_a_wait(context, images, type)
         count = max(1, min(2, context.device.capabilities.independent_lists - 1))
         for missing in range(count):
-            _behind_fences(context, images, [Gate(context, type) for _ in range(count)], missing)
+            _behind_fences(context, images, type, count, missing)
     images.close()
 
 
@@ -153,11 +153,12 @@ def _behind_a_wait(context: CaseContext, images: _Images, type: str) -> None:
     gate.close()
 
 
-def _behind_fences(context: CaseContext, images: _Images, gates: Sequence[Gate], missing: int) -> None:
+def _behind_fences(context: CaseContext, images: _Images, type: str, count: int, missing: int) -> None:
     reached = images.queue.append_barrier((), True)   # no fence for the copy
     soon(lambda: context.driver.query_fence(reached), "a barrier of an idle queue is not done", context.patience_s)
+    gates = [Gate(context, type) for _ in range(count)]   # after the barrier, which a waiting queue may stop
     pixels = images.write(2, [each.fence for each in gates])
-    fence, what = images.read(2), f"a copy of a level without fence {missing + 1} of {len(gates)}"
+    fence, what = images.read(2), f"a copy of a level without fence {missing + 1} of {count}"
     for index, gate in enumerate(gates):
         if index != missing:
             gate.open()

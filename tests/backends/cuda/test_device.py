@@ -33,6 +33,7 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_cuda import loader as _load
+from xsem_cuda import starting
 from xsem_cuda.backend import CudaBackend
 from xsem_cuda.capabilities import Attributes, capabilities_of
 from xsem_cuda.device import CudaDevice
@@ -574,14 +575,14 @@ def test_missing_library_is_told_apart_from_an_old_one(
 def test_driver_that_does_not_start_says_why(
     two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
 ) -> None:
-    monkeypatch.setattr(_load, "denied_nodes", list)
+    monkeypatch.setattr(starting, "denied_nodes", list)
     two_gpus.codes["cuInit"] = code
     error = unavailable()
     assert (error.reason, error.call, error.code) == (reason, "cuInit", code)
 
 
 def test_permission_is_named_with_the_node(two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_load, "denied_nodes", lambda: ["/dev/nvidiactl"])
+    monkeypatch.setattr(starting, "denied_nodes", lambda: ["/dev/nvidiactl"])
     two_gpus.codes["cuInit"] = 100
     error = unavailable()
     assert error.reason == "no_permission"
@@ -589,13 +590,13 @@ def test_permission_is_named_with_the_node(two_gpus: Recorder, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("code", "denied", "to_do"), [
-    (100, [], "unset CUDA_VISIBLE_DEVICES"), (100, ["/dev/nvidiactl"], "add the user to the group"),
-    (803, [], "run nvidia-smi"),
+    (100, [], "check CUDA_VISIBLE_DEVICES"), (100, ["/dev/nvidiactl"], "add the user to the group"),
+    (803, [], "restart the machine"), (999, [], "run nvidia-smi"),
 ])
 def test_doctor_names_the_remedy_of_each_failure(
     two_gpus: Recorder, monkeypatch: pytest.MonkeyPatch, code: int, denied: list[str], to_do: str
 ) -> None:
-    monkeypatch.setattr(_load, "denied_nodes", lambda: denied)
+    monkeypatch.setattr(starting, "denied_nodes", lambda: denied)
     two_gpus.codes["cuInit"] = code
     (check,) = [check for check in CudaBackend("linux").checks() if not check.ok]
     assert check.remedy.startswith(to_do)

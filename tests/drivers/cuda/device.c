@@ -46,11 +46,18 @@ __attribute__((constructor)) static void configure(void) {
 #endif
 }
 
+/* 1 to 32 (documented); 0 and no number: 8; others: 32 or 31 (measured). */
+static int connections(void) {
+    int asked = number_of("CUDA_DEVICE_MAX_CONNECTIONS", 0);
+    return !asked ? 8 : asked < 1 ? 32 : asked > 32 ? 31 : asked;
+}
+
 EXPORT CUresult cuInit(unsigned flags) {
     CALL_AS(CALL_ANY, "flags=%u", flags);
     REFUSE_IF(flags, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(sim.forked, CUDA_ERROR_NOT_INITIALIZED);
     REFUSE_IF(sim.device_count == 0, CUDA_ERROR_NO_DEVICE);
+    if (!sim.initialised) sim.connections = connections();
     sim.initialised = true;
     RETURN(CUDA_SUCCESS);
 }

@@ -243,6 +243,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     for (unsigned i = 0; i < exec->count; i++) {
         work->graph.nodes[i] = sim_work_copy(exec->nodes[i]);
         sim_batch_count(work->graph.nodes[i]);
+        work->waits = work->waits || work->graph.nodes[i]->waits;
     }
     exec->last = sim_enqueue(stream, work, &exec->last, 1); /* launches of one instance follow each other */
     RETURN(CUDA_SUCCESS);

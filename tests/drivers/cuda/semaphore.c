@@ -364,6 +364,7 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     work->copy_of = copy_batch;
     work->drop = drop_batch;
     work->batch.is_signal = is_signal;
+    work->waits = !is_signal;
     work->batch.count = count;
     work->batch.semaphores = duplicate(semaphores, count * sizeof *semaphores);
     work->batch.params = duplicate(params, count * sizeof(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS));

@@ -76,6 +76,8 @@ typedef struct {
     bool held_by_others;          /* a thread is blocked in a free: see sim_hold_others */
     pthread_t holder;
     int version, device_count;
+    int connections;              /* hardware queues of each context */
+    uint64_t submitted;           /* operations of all streams */
     sim_context primary[MAX_DEVICES];
     unsigned long long next_id;
     sim_capture *captures;        /* active captures */
@@ -126,7 +128,7 @@ struct sim_stream {
     bool is_legacy, has_worker, destroyed;
     struct sim_op *head, *tail;
     uint64_t submitted, completed;
-    int places;
+    int places, waits;            /* uncompleted operations that take a place, and that wait */
     pthread_cond_t more;
     sim_capture *capture;
     struct sim_node **frontier;   /* in a capture: dependencies of the next node */
@@ -141,6 +143,7 @@ typedef struct {
 typedef struct sim_op {
     struct sim_op *next;
     sim_work *work;
+    uint64_t number;              /* among the operations of all streams */
     bool takes_place;
     unsigned waits_count;
     sim_point waits[];
@@ -253,7 +256,7 @@ typedef struct {
 
 struct sim_work {
     int node;                        /* NODE_…; 0: cannot be captured */
-    bool takes_place;
+    bool takes_place, waits;         /* waits: for a semaphore or a word */
     union {
         sim_batch batch;
         sim_copy copy;

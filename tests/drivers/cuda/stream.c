@@ -5,6 +5,23 @@
 #include <signal.h>
 #endif
 
+/* ---- hardware queues */
+/* Each stream that waits for a semaphore or a word holds one of the context's hardware queues. With as many waiting streams as
+ * queues, all work that is submitted later stops, on new streams too. Records on idle streams, and waits for events of other
+ * streams, are no such work (measured for semaphores). */
+static bool stopped(sim_stream *stream, uint64_t number) {
+    int held = 0;
+    for (sim_stream *each = stream->context->streams; each; each = each->sibling) {
+        if (each == stream || !each->waits) continue;
+        for (sim_op *op = each->head; op && op->number < number; op = op->next)
+            if (op->work && op->work->waits) {
+                held++;
+                break;
+            }
+    }
+    return held >= sim.connections;
+}
+
 /* ---- the worker */
 static void take_away(sim_stream *stream) {
     for (sim_stream **at = &stream->context->streams; *at; at = &(*at)->sibling)
@@ -24,12 +41,15 @@ static void *work(void *argument) {
         for (unsigned i = 0; i < op->waits_count; i++)
             while (!sim_met(op->waits[i])) pthread_cond_wait(&sim.changed, &sim.lock);
         if (op->work) {
+            bool waits = op->work->waits;
+            while (stopped(stream, op->number)) pthread_cond_wait(&sim.changed, &sim.lock);
             pthread_mutex_unlock(&sim.lock);
             while (!op->work->run(op->work, true)) {
             }
             pthread_mutex_lock(&sim.lock);
             if (op->work->node == NODE_SIGNAL && !op->next) sim_be_late();
             sim_work_drop(op->work);
+            stream->waits -= waits;
         }
         stream->head = op->next;
         if (!stream->head) stream->tail = NULL;
@@ -141,6 +161,7 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     unsigned count = implied(stream, NULL);
     sim_op *op = calloc(1, sizeof *op + (count + also_count) * sizeof(sim_point));
     op->work = work_;
+    op->number = ++sim.submitted;
     op->takes_place = takes_place;
     op->waits_count = count + also_count;
     implied(stream, op->waits);
@@ -150,6 +171,7 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     stream->tail = op;
     stream->submitted++;
     stream->places += takes_place;
+    stream->waits += work_ && work_->waits;
     if (!stream->has_worker) start_worker(stream);
     pthread_cond_signal(&stream->more);
     return end_of(stream);

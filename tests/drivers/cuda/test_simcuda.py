@@ -304,6 +304,52 @@ def test_64_other_streams_run_while_one_waits() -> None:
         ask("cuStreamSynchronize", waiting)
 
 
+@on_stand_in(CUDA_DEVICE_MAX_CONNECTIONS="2")
+def test_as_many_waiting_streams_as_connections_stop_all_others() -> None:
+    """Measured on an H200 with 1, 8 and 32 connections, and without the variable (8)."""
+    with rig() as at:
+        gate_there, gate = at.semaphore()
+        waiting, running, other = at.stream(), at.stream(), at.stream()
+        there, here = at.semaphore()
+        assert wait(gate, 1, waiting) == 0
+        assert signal_to(here, 1, running) == 0
+        ask("cuStreamSynchronize", running)
+        assert wait(gate, 2, running) == 0
+        for stream in (other, at.stream()):
+            assert signal_to(here, 2, stream) == 0
+        assert Elsewhere(at, lambda: code("cuStreamSynchronize", other)).is_held()
+        assert there.value() == 1
+        gate_there.host_signal(1)     # one of the two
+        ask("cuStreamSynchronize", other)
+        assert there.value() == 2
+        assert code("cuStreamQuery", running) == 600
+        gate_there.host_signal(2)
+        ask("cuStreamSynchronize", running)
+
+
+@on_stand_in(CUDA_DEVICE_MAX_CONNECTIONS="2")
+def test_streams_that_wait_for_events_stop_no_others() -> None:
+    """Measured on an H200 with 2 and 8 connections: 36 streams waited, and a record on an idle stream was reached."""
+    with rig() as at:
+        gate_there, gate = at.semaphore()
+        waiting, behind, other = at.stream(), [at.stream() for _ in range(3)], at.stream()
+        event, recorded = (ask("cuEventCreate", 2) for _ in "12")
+        assert wait(gate, 1, waiting) == 0
+        assert code("cuEventRecord", event, waiting) == 0
+        for stream in behind:
+            assert code("cuStreamWaitEvent", stream, event, 0) == 0
+        there, here = at.semaphore()
+        assert signal_to(here, 1, other) == 0
+        ask("cuStreamSynchronize", other)
+        assert wait(gate, 2, other) == 0
+        assert code("cuEventRecord", recorded, at.stream()) == 0
+        assert code("cuEventQuery", recorded) == 0
+        assert [code("cuStreamQuery", each) for each in behind] == [600] * 3
+        gate_there.host_signal(2)
+        for stream in (*behind, other):
+            ask("cuStreamSynchronize", stream)
+
+
 # ---- checked and unchecked arguments
 @on_stand_in
 def test_fd_is_taken_by_an_import_and_left_by_a_failed_one() -> None:

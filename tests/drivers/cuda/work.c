@@ -140,6 +140,7 @@ static CUresult word(CUstream handle, CUdeviceptr at, uint64_t value, unsigned w
     work->word.width = width;
     work->word.flags = flags;
     work->word.write = write;
+    work->waits = !write;
     return sim_submit(stream, work);
 }
 

@@ -57,6 +57,8 @@ def timeout_error(
             causes += _causes(head)
         if doubtful or (is_wait(head.operation) and head.semaphore is not None):
             causes += device_state.driver.timeout_causes
+        else:
+            causes.append(_waits_of_other_lists(device_state))
     return WaitTimeoutError(message, reason="timeout" if ended is None else "peer_ended",
                             pending=tuple(pending), backend=device_state.info.backend,
                             likely_causes=tuple(causes))
@@ -87,6 +89,13 @@ def _fell(op: PendingOp) -> bool:
         now is not None and last is not None and op.value is not None and now < op.value <= last
         and not any(_PENDING in who or BEHIND in who for who in op.possible_signallers)
     )
+
+
+def _waits_of_other_lists(device_state: DeviceState) -> str:
+    """Return the cause that can hold back a list without a wait of its own."""
+    count = device_state.capabilities.independent_lists
+    waiting = "a waiting list or stream stops" if count == 1 else f"{count} waiting lists or streams stop"
+    return f"{waiting} all others of {device_state.info.id} (Capabilities.independent_lists)"
 
 
 def _sentence(op: PendingOp) -> str:
