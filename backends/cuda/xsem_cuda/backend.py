@@ -287,7 +287,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
-        formats=known_formats(driver),
+        formats=known_formats(driver, version),
     )
 
 

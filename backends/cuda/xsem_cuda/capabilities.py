@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
-from xsem_cuda.images import FLAGS
+from xsem_cuda.images import known_flags
 
 __all__ = ["Attributes", "capabilities_of"]
 
@@ -46,7 +46,7 @@ class Attributes(NamedTuple):
     exports_dmabuf : bool
         The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
     formats : frozenset of str
-        The formats of images whose enumerators the bindings have.
+        The formats of images (`xsem_cuda.images.known_formats`).
     driver_version : int
         The result of cuDriverGetVersion, for example 10010 for CUDA 10.1.
     """
@@ -121,5 +121,5 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         max_pending=1020,
         max_value_difference=2**64 - 1,
         image_formats=attributes.formats,
-        image_flags=FLAGS,
+        image_flags=known_flags(version),
     )

@@ -13,11 +13,11 @@ from xsem_cuda.memory import MemoryToken
 from xsem_cuda.results import INVALID_VALUE, call
 
 __all__ = [
-    "FLAGS",
     "ArrayToken",
     "LevelToken",
     "format_name",
     "image_copy",
+    "known_flags",
     "known_formats",
     "level_copy",
     "level_of",
@@ -45,8 +45,11 @@ _FLAGS: Final = {
     "cubemap": "CUBEMAP", "surface_load_store": "SURFACE_LDST", "color_attachment": "COLOR_ATTACHMENT",
     "texture_gather": "TEXTURE_GATHER", "video": "VIDEO_ENCODE_DECODE",
 }
-FLAGS: Final = frozenset(_FLAGS)
-"""The flags of the images."""
+
+# The CUDA version whose header adds a format or a flag; the others are in CUDA 10.0. An older driver refuses the number.
+# The headers of 12.4, 12.5, 12.6 and 12.8 were compared. NVIDIA announced the formats of 11.5 with that release.
+_BLOCKS_AND_FRACTIONS: Final = 11050
+_SINCE: Final = {"unorm_10_10_10_2": 12080, "video": 12050}
 
 # Size of a GPU's block of pixels. The driver maps an image at offset 256, and the first copy of it loses the context
 # (measured on an H200: CUDA_ERROR_LAUNCH_FAILED). Offsets 512, 1024, 4096 and 69632 work.
@@ -104,11 +107,22 @@ def format_name(desc: MipmapDesc) -> str:
     return "CU_AD_FORMAT_" + (f"{prefix}{desc.channels}" if prefix else _FORMATS[desc.format])
 
 
-def known_formats(driver: Any) -> frozenset[str]:
-    """Return the formats whose enumerators the bindings have."""
+def known_formats(driver: Any, version: int) -> frozenset[str]:
+    """Return the formats that both the bindings and a driver of this version have."""
     known = driver.CUarray_format.__members__
-    return frozenset({name for name, suffix in _FORMATS.items() if f"CU_AD_FORMAT_{suffix}" in known}
-                     | {name for name, prefix in _BY_CHANNELS.items() if f"CU_AD_FORMAT_{prefix}1" in known})
+    suffixes = _FORMATS | {name: f"{prefix}1" for name, prefix in _BY_CHANNELS.items()}
+    return frozenset(name for name, suffix in suffixes.items()
+                     if f"CU_AD_FORMAT_{suffix}" in known and _since(name) <= version)
+
+
+def known_flags(version: int) -> frozenset[str]:
+    """Return the flags that a driver of this version has."""
+    return frozenset(name for name in _FLAGS if _since(name) <= version)
+
+
+def _since(name: str) -> int:
+    announced = name in _BY_CHANNELS or name.startswith("bc")
+    return _BLOCKS_AND_FRACTIONS if announced else _SINCE.get(name, 0)
 
 
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:

@@ -9,6 +9,7 @@ import pytest
 
 from xsem.types import Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.images import known_formats
 
 S = SemaphoreHandleType
 M = MemoryHandleType
@@ -50,6 +51,30 @@ def test_types_follow_the_version_of_the_driver(version: int, semaphores: set[in
     assert {each.native["cuda"][1] for each in declared} == semaphores
     declared_memory = set[M]().union(*(each.memory_import for each in both))
     assert {each.native["cuda"][1] for each in declared_memory} == memories
+
+
+# Unlike handle types, formats need their enumerators in the bindings, too; the bindings here have all.
+PLAIN = {"uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32"}
+FRACTIONS = {"unorm8", "unorm16", "snorm8", "snorm16"}
+
+
+@pytest.mark.parametrize(("version", "blocks", "packed", "video"), [
+    (10010, False, False, False), (11040, False, False, False), (11050, True, False, False),
+    (12040, True, False, False), (12050, True, False, True), (12070, True, False, True), (12080, True, True, True),
+    (13000, True, True, True),
+])
+def test_formats_and_flags_follow_the_version_of_the_driver(
+    version: int, blocks: bool, packed: bool, video: bool
+) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    formats = known_formats(driver, version)
+    assert formats >= PLAIN
+    assert (formats >= FRACTIONS, "bc7_unorm_srgb" in formats) == (blocks, blocks)
+    assert blocks or formats == PLAIN
+    assert ("unorm_10_10_10_2" in formats) is packed
+    flags = capabilities_of("linux", MODERN._replace(driver_version=version)).image_flags
+    assert flags - {"video"} == {"cubemap", "surface_load_store", "color_attachment", "texture_gather"}
+    assert ("video" in flags) is video
 
 
 def test_windows_device_without_display_driver_has_no_direct3d() -> None:
