@@ -349,7 +349,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
         raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.semaphore_import:
-        device_state.unsupported(f"semaphore.import.{desc.type.value}", device_state.driver.undeclared_causes)
+        device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,

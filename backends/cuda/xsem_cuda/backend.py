@@ -13,7 +13,7 @@ from xsem.errors import BackendUnavailableError, BadArgumentError, UnsupportedEr
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_cuda.allocations import exports_dmabuf
-from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.capabilities import Attributes, capabilities_of, version_text
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
@@ -30,6 +30,7 @@ from xsem_cuda.loader import (
 )
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
+from xsem_cuda.undeclared import undeclared_causes
 
 __all__ = ["CudaBackend"]
 
@@ -103,7 +104,8 @@ class CudaBackend(Backend):
 
         try:
             capabilities = self._capabilities(driver, device, context, attributes)
-            return CudaDevice(driver, device, index, context, capabilities, close, causes)
+            return CudaDevice(driver, device, index, context, capabilities, close, causes,
+                              undeclared_causes(self._platform, attributes, capabilities))
         except BaseException:
             close()
             raise
@@ -144,9 +146,11 @@ class CudaBackend(Backend):
         with Context(driver, context):
             device = call(driver.cuCtxGetDevice)
         index = int(device)
-        capabilities = self._capabilities(driver, device, context, _attributes(driver, device))
-        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
-                                                             timeout_causes(driver))
+        attributes = _attributes(driver, device)
+        capabilities = self._capabilities(driver, device, context, attributes)
+        return self._info(driver, device, index), CudaDevice(
+            driver, device, index, context, capabilities, _nothing, timeout_causes(driver),
+            undeclared_causes(self._platform, attributes, capabilities))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return versions and attributes for ``xsem devices --json``.
@@ -292,8 +296,7 @@ def _attributes(driver: Any, device: Any) -> Attributes:
 
 
 def _version(driver: Any) -> str:
-    version = int(call(driver.cuDriverGetVersion))
-    return f"{version // 1000}.{version % 1000 // 10}"
+    return version_text(int(call(driver.cuDriverGetVersion)))
 
 
 def _nothing() -> None:

@@ -8,21 +8,21 @@ from typing import Final, NamedTuple
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_cuda.images import known_flags
 
-__all__ = ["Attributes", "capabilities_of"]
+__all__ = ["SINCE", "THOR", "Attributes", "capabilities_of", "version_text"]
 
 _S = SemaphoreHandleType
 _M = MemoryHandleType
 
 _TEGRA: Final = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
-_THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
+THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
+"""The compute capabilities of Tegra Thor."""
 
-
-# The CUDA version whose header adds the type. An older driver refuses the number of the type. The other types are in
-# CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute.
-_SINCE: Final[Mapping[SemaphoreHandleType | MemoryHandleType, int]] = {
+SINCE: Final[Mapping[SemaphoreHandleType | MemoryHandleType, int]] = {
     _S.D3D11_FENCE: 10020, _S.NVSCISYNC: 10020, _S.D3D11_KEYED_MUTEX: 10020, _S.D3D11_KEYED_MUTEX_KMT: 10020,
     _M.D3D11_RESOURCE: 10020, _M.D3D11_RESOURCE_KMT: 10020, _M.NVSCIBUF: 10020, _M.DMABUF_FD: 13000,
 }
+"""The CUDA version whose header adds the type. An older driver refuses the number of the type. The other types are in
+CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute."""
 
 
 class Attributes(NamedTuple):
@@ -63,6 +63,11 @@ class Attributes(NamedTuple):
     driver_version: int = 13000
 
 
+def version_text(version: int) -> str:
+    """Return a version of cuDriverGetVersion as text, for example "13.0"."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
     """Return the declared capabilities.
 
@@ -89,7 +94,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         if attributes.integrated and attributes.compute_capability in _TEGRA:
             semaphores.add(_S.NVSCISYNC)
             memories.add(_M.NVSCIBUF)
-            if attributes.compute_capability in _THOR and attributes.dmabuf_type:
+            if attributes.compute_capability in THOR and attributes.dmabuf_type:
                 memories.add(_M.DMABUF_FD)
     elif platform == "win32":
         semaphores |= {_S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT}
@@ -106,8 +111,8 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         features.add(Feature.RECORDING)
     version = attributes.driver_version
     return Capabilities(
-        semaphore_import=frozenset(each for each in semaphores if _SINCE.get(each, 0) <= version),
-        memory_import=frozenset(each for each in memories if _SINCE.get(each, 0) <= version),
+        semaphore_import=frozenset(each for each in semaphores if SINCE.get(each, 0) <= version),
+        memory_import=frozenset(each for each in memories if SINCE.get(each, 0) <= version),
         memory_export=frozenset(exported),
         features=frozenset(features),
         wait_before_signal=frozenset(early),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
@@ -65,13 +65,14 @@ class CudaDevice(
     capabilities : Capabilities
     close_context : callable
         Called once, at the end of `close`. It releases a primary context, and does nothing for a borrowed one.
-    timeout_causes : sequence of str
+    timeout_causes, undeclared_causes
         See `DeviceDriver`.
     """
 
     def __init__(
         self, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Capabilities,
         close_context: Callable[[], None], timeout_causes: Sequence[str] = (),
+        undeclared_causes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._driver = driver
         self._device = device
@@ -82,6 +83,7 @@ class CudaDevice(
         self._quiet = self._context.quiet
         self._fences = Fences(driver, self._context)
         self.timeout_causes = timeout_causes
+        self.undeclared_causes = undeclared_causes or {}
 
     @property
     def capabilities(self) -> Capabilities:
