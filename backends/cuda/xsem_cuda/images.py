@@ -57,8 +57,8 @@ _FLAGS: Final = {
     "texture_gather": "TEXTURE_GATHER", "video": "VIDEO_ENCODE_DECODE",
 }
 
-# The CUDA version whose header adds a format or a flag. The others are in CUDA 10.0. The headers of 12.4, 12.5, 12.6 and
-# 12.8 were compared; NVIDIA announced the formats of 11.5 with that release.
+# The CUDA version whose header adds a format or a flag. The others are in CUDA 10.0. The headers of 12.4, 12.5, 12.6
+# and 12.8 were compared; NVIDIA announced the formats of 11.5 with that release.
 _BLOCKS_AND_FRACTIONS: Final = 11050
 _SINCE: Final = {"unorm_10_10_10_2": 12080, "video": 12050}
 

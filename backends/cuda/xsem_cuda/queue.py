@@ -24,7 +24,7 @@ from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import LevelToken, image_copy, level_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.prepared import prepared
-from xsem_cuda.recording import Graphs, Recorded
+from xsem_cuda.recording import Graphs, Recorded, check_recordable
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
 from xsem_cuda.stream_calls import StreamBase, StreamCalls
@@ -86,6 +86,8 @@ class StreamQueue(
         ------
         BusyError
             ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
+        UnsupportedError
+            ``not_recordable``: an NvSciSync object in a recording.
         """
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         if not limited:
@@ -109,6 +111,8 @@ class StreamQueue(
         ------
         BusyError
             ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
+        UnsupportedError
+            ``not_recordable``: an NvSciSync object in a recording.
         """
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
@@ -273,6 +277,8 @@ class StreamQueue(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
         params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
+        if isinstance(self._calls.captured, _Recording):
+            check_recordable(semaphores, params)
         natives, structs = batches.fill(semaphores, params)
         return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
 

@@ -54,8 +54,8 @@ def _import(platform: str, attributes: Attributes, type: _HandleType) -> str:
     if attributes.driver_version < since:
         return _too_old(attributes, since)
     if kind in _OF_WINDOWS and type.value.startswith("d3d"):
-        return ("the device runs in TCC mode, without a display driver, and Direct3D has no such device: nvidia-smi -dm "
-                "0 selects the WDDM mode, where the GPU has it")
+        return ("the device runs in TCC mode, without a display driver, and Direct3D has no such device: "
+                "nvidia-smi -dm 0 selects the WDDM mode, where the GPU has it")
     if type is MemoryHandleType.DMABUF_FD:
         if attributes.integrated and attributes.compute_capability in THOR:
             return "these cuda-bindings do not know the type: pip install 'xsem[cuda13]'"
