@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from xsem import spi
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
+    BusyError,
     DeviceNotFoundError,
     DriverError,
     UnsupportedError,
@@ -228,6 +230,19 @@ def test_bad_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000")))
     acme_refused(lambda: xsem.open_device("acme", **wish), reason)
     assert not backend.opened
+
+
+@pytest.mark.parametrize("act", [lambda: xsem.devices("acme"), lambda: xsem.open_device("acme")])
+def test_full_file_table_at_the_import_of_a_backend_is_named(use: Any, act: Any) -> None:
+    use(Acme(info(0), error=OSError(errno.EMFILE, "Too many open files")))
+    error = refused(act, "fd_limit", BusyError)
+    assert (error.backend, error.code, error.code_name) == ("acme", errno.EMFILE, "EMFILE")
+
+
+def test_other_errors_of_the_system_at_the_import_of_a_backend_are_passed_on(use: Any) -> None:
+    use(Acme(info(0), error=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output"):
+        xsem.devices("acme")
 
 
 @pytest.mark.parametrize("now", [{"uuid": TWO}, {}, {"uuid": TWO, "luid": b"00000000"}], ids=str)

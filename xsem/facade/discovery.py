@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
 from xsem.data.uuids import parse_luid, parse_uuid
-from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
+from xsem.errors import BadArgumentError, BusyError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.facade.device import Device
-from xsem.plugins import check_native_implements, one_line, registry
+from xsem.plugins import Registry, check_native_implements, one_line, registry
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
@@ -34,7 +35,7 @@ def backends() -> tuple[BackendInfo, ...]:
     BusyError
         ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
-    found = registry()
+    found = _plugins()
     infos = [
         BackendInfo(name=name, distribution=loaded.distribution, spi_version=loaded.backend.spi_version,
                     unavailable=_why_unavailable(loaded.backend))
@@ -74,7 +75,8 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     BadArgumentError
         ``bad_device_id``: `backend` is not a str. ``bad_backends``, as in `backends`.
     BusyError
-        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins. ``fd_limit``: the process cannot
+        open the files that the named backend needs.
 
     Examples
     --------
@@ -84,11 +86,11 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     if backend is not None:
         if not isinstance(backend, str):
             raise BadArgumentError(f"a backend is named like 'cuda', not {backend!r}", reason="bad_device_id")
-        chosen = registry().get(backend)
+        chosen = _plugins().get(backend)
         with _asking(backend):
             return tuple(chosen.devices())
     infos: list[DeviceInfo] = []
-    for loaded in registry().backends.values():
+    for loaded in _plugins().backends.values():
         # A defect of one plugin must not hide the devices of the others.
         with contextlib.suppress(Exception):
             infos += loaded.backend.devices()
@@ -131,7 +133,8 @@ def open_device(
     BadArgumentError
         ``bad_device_id``, ``bad_uuid``, ``bad_luid``, ``bad_native``; ``bad_backends``, as in `backends`.
     BusyError
-        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins. ``fd_limit``: the process cannot
+        open the files that the backend needs.
     UnsupportedError
         The backend does not take `native`.
 
@@ -144,7 +147,7 @@ def open_device(
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
     luid = None if luid is None else parse_luid(luid)
-    backend = registry().get(name)
+    backend = _plugins().get(name)
     with _asking(name):
         if native is None:
             info = _choose(name, tuple(backend.devices()), index, wanted_uuid, luid)
@@ -213,11 +216,31 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
 def _asking(name: str) -> Iterator[None]:
     """Add the backend's name to the errors of calls to the backend."""
     try:
-        yield
+        with _loading(name, name):
+            yield
     except XsemError as error:
         if error.backend is None:
             error.backend = name
         raise
+
+
+@contextlib.contextmanager
+def _loading(what: str, name: str | None = None) -> Iterator[None]:
+    """Name the limit if Python cannot open the files of plugins or of a backend's modules, at their first use."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise BusyError(
+            f"the process can open no more files, which {what} needs: release objects, or raise the limit (ulimit -n, "
+            "RLIMIT_NOFILE)", reason="fd_limit", backend=name, code=error.errno,
+            code_name=errno.errorcode[error.errno]) from error
+
+
+def _plugins() -> Registry:
+    with _loading("the search for plugins"):
+        return registry()
 
 
 def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:

@@ -36,8 +36,8 @@ def check_recordable(
     if any(not semaphore.plain and param.nvscisync_fence is not None
            for semaphore, param in zip(semaphores, params, strict=True)):
         raise UnsupportedError(
-            "a recording cannot contain signals and waits of NvSciSync objects: a fence stands for one signal, and each "
-            "replay needs another one. Append them outside of the recording, before and after its replay",
+            "a recording cannot contain signals and waits of NvSciSync objects: a fence stands for one signal, and "
+            "each replay needs another one. Append them outside of the recording, before and after its replay",
             reason="not_recordable", capability="recording.nvscisync")
 
 
