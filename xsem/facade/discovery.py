@@ -8,10 +8,17 @@ import re
 from collections.abc import Iterator
 
 from xsem.data.uuids import parse_luid, parse_uuid
-from xsem.errors import BadArgumentError, BusyError, DeviceNotFoundError, WrongDeviceError, XsemError
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    BusyError,
+    DeviceNotFoundError,
+    WrongDeviceError,
+    XsemError,
+)
 from xsem.facade.device import Device
 from xsem.plugins import Registry, check_native_implements, one_line, registry
-from xsem.spi import Backend
+from xsem.spi import Backend, free_fds
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
 __all__ = ["backends", "devices", "exporter_for", "open_device"]
@@ -214,32 +221,38 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
 
 @contextlib.contextmanager
 def _asking(name: str) -> Iterator[None]:
-    """Add the backend's name to the errors of calls to the backend."""
+    """Add the backend's name to the errors of calls to the backend, and name a full table of file descriptors."""
     try:
-        with _loading(name, name):
+        with _opening_files(name, name):
             yield
     except XsemError as error:
         if error.backend is None:
             error.backend = name
+        # A library, a module or a driver that could not be opened seems to be missing.
+        if isinstance(error, BackendUnavailableError) and free_fds() == 0:
+            raise _full(name, name, error) from error
         raise
 
 
 @contextlib.contextmanager
-def _loading(what: str, name: str | None = None) -> Iterator[None]:
-    """Name the limit if Python cannot open the files of plugins or of a backend's modules, at their first use."""
+def _opening_files(what: str, backend: str | None = None) -> Iterator[None]:
+    """Name the limit if Python cannot open a file of the plugins or of a backend's modules."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        raise BusyError(
-            f"the process can open no more files, which {what} needs: release objects, or raise the limit (ulimit -n, "
-            "RLIMIT_NOFILE)", reason="fd_limit", backend=name, code=error.errno,
-            code_name=errno.errorcode[error.errno]) from error
+        raise _full(what, backend, error) from error
+
+
+def _full(what: str, backend: str | None, error: Exception) -> BusyError:
+    return BusyError(
+        f"the process can open no more files, which {what} needs: release objects, or raise the limit (ulimit -n, "
+        "RLIMIT_NOFILE)", reason="fd_limit", backend=backend, likely_causes=(one_line(str(error)),))
 
 
 def _plugins() -> Registry:
-    with _loading("the search for plugins"):
+    with _opening_files("the search for plugins"):
         return registry()
 
 

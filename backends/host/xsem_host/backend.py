@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from xsem.errors import BackendUnavailableError, BusyError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, DeviceDriver, SuiteHooks, free_fds
+from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
+from xsem.spi import Backend, DeviceDriver, SuiteHooks
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
 
@@ -67,13 +67,8 @@ class HostBackend(Backend):
         BackendUnavailableError
             ``platform``: the system is neither Linux nor Windows, or the kernel, Python or the sandbox lacks memfd,
             eventfd, futex or ``/proc``.
-        BusyError
-            ``fd_limit``.
         """
         lacking = next((check for check in self.checks() if not check.ok), None)
-        if lacking is not None and free_fds() == 0:
-            raise BusyError("the process can open no more files, which the host device needs: release objects, or "
-                            "raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", backend=self.name)
         if lacking is not None:
             raise BackendUnavailableError(
                 f"the host device cannot be used: {lacking.name}: {lacking.detail}: {lacking.remedy}",
@@ -98,8 +93,8 @@ class HostBackend(Backend):
         ------
         DeviceNotFoundError
             ``no_such_device``: `index` is not 0.
-        BackendUnavailableError, BusyError
-            See `devices`.
+        BackendUnavailableError
+            ``platform``: see `devices`.
         """
         if index != 0:
             raise DeviceNotFoundError("host has one device: open host:0", reason="no_such_device", backend=self.name)
