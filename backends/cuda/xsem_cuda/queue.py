@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.spi import (
     CopyQueue,
     CudaStreamQueue,
@@ -18,6 +18,7 @@ from xsem.spi import (
     SemaphoreQueue,
 )
 from xsem.types import INFINITE, SignalParams, WaitParams
+from xsem_cuda.causes import causes_of_kinds
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.handles import DriverObject
@@ -280,7 +281,12 @@ class StreamQueue(
         if isinstance(self._calls.captured, _Recording):
             check_recordable(semaphores, params)
         natives, structs = batches.fill(semaphores, params)
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
+        try:
+            return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
+        except XsemError as error:
+            if error.call == function.__name__ and error.code is not None:
+                error.likely_causes = causes_of_kinds(error.call, error.code, (each.kind for each in semaphores))
+            raise
 
     def _issue(
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],
