@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from xsem.errors import BusyError, UnsupportedError
-from xsem.types import SignalParams, WaitParams
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
@@ -23,9 +22,7 @@ __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded", "check_recordable"]
 OLDEST_DRIVER: Final = 11040
 """The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
 
-def check_recordable(
-    semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams] | Sequence[WaitParams]
-) -> None:
+def check_recordable(semaphores: Sequence[SemaphoreToken], params: Sequence[Any]) -> None:
     """Refuse NvSciSync in a recording: its fence stands for one signal, and no document says what a graph does with it.
 
     Raises
