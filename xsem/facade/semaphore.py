@@ -317,6 +317,7 @@ class Semaphore(Resource):
         return value
 
     def _token(self) -> Token:
+        self._state.lent = True   # the application gets the native handle
         return self._state.token
 
     def __repr__(self) -> str:
@@ -398,5 +399,7 @@ def _wrap(
 ) -> Semaphore:
     state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
                            lock=device_state.values_lock)
+    state.signal_first = (state.kind is SemaphoreKind.BINARY
+                          and type not in device_state.capabilities.wait_before_signal)
     return Semaphore(device, state)
 
