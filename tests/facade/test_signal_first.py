@@ -47,8 +47,8 @@ def test_wait_before_any_signal_is_refused(ordered: Opened) -> None:
 def test_each_signal_serves_one_wait_on_any_list(ordered: Opened, prepared: bool) -> None:
     device, driver = ordered
     first, second, sem = device.create_command_list(), device.create_command_list(), device.create_semaphore(BINARY)
-    signal = first.prepare_signal(sem) if prepared else lambda: first.append_signal(sem)
-    wait = second.prepare_wait(sem) if prepared else lambda: second.append_wait(sem)
+    signal: Callable[[], object] = first.prepare_signal(sem) if prepared else lambda: first.append_signal(sem)
+    wait: Callable[[], object] = second.prepare_wait(sem) if prepared else lambda: second.append_wait(sem)
     for _ in range(3):
         signal()
         wait()

@@ -130,18 +130,18 @@ def error_for(call: str, code: int) -> XsemError:
                        **_from(call, code))
 
 
-# Codes of SwiftShader and lavapipe for another driver's file, where the specification defines
-# VK_ERROR_INVALID_EXTERNAL_HANDLE.
+# Besides the specification's code, those of SwiftShader and lavapipe for another driver's file.
 _REFUSALS: Final = frozenset({
-    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN})
+    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN,
+    constants.VK_ERROR_INVALID_EXTERNAL_HANDLE})
 
 
-def import_error(error: XsemError) -> XsemError:
+def import_error(error: XsemError, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
     if error.code not in _REFUSALS or error.call is None or error.reason == "fd_limit":
         return error
     return BadHandleError("the driver does not take the handle as an object of this device and driver",
-                          reason="refused_by_driver", **_from(error.call, error.code))
+                          reason="refused_by_driver", likely_causes=causes, **_from(error.call, error.code))
 
 
 def device_lost(call: str) -> NoReturn:
