@@ -56,6 +56,24 @@ def test_import_is_unsupported_when_nothing_is_declared() -> None:
     close(number)
 
 
+@pytest.mark.parametrize("member", OF_SYSTEM, ids=named)
+def test_refusal_of_an_undeclared_type_names_the_causes_that_the_driver_knows(
+    member: SemaphoreHandleType | MemoryHandleType
+) -> None:
+    device, driver = open_fake(xsem.Capabilities())
+    kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
+    driver.undeclared_causes = {f"{kind}.import.{member.value}": ("the moon is full",),
+                                f"{kind}.export.{member.value}": ("the moon is new",)}
+    number = new_number()
+    create: Any = device.create_semaphore if kind == "semaphore" else lambda member: device.create_memory(member, 4096)
+    with device, untouched(number):
+        error = refused(importing(device, member, number), "unsupported", UnsupportedError)
+        assert error.likely_causes == ("the moon is full",)
+        error = refused(lambda: create(member), "unsupported", UnsupportedError)
+        assert error.likely_causes == ("the moon is new",)
+    close(number)
+
+
 @pytest.mark.parametrize("wrong", [None, 5, "desc", object, {"type": S.OPAQUE_FD}], ids=repr)
 def test_non_descriptor_is_refused(counted: Counted, wrong: Any) -> None:
     refused(lambda: counted.import_semaphore(wrong), "not_a_descriptor")
@@ -106,7 +124,7 @@ def fake_with_uuids(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None =
 
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 @pytest.mark.parametrize("info_uuid", [TWO, None], ids=["another", "none"])
-def test_device_bound_import_from_another_device_is_refused(
+def test_import_of_one_device_from_another_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
     device, driver = fake_with_uuids(info_uuid)
@@ -118,7 +136,8 @@ def test_device_bound_import_from_another_device_is_refused(
     )
     act: Any = device.import_semaphore if isinstance(member, SemaphoreHandleType) else device.import_memory
     with device:
-        if member.device_bound:
+        # dma-bufs, sync files and NvSci objects may come from any device; a Direct3D object is of one adapter
+        if member.device_bound or member.os_handle_kind in (OsHandleKind.NT, OsHandleKind.KMT):
             with untouched(*([number] if member in OF_SYSTEM else [])):
                 error = refused(lambda: act(desc), "wrong_device", WrongDeviceError)
             assert isinstance(error, WrongDeviceError)

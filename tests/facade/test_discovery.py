@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import sys
 import threading
 import uuid
 from collections.abc import Sequence
@@ -11,12 +13,14 @@ from typing import Any
 import pytest
 from support.fake_backend import ALL, FakeDriver, until
 from support.fixtures import refused
+from support.open_files import few_more_files
 
 import xsem
 from xsem import spi
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
+    BusyError,
     DeviceNotFoundError,
     DriverError,
     UnsupportedError,
@@ -229,6 +233,31 @@ def test_bad_uuid_or_luid_is_refused(use: Any, wish: dict[str, Any], reason: str
     backend = use(Acme(info(0, uuid=ONE, luid=b"00000000")))
     acme_refused(lambda: xsem.open_device("acme", **wish), reason)
     assert not backend.opened
+
+
+@pytest.mark.parametrize("act", [lambda: xsem.devices("acme"), lambda: xsem.open_device("acme")])
+def test_full_file_table_at_the_import_of_a_backend_is_named(use: Any, act: Any) -> None:
+    use(Acme(info(0), error=OSError(errno.EMFILE, "Too many open files")))
+    error = refused(act, "fd_limit", BusyError)
+    assert error.backend == "acme"
+    assert "Too many open files" in error.likely_causes[0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="file descriptors need POSIX")
+def test_backend_that_seems_to_be_missing_with_a_full_file_table_is_not(use: Any) -> None:
+    use(Acme(info(0), error=BackendUnavailableError("libacme.so was not found", reason="libacme_missing")))
+    with few_more_files(0):
+        error = refused(lambda: xsem.devices("acme"), "fd_limit", BusyError)
+    assert error.backend == "acme"
+    assert "libacme.so was not found" in error.likely_causes[0]
+    with few_more_files(1):
+        refused(lambda: xsem.devices("acme"), "libacme_missing", BackendUnavailableError)
+
+
+def test_other_errors_of_the_system_at_the_import_of_a_backend_are_passed_on(use: Any) -> None:
+    use(Acme(info(0), error=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OSError, match="Input/output"):
+        xsem.devices("acme")
 
 
 @pytest.mark.parametrize("now", [{"uuid": TWO}, {}, {"uuid": TWO, "luid": b"00000000"}], ids=str)

@@ -13,14 +13,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, timeline, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, open_fake, timeline, until
 from support.fixtures import Opened, new_handle
 
 import xsem
 from xsem import spi
 from xsem.errors import DriverError, WaitTimeoutError
 from xsem.facade.device import Device
-from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SignalParams
+from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SemaphoreHandleType, SignalParams
 
 
 def imported(device: xsem.Device, label: str = "") -> xsem.Semaphore:
@@ -538,6 +538,36 @@ def test_list_without_a_wait_names_the_waits_of_other_lists(count: int, said: st
         with pytest.raises(WaitTimeoutError) as caught:
             commands.synchronize(timeout_s=0)
         assert said not in str(caught.value)
+
+
+def test_wait_of_a_device_that_needs_the_signal_first_names_the_rule() -> None:
+    device, driver = open_fake(dataclasses.replace(ALL, wait_before_signal=frozenset()))
+    driver.export_semaphore = lambda _: new_handle()  # type: ignore[assignment,method-assign]
+    with device:
+        commands, other = device.create_command_list(), device.create_command_list()
+        sem = device.create_semaphore(SemaphoreHandleType.OPAQUE_FD, label="drawn")
+        sem.export().close()   # an importer could signal it, so the wait is not refused
+        commands.append_wait(sem)
+        other.append_signal(sem)
+        assert [op.signal_first for op in device.pending()] == [True, False]
+        with pytest.raises(WaitTimeoutError) as caught:
+            commands.synchronize(timeout_s=0)
+        assert "opaque_fd 'drawn': this device takes a wait" in caught.value.likely_causes[0]
+        assert "append the signal first" in caught.value.likely_causes[0]
+        assert not any("not been submitted" in cause for cause in caught.value.likely_causes)
+        for each in driver.lists:
+            each.reach_all()
+
+
+@pytest.mark.parametrize("kind", [SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD])
+def test_rule_is_not_named_where_it_does_not_apply(exporting: Opened, kind: SemaphoreHandleType) -> None:
+    device, _ = exporting
+    commands, sem = device.create_command_list(), device.create_semaphore(kind)
+    commands.append_wait(sem, 1 if kind is SemaphoreHandleType.TIMELINE_SEMAPHORE_FD else None)
+    assert [op.signal_first for op in device.pending()] == [False]
+    with pytest.raises(WaitTimeoutError) as caught:
+        commands.synchronize(timeout_s=0)
+    assert not any("wait_before_signal" in cause for cause in caught.value.likely_causes)
 
 
 # ---- threads and release

@@ -35,6 +35,7 @@ ALL = Capabilities(
     memory_import=frozenset(MemoryHandleType),
     memory_export=frozenset(MemoryHandleType),
     features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE, Feature.NATIVE_EVENTS}),
+    wait_before_signal=frozenset(SemaphoreHandleType),
     resets_on_wait=True,
     needs_handover=True,
     max_value_difference=2**64 - 1,

@@ -17,8 +17,9 @@ if sys.platform == "win32":
     from xsem.data.nt_handles import duplicate_nt, last_error, same_object
 else:
     import fcntl
+    import resource
 
-__all__ = ["DriverFd", "duplicate_fd", "kernel_can_compare", "same_open_file"]
+__all__ = ["DriverFd", "duplicate_fd", "free_fds", "kernel_can_compare", "same_open_file"]
 
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 # Only Linux has kcmp. On Windows, platform.machine() can start a process.
@@ -48,6 +49,32 @@ def _new_lock() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_lock)
+
+
+def free_fds() -> int | None:
+    """Return how many more file descriptors this process can open.
+
+    Drivers report a full table of file descriptors as a failed initialization, an unknown error or missing memory. With
+    this function, a backend can name the cause.
+
+    Returns
+    -------
+    int or None
+        None: unknown, because `/proc` is not mounted, or on Windows.
+
+    Examples
+    --------
+    >>> free_fds() != 0
+    True
+    """
+    if sys.platform == "win32":
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        # The listing itself opens one, which is in the list and closed afterwards.
+        return max(0, limit - sum(int(each) < limit for each in os.listdir("/proc/self/fd")) + 1)
+    except OSError as error:
+        return 0 if error.errno in (errno.EMFILE, errno.ENFILE) else None
 
 
 def same_open_file(a: int, b: int) -> bool | None:

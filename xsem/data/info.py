@@ -231,6 +231,9 @@ class PendingOp:
         Seconds since the append.
     possible_signallers : tuple of str
         Possible signallers for the wait, as far as this process knows them.
+    signal_first : bool
+        The device takes the wait only after its signal was appended: a binary semaphore whose type is not in
+        `Capabilities.wait_before_signal`.
 
     Examples
     --------
@@ -248,3 +251,4 @@ class PendingOp:
     command_list: str
     age_s: float
     possible_signallers: tuple[str, ...]
+    signal_first: bool = False

@@ -52,7 +52,8 @@ class SemaphoreDesc:
         Windows: the name of the shared object, in place of a handle. The name is a non-empty str without NUL and
         without lone surrogates.
     device_uuid, driver_uuid : uuid.UUID or None
-        UUIDs of the exporting device and driver; None: unknown.
+        UUIDs of the exporting device and driver; None: unknown. The import refuses another device's, except for sync
+        files, dma-bufs and NvSci objects, which may come from any device.
     device_luid : bytes or None
         Windows handle types: the 8 bytes of the LUID of the exporting adapter (ID3D12Device::GetAdapterLuid,
         DXGI_ADAPTER_DESC::AdapterLuid, or Vulkan's deviceLUID); None: unknown. A Direct3D device has no UUID.

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 from collections.abc import Iterator
 
 from xsem.data.uuids import parse_luid, parse_uuid
-from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
+from xsem.errors import (
+    BackendUnavailableError,
+    BadArgumentError,
+    BusyError,
+    DeviceNotFoundError,
+    WrongDeviceError,
+    XsemError,
+)
 from xsem.facade.device import Device
-from xsem.plugins import check_native_implements, devices_of, one_line, registry
-from xsem.spi import Backend
+from xsem.plugins import Registry, check_native_implements, devices_of, one_line, registry
+from xsem.spi import Backend, free_fds
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
 __all__ = ["backends", "devices", "exporter_for", "open_device"]
@@ -34,8 +42,7 @@ def backends() -> tuple[BackendInfo, ...]:
     BusyError
         ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     """
-    found = registry()
-    found.load()
+    found = _plugins()
     infos = [
         BackendInfo(name=name, distribution=loaded.distribution, spi_version=loaded.backend.spi_version,
                     unavailable=_why_unavailable(loaded.backend))
@@ -76,7 +83,8 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     BadArgumentError
         ``bad_device_id``: `backend` is not a str. ``bad_backends``, as in `backends`.
     BusyError
-        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins. ``fd_limit``: the process cannot
+        open the files that the named backend needs.
 
     Examples
     --------
@@ -86,11 +94,10 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
     if backend is not None:
         if not isinstance(backend, str):
             raise BadArgumentError(f"a backend is named like 'cuda', not {backend!r}", reason="bad_device_id")
-        chosen = registry().get(backend)
+        chosen = _backend(backend)
         with _asking(backend):
             return devices_of(chosen)
-    found = registry()
-    found.load()
+    found = _plugins()
     infos: list[DeviceInfo] = []
     for loaded in found.backends.values():
         # A defect of one plugin must not hide the devices of the others.
@@ -136,7 +143,8 @@ def open_device(
     BadArgumentError
         ``bad_device_id``, ``bad_uuid``, ``bad_luid``, ``bad_native``; ``bad_backends``, as in `backends`.
     BusyError
-        ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
+        ``loading_plugins``: a plugin calls this function while xsem loads the plugins. ``fd_limit``: the process cannot
+        open the files that the backend needs.
     UnsupportedError
         The backend does not take `native`.
 
@@ -149,7 +157,7 @@ def open_device(
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
     luid = None if luid is None else parse_luid(luid)
-    backend = registry().get(name)
+    backend = _backend(name)
     with _asking(name):
         if native is None:
             info = _choose(name, devices_of(backend), index, wanted_uuid, luid)
@@ -216,13 +224,48 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
 
 @contextlib.contextmanager
 def _asking(name: str) -> Iterator[None]:
-    """Add the backend's name to the errors of calls to the backend."""
+    """Add the backend's name to the errors of calls to the backend, and name a full table of file descriptors."""
     try:
-        yield
+        with _opening_files(name, name):
+            yield
     except XsemError as error:
         if error.backend is None:
             error.backend = name
+        # A library, a module or a driver that could not be opened seems to be missing.
+        if isinstance(error, BackendUnavailableError) and free_fds() == 0:
+            raise _full(name, name, error) from error
         raise
+
+
+@contextlib.contextmanager
+def _opening_files(what: str, backend: str | None = None) -> Iterator[None]:
+    """Name the limit if Python cannot open a file of the plugins or of a backend's modules."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise _full(what, backend, error) from error
+
+
+def _full(what: str, backend: str | None, error: Exception) -> BusyError:
+    return BusyError(
+        f"the process can open no more files, which {what} needs: release objects, or raise the limit (ulimit -n, "
+        "RLIMIT_NOFILE)", reason="fd_limit", backend=backend, likely_causes=(one_line(str(error)),))
+
+
+def _plugins() -> Registry:
+    """Return the registry with all plugins loaded."""
+    with _opening_files("the search for plugins"):
+        found = registry()
+        found.load()
+        return found
+
+
+def _backend(name: str) -> Backend:
+    """Return a backend. Only its plugin is loaded."""
+    with _opening_files("the search for plugins"):
+        return registry().get(name)
 
 
 def _parse(device: str | DeviceInfo) -> tuple[str, int | None]:

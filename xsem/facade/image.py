@@ -278,11 +278,16 @@ def _check_declared(device_state: DeviceState, desc: MipmapDesc) -> None:
                                capability=Feature.MIPMAPPED_ARRAY.value, backend=info.backend)
     if desc.format not in capabilities.image_formats:
         supported = [name for name in FORMATS if name in capabilities.image_formats]
-        raise UnsupportedError(
-            f"{info.id} maps no image of the format {desc.format}; its formats: {', '.join(supported)}",
-            capability=f"image_formats.{desc.format}", backend=info.backend)
+        raise _unmapped(device_state, f"image_formats.{desc.format}",
+                        f"of the format {desc.format}; its formats: {', '.join(supported)}")
     for flag in desc.flags:
         if flag not in capabilities.image_flags:
             supported = [name for name in FLAGS if name in capabilities.image_flags] or ["none"]
-            raise UnsupportedError(f"{info.id} maps no image with the flag {flag}; its flags: {', '.join(supported)}",
-                                   capability=f"image_flags.{flag}", backend=info.backend)
+            raise _unmapped(device_state, f"image_flags.{flag}",
+                            f"with the flag {flag}; its flags: {', '.join(supported)}")
+
+
+def _unmapped(device_state: DeviceState, capability: str, what: str) -> UnsupportedError:
+    return UnsupportedError(f"{device_state.info.id} maps no image {what}", capability=capability,
+                            backend=device_state.info.backend,
+                            likely_causes=device_state.undeclared_causes(capability))

@@ -317,6 +317,7 @@ class Semaphore(Resource):
         return value
 
     def _token(self) -> Token:
+        self._state.lent = True   # the application gets the native handle
         return self._state.token
 
     def __repr__(self) -> str:
@@ -349,7 +350,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
         raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.semaphore_import:
-        device_state.unsupported(f"semaphore.import.{desc.type.value}", device_state.driver.undeclared_causes)
+        device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
@@ -398,5 +399,7 @@ def _wrap(
 ) -> Semaphore:
     state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
                            lock=device_state.values_lock)
+    state.signal_first = (state.kind is SemaphoreKind.BINARY
+                          and type not in device_state.capabilities.wait_before_signal)
     return Semaphore(device, state)
 

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import WrongDeviceError
-from xsem.types import DeviceInfo, MemoryDesc, SemaphoreDesc
+from xsem.types import DeviceInfo, MemoryDesc, OsHandleKind, SemaphoreDesc
 
 __all__ = ["check_identity", "identity_for"]
 
@@ -18,9 +18,9 @@ __all__ = ["check_identity", "identity_for"]
 def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
     """Refuse a descriptor of another device or driver.
 
-    On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that are not bound to a device
-    (dma-buf, sync file, NvSci, Direct3D) are compared only by their LUID. None in the descriptor means "not known" and
-    is not compared.
+    On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that any device may import
+    (dma-buf, sync file, NvSci) are not compared. Types of Windows, also those of Direct3D, are compared by LUID and
+    UUID. None in the descriptor means "not known" and is not compared.
 
     Raises
     ------
@@ -40,7 +40,8 @@ def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
             handle_type=desc.type,
             likely_causes=(f"open_device({info.backend!r}, luid=desc.device_luid) opens the right device",),
         )
-    if not desc.type.device_bound:
+    # A Direct3D object is of one adapter, although its own API knows the adapter only by the LUID.
+    if not desc.type.device_bound and desc.type.os_handle_kind not in (OsHandleKind.NT, OsHandleKind.KMT):
         return
     if desc.device_uuid is not None and desc.device_uuid != info.uuid:
         raise WrongDeviceError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
@@ -163,12 +163,16 @@ class DeviceState:
         if feature not in self.capabilities.features:
             self.unsupported(feature.value)
 
-    def unsupported(self, capability: str, causes: Sequence[str] = ()) -> NoReturn:
+    def unsupported(self, capability: str) -> NoReturn:
         """Raise `UnsupportedError` for a capability that the device does not declare."""
         raise UnsupportedError(
             f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend,
-            likely_causes=tuple(causes),
+            likely_causes=self.undeclared_causes(capability),
         )
+
+    def undeclared_causes(self, capability: str) -> tuple[str, ...]:
+        """Return why the device does not declare a capability, as far as its driver knows."""
+        return tuple(self.driver.undeclared_causes.get(capability, ()))
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
         """Return a driver as an instance of the class of an ability.

@@ -10,4 +10,4 @@ cdef class SemaphoreState:
     cdef public Lock lock
     cdef public Lifetime lifetime
     cdef public Claimed _turning
-    cdef public bint imported, exported, rewound, _unreset, _signal_is_there
+    cdef public bint imported, exported, rewound, signal_first, lent, _unreset, _signal_is_there

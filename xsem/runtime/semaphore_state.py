@@ -33,6 +33,10 @@ class SemaphoreState:
         A value not above its predecessor was signalled here.
     origin : Origin or None
         The exported semaphore, for an import whose exporter is in this process.
+    signal_first : bool
+        A binary semaphore whose wait the device takes only after its signal (`Capabilities.wait_before_signal`).
+    lent : bool
+        The application has the native handle, or a recording has an operation: xsem does not see each signal.
     peer : Peer or None
         The process that sent the descriptor of an import.
     last : int or None
@@ -50,11 +54,13 @@ class SemaphoreState:
         "kind",
         "label",
         "last",
+        "lent",
         "lifetime",
         "lock",
         "origin",
         "peer",
         "rewound",
+        "signal_first",
         "token",
         "type",
     )
@@ -76,7 +82,9 @@ class SemaphoreState:
         self.last = initial_value
         self._unreset = False
         self.rewound = False
-        self._signal_is_there = imported  # of a sync file
+        self.signal_first = False
+        self.lent = False
+        self._signal_is_there = imported  # of a sync file; of a binary semaphore with `signal_first`
         self._turning = Claimed()
         self.host_order = locks.Lock()
 
@@ -155,6 +163,31 @@ class SemaphoreState:
         """Note that the exporter has reset the semaphore."""
         with self.lock:
             self._unreset = False
+
+    # ---- binary semaphores with `signal_first`
+    def take_signal(self) -> bool:
+        """Note a wait before its append, and return whether a signal was there, for `put_signal`.
+
+        Raises
+        ------
+        BusyError
+            ``nothing_signalled``: no signal was appended here, and nobody else has the semaphore.
+        """
+        with self.lock:
+            there = self._signal_is_there
+            if not (there or self.imported or self.exported or self.lent):
+                raise BusyError(
+                    f"no signal of {self.described} is appended, and this device takes a wait for it only afterwards "
+                    "(Capabilities.wait_before_signal): append the signal first. The semaphore was not exported, so "
+                    "nobody else can signal it", reason="nothing_signalled", handle_type=self.type)
+            self._signal_is_there = False
+            return there
+
+    def put_signal(self, there: bool = True) -> bool:
+        """Note a signal before its append, and return whether one was there. Also undoes `take_signal` and itself."""
+        with self.lock:
+            before, self._signal_is_there = self._signal_is_there, there
+            return before
 
     # ---- sync files: imported for one wait, or created here for export
     def claim_signal(self, claim: Claim) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from xsem.errors import UnsupportedError
@@ -49,9 +50,9 @@ class DeviceDriver(ABC):
 
     timeout_causes: Sequence[str] = ()
     """Likely causes of a timeout that are specific to this driver, one sentence each."""
-    undeclared_causes: Sequence[str] = ()
-    """Why the device does not declare handle types that its API supports, one sentence each, for example a flaw of the
-    driver's release. The facade names them in the error of a refused import."""
+    undeclared_causes: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """Why the device does not declare a capability: sentences by its name in `UnsupportedError.capability`, for example
+    ``"semaphore.import.d3d12_fence"`` or ``"image_formats.bc7_unorm"``. The error of the refused call contains them."""
     callers: Callers = Callers.ANY
     """The threads that may call the methods of the driver. The value is constant for the life of the driver.
 

@@ -14,7 +14,7 @@ from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_lib
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_cuda import connections, lazy_loading
 from xsem_cuda.allocations import exports_dmabuf
-from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.capabilities import Attributes, capabilities_of, version_text
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
@@ -30,6 +30,7 @@ from xsem_cuda.loader import (
 from xsem_cuda.recording import OLDEST_DRIVER
 from xsem_cuda.results import call
 from xsem_cuda.starting import begin, denied_nodes, remedy
+from xsem_cuda.undeclared import undeclared_causes
 
 __all__ = ["CudaBackend"]
 
@@ -103,7 +104,8 @@ class CudaBackend(Backend):
 
         try:
             capabilities = self._capabilities(driver, device, context, attributes)
-            return CudaDevice(driver, device, index, context, capabilities, close, causes)
+            return CudaDevice(driver, device, index, context, capabilities, close, causes,
+                              undeclared_causes(self._platform, attributes, capabilities))
         except BaseException:
             close()
             raise
@@ -152,9 +154,11 @@ class CudaBackend(Backend):
                 "lives until the device is released", reason="bad_native", call=error.call, code=error.code,
                 code_name=error.code_name) from error
         index = int(device)
-        capabilities = self._capabilities(driver, device, context, _attributes(driver, device))
-        return self._info(driver, device, index), CudaDevice(driver, device, index, context, capabilities, _nothing,
-                                                             _timeout_causes(driver))
+        attributes = _attributes(driver, device)
+        capabilities = self._capabilities(driver, device, context, attributes)
+        return self._info(driver, device, index), CudaDevice(
+            driver, device, index, context, capabilities, _nothing, _timeout_causes(driver),
+            undeclared_causes(self._platform, attributes, capabilities))
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return versions and attributes for ``xsem devices --json``.
@@ -293,13 +297,12 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
-        formats=known_formats(driver),
+        formats=known_formats(driver, version),
     )
 
 
 def _version(driver: Any) -> str:
-    version = int(begin(driver.cuDriverGetVersion))
-    return f"{version // 1000}.{version % 1000 // 10}"
+    return version_text(int(begin(driver.cuDriverGetVersion)))
 
 
 def _timeout_causes(driver: Any) -> tuple[str, ...]:

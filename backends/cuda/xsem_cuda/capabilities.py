@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
-from xsem_cuda.images import FLAGS
+from xsem_cuda.images import known_flags
 
-__all__ = ["Attributes", "capabilities_of"]
+__all__ = ["SINCE", "THOR", "Attributes", "capabilities_of", "version_text"]
 
 _S = SemaphoreHandleType
 _M = MemoryHandleType
 
 _TEGRA: Final = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0)})
-_THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
+THOR: Final = frozenset({(10, 1), (11, 0)})  # 10.1 until CUDA 13 renamed it
+"""The compute capabilities of Tegra Thor."""
 
-
-# The CUDA version whose header adds the type. An older driver refuses the number of the type. The other types are in
-# CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute.
-_SINCE: Final[Mapping[SemaphoreHandleType | MemoryHandleType, int]] = {
+SINCE: Final[Mapping[SemaphoreHandleType | MemoryHandleType, int]] = {
     _S.D3D11_FENCE: 10020, _S.NVSCISYNC: 10020, _S.D3D11_KEYED_MUTEX: 10020, _S.D3D11_KEYED_MUTEX_KMT: 10020,
     _M.D3D11_RESOURCE: 10020, _M.D3D11_RESOURCE_KMT: 10020, _M.NVSCIBUF: 10020, _M.DMABUF_FD: 13000,
 }
+"""The CUDA version whose header adds the type. An older driver refuses the number of the type. The other types are in
+CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute."""
 
 
 class Attributes(NamedTuple):
@@ -46,7 +46,7 @@ class Attributes(NamedTuple):
     exports_dmabuf : bool
         The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
     formats : frozenset of str
-        The formats of images whose enumerators the bindings have.
+        The formats of images (`xsem_cuda.images.known_formats`).
     driver_version : int
         The result of cuDriverGetVersion, for example 10010 for CUDA 10.1.
     connections : int
@@ -64,6 +64,11 @@ class Attributes(NamedTuple):
     formats: frozenset[str] = frozenset()
     driver_version: int = 13000
     connections: int = 8
+
+
+def version_text(version: int) -> str:
+    """Return a version of cuDriverGetVersion as text, for example "13.0"."""
+    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
@@ -92,7 +97,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         if attributes.integrated and attributes.compute_capability in _TEGRA:
             semaphores.add(_S.NVSCISYNC)
             memories.add(_M.NVSCIBUF)
-            if attributes.compute_capability in _THOR and attributes.dmabuf_type:
+            if attributes.compute_capability in THOR and attributes.dmabuf_type:
                 memories.add(_M.DMABUF_FD)
     elif platform == "win32":
         semaphores |= {_S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT}
@@ -109,8 +114,8 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         features.add(Feature.RECORDING)
     version = attributes.driver_version
     return Capabilities(
-        semaphore_import=frozenset(each for each in semaphores if _SINCE.get(each, 0) <= version),
-        memory_import=frozenset(each for each in memories if _SINCE.get(each, 0) <= version),
+        semaphore_import=frozenset(each for each in semaphores if SINCE.get(each, 0) <= version),
+        memory_import=frozenset(each for each in memories if SINCE.get(each, 0) <= version),
         memory_export=frozenset(exported),
         features=frozenset(features),
         wait_before_signal=frozenset(early),
@@ -122,5 +127,5 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
         max_pending=1020,
         max_value_difference=2**64 - 1,
         image_formats=attributes.formats,
-        image_flags=FLAGS,
+        image_flags=known_flags(version),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
@@ -31,6 +31,7 @@ from xsem.types import (
     SemaphoreDesc,
 )
 from xsem_cuda.allocations import Allocation, Part, create_allocation
+from xsem_cuda.causes import causes_of_type
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
@@ -65,13 +66,14 @@ class CudaDevice(
     capabilities : Capabilities
     close_context : callable
         Called once, at the end of `close`. It releases a primary context, and does nothing for a borrowed one.
-    timeout_causes : sequence of str
+    timeout_causes, undeclared_causes
         See `DeviceDriver`.
     """
 
     def __init__(
         self, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Capabilities,
         close_context: Callable[[], None], timeout_causes: Sequence[str] = (),
+        undeclared_causes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._driver = driver
         self._device = device
@@ -82,6 +84,7 @@ class CudaDevice(
         self._quiet = self._context.quiet
         self._fences = Fences(driver, self._context)
         self.timeout_causes = timeout_causes
+        self.undeclared_causes = undeclared_causes or {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -381,7 +384,10 @@ class CudaDevice(
             # know were not measured. A failed memory import with 999 closes the fd of a pipe and of /dev/null, and
             # leaves it open for size 0 (measured), so the facade asks the kernel.
             unknown = isinstance(desc, MemoryDesc) or (error.code is not None and error.code_name is None)
-            raise ImportFailure(self._blame(error), handle="unknown" if unknown else "left") from error
+            raised = self._blame(error)
+            if isinstance(raised, BadHandleError | UnsupportedError) and raised.code is not None:
+                raised.likely_causes = causes_of_type(desc.type, raised.code)
+            raise ImportFailure(raised, handle="unknown" if unknown else "left") from error
         del keep
         # After success, the driver owns an fd, and the caller owns an NT handle.
         return imported, "taken" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
@@ -397,6 +403,6 @@ class CudaDevice(
             if other.code == UNKNOWN:
                 return error
         return BadHandleError(
-            "the driver does not accept the handle", reason="refused_by_driver", call=error.call, code=error.code,
-            code_name=error.code_name, likely_causes=error.likely_causes,
+            "the driver does not take the handle: pass the exported handle, with the descriptor of its type",
+            reason="refused_by_driver", call=error.call, code=error.code, code_name=error.code_name,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError
@@ -13,11 +14,13 @@ from xsem_cuda.memory import MemoryToken
 from xsem_cuda.results import INVALID_VALUE, call
 
 __all__ = [
-    "FLAGS",
+    "UNMAPPED",
     "ArrayToken",
     "LevelToken",
     "format_name",
+    "image_capabilities",
     "image_copy",
+    "known_flags",
     "known_formats",
     "level_copy",
     "level_of",
@@ -26,9 +29,18 @@ __all__ = [
     "region_copy",
 ]
 
-# The formats of MipmapDesc: CUDA's enumerator, or its prefix before the number of channels. NV12 and P010 are not here.
-# Measured on an H200 (580.159.04): the mapping covers only the luma plane, and a copy of the chroma plane loses the
-# context (CUDA_ERROR_LAUNCH_FAILED).
+_PLANAR: Final = "CUDA maps only the first plane of such an image: map each plane as an image (MipmapDesc.plane)"
+_NO_IMAGE: Final = "CUDA maps no image with this flag"
+UNMAPPED: Final[Mapping[str, str]] = {
+    # Measured on an H200 (580.159.04): the mapping covers only the luma plane, and a copy of the chroma plane loses the
+    # context (CUDA_ERROR_LAUNCH_FAILED).
+    "image_formats.nv12": _PLANAR, "image_formats.p010": _PLANAR,
+    # Measured there, too: no format maps with these flags.
+    "image_flags.depth_texture": _NO_IMAGE, "image_flags.sparse": _NO_IMAGE, "image_flags.deferred_mapping": _NO_IMAGE,
+}
+"""The capabilities of images that no driver has, each with the reason."""
+
+# The other formats of MipmapDesc: CUDA's enumerator, or its prefix before the number of channels.
 _FORMATS: Final = {
     "uint8": "UNSIGNED_INT8", "uint16": "UNSIGNED_INT16", "uint32": "UNSIGNED_INT32", "int8": "SIGNED_INT8",
     "int16": "SIGNED_INT16", "int32": "SIGNED_INT32", "float16": "HALF", "float32": "FLOAT",
@@ -39,14 +51,16 @@ _FORMATS: Final = {
 }
 _BY_CHANNELS: Final = {"unorm8": "UNORM_INT8X", "unorm16": "UNORM_INT16X", "snorm8": "SNORM_INT8X",
                        "snorm16": "SNORM_INT16X"}
-# CUDA_ARRAY3D_…, by the name of the flag. Measured on an H200 (580.159.04): no format maps with DEPTH_TEXTURE, SPARSE
-# or DEFERRED_MAPPING.
+# CUDA_ARRAY3D_…, by the name of the flag.
 _FLAGS: Final = {
     "cubemap": "CUBEMAP", "surface_load_store": "SURFACE_LDST", "color_attachment": "COLOR_ATTACHMENT",
     "texture_gather": "TEXTURE_GATHER", "video": "VIDEO_ENCODE_DECODE",
 }
-FLAGS: Final = frozenset(_FLAGS)
-"""The flags of the images."""
+
+# The CUDA version whose header adds a format or a flag. The others are in CUDA 10.0. The headers of 12.4, 12.5, 12.6
+# and 12.8 were compared; NVIDIA announced the formats of 11.5 with that release.
+_BLOCKS_AND_FRACTIONS: Final = 11050
+_SINCE: Final = {"unorm_10_10_10_2": 12080, "video": 12050}
 
 # Size of a GPU's block of pixels. The driver maps an image at offset 256, and the first copy of it loses the context
 # (measured on an H200: CUDA_ERROR_LAUNCH_FAILED). Offsets 512, 1024, 4096 and 69632 work.
@@ -104,11 +118,28 @@ def format_name(desc: MipmapDesc) -> str:
     return "CU_AD_FORMAT_" + (f"{prefix}{desc.channels}" if prefix else _FORMATS[desc.format])
 
 
-def known_formats(driver: Any) -> frozenset[str]:
-    """Return the formats whose enumerators the bindings have."""
+def known_formats(driver: Any, version: int) -> frozenset[str]:
+    """Return the formats that both the bindings and a driver of this version have."""
     known = driver.CUarray_format.__members__
-    return frozenset({name for name, suffix in _FORMATS.items() if f"CU_AD_FORMAT_{suffix}" in known}
-                     | {name for name, prefix in _BY_CHANNELS.items() if f"CU_AD_FORMAT_{prefix}1" in known})
+    suffixes = _FORMATS | {name: f"{prefix}1" for name, prefix in _BY_CHANNELS.items()}
+    return frozenset(name for name, suffix in suffixes.items()
+                     if f"CU_AD_FORMAT_{suffix}" in known and _since(name) <= version)
+
+
+def known_flags(version: int) -> frozenset[str]:
+    """Return the flags that a driver of this version has."""
+    return frozenset(name for name in _FLAGS if _since(name) <= version)
+
+
+def image_capabilities() -> Mapping[str, int]:
+    """Return the capabilities of images that some driver has, each with the CUDA version that added it."""
+    return {f"image_formats.{name}": _since(name) for name in (*_FORMATS, *_BY_CHANNELS)} | {
+        f"image_flags.{name}": _since(name) for name in _FLAGS}
+
+
+def _since(name: str) -> int:
+    announced = name in _BY_CHANNELS or name.startswith("bc")
+    return _BLOCKS_AND_FRACTIONS if announced else _SINCE.get(name, 0)
 
 
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:

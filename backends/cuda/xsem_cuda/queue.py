@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.spi import (
     CopyQueue,
     CudaStreamQueue,
@@ -18,13 +18,14 @@ from xsem.spi import (
     SemaphoreQueue,
 )
 from xsem.types import INFINITE, SignalParams, WaitParams
+from xsem_cuda.causes import causes_of_kinds
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import LevelToken, image_copy, level_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.prepared import prepared
-from xsem_cuda.recording import Graphs, Recorded
+from xsem_cuda.recording import Graphs, Recorded, check_recordable
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
 from xsem_cuda.stream_calls import StreamBase, StreamCalls
@@ -86,6 +87,8 @@ class StreamQueue(
         ------
         BusyError
             ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
+        UnsupportedError
+            ``not_recordable``: an NvSciSync object in a recording.
         """
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         if not limited:
@@ -109,6 +112,8 @@ class StreamQueue(
         ------
         BusyError
             ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
+        UnsupportedError
+            ``not_recordable``: an NvSciSync object in a recording.
         """
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
@@ -273,8 +278,15 @@ class StreamQueue(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
         params: Sequence[SignalParams] | Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
+        if isinstance(self._calls.captured, _Recording):
+            check_recordable(semaphores, params)
         natives, structs = batches.fill(semaphores, params)
-        return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
+        try:
+            return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
+        except XsemError as error:
+            if error.call == function.__name__ and error.code is not None:
+                error.likely_causes = causes_of_kinds(error.call, error.code, (each.kind for each in semaphores))
+            raise
 
     def _issue(
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],

@@ -11,16 +11,32 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from xsem.errors import BusyError
+from xsem.errors import BusyError, UnsupportedError
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
-from xsem_cuda.semaphores import PARAMS_SIZE
+from xsem_cuda.semaphores import PARAMS_SIZE, SemaphoreToken
 
-__all__ = ["OLDEST_DRIVER", "Graphs", "Recorded"]
+__all__ = ["OLDEST_DRIVER", "Graphs", "Recorded", "check_recordable"]
 
 OLDEST_DRIVER: Final = 11040
 """The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
+
+def check_recordable(semaphores: Sequence[SemaphoreToken], params: Sequence[Any]) -> None:
+    """Refuse NvSciSync in a recording: its fence stands for one signal, and no document says what a graph does with it.
+
+    Raises
+    ------
+    UnsupportedError
+        ``not_recordable``.
+    """
+    if any(not semaphore.plain and param.nvscisync_fence is not None
+           for semaphore, param in zip(semaphores, params, strict=True)):
+        raise UnsupportedError(
+            "a recording cannot contain signals and waits of NvSciSync objects: a fence stands for one signal, and "
+            "each replay needs another one. Append them outside of the recording, before and after its replay",
+            reason="not_recordable", capability="recording.nvscisync")
+
 
 Values = Mapping[int, tuple[int, int]]
 

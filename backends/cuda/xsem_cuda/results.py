@@ -7,7 +7,6 @@ Section 6.20 of the CUDA driver API lists the codes of each external-resource fu
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,6 +20,8 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
+from xsem.spi import free_fds
+from xsem_cuda.causes import WAIT, causes_of
 from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
 
 __all__ = ["INVALID_CONTEXT", "INVALID_VALUE", "NOT_READY", "NO_DEVICE", "UNKNOWN", "call"]
@@ -44,13 +45,11 @@ UNKNOWN: Final = 999
 # with this code.
 _LOST: Final = frozenset({46, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721})
 
-_IMPORT_SEMAPHORE: Final = "cuImportExternalSemaphore"
-_IMPORT_MEMORY: Final = "cuImportExternalMemory"
-_WAIT: Final = "cuWaitExternalSemaphoresAsync"
 _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
 # The object that each of these calls expects behind its handle. If it is another object, the handle is bad.
 _TAKES: Final[Mapping[str, str]] = {
-    _IMPORT_SEMAPHORE: "semaphore", _IMPORT_MEMORY: "memory", _NVSCISYNC: "NvSciSync attribute list"}
+    "cuImportExternalSemaphore": "a semaphore", "cuImportExternalMemory": "memory",
+    _NVSCISYNC: "an NvSciSync attribute list"}
 
 # Codes about a call's own arguments, the thread's context or the process: every driver function may return them.
 # Section 6.20 lists fewer codes for most of its functions. The driver also returns unlisted codes (all measured):
@@ -59,34 +58,11 @@ _TAKES: Final[Mapping[str, str]] = {
 _OWN: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
                          INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
 
-_NO_RESOURCE: Final = ("the process has reached its limit of handles",) if sys.platform == "win32" else (
-    "the process has reached its limit of open files", "the user has no permission on /dev/nvidia*")
-
-_CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
-    (_IMPORT_SEMAPHORE, _INVALID_HANDLE): ("the handle is not a semaphore exported on this device",),
-    (_IMPORT_MEMORY, _INVALID_HANDLE): ("the handle is not memory exported on this device",),
-    (_IMPORT_SEMAPHORE, UNKNOWN): (
-        "the handle is not a semaphore exported on this device",
-        "the exporter runs on another driver release"),
-    (_IMPORT_MEMORY, UNKNOWN): (
-        "the handle is not memory exported on this device", "the exporter runs on another driver release"),
-    (_IMPORT_MEMORY, INVALID_VALUE): (
-        "allocation_size differs from the exporter's", "dedicated differs from the allocation's"),
-    (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): _NO_RESOURCE,
-    (_IMPORT_MEMORY, _OPERATING_SYSTEM): _NO_RESOURCE,
-    ("cuExternalMemoryGetMappedBuffer", INVALID_VALUE): ("the range ends beyond the imported memory",),
-    ("cuExternalMemoryGetMappedMipmappedArray", INVALID_VALUE): (
-        "extent, format, flags or levels differ from the exporter's image",
-        "the image is dedicated and the memory was imported without dedicated=True"),
-    (_NVSCISYNC, INVALID_VALUE): ("a required permission is already set in the attribute list",),
-    (_WAIT, INVALID_VALUE): (
-        "NvSciSync: the fence belongs to another NvSciSyncObj, or no signal has written it",),
-    ("cuSignalExternalSemaphoresAsync", _NOT_SUPPORTED): (
-        "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_SIGNAL",),
-    (_WAIT, _NOT_SUPPORTED): (
-        "the NvSciSync attributes were made without CUDA_NVSCISYNC_ATTR_WAIT",),
-}
-_FORK_CAUSE: Final = ("the process was forked after CUDA was started",)
+# The machine is not ready, or the library does not fit it; codes of MPS. No asynchronous failure has one of them.
+_MACHINE: Final = frozenset({34, *range(802, 811)})
+# The codes that a driver may return if it cannot open a file. The start of CUDA opens many.
+_WITHOUT_FD: Final = frozenset({_OUT_OF_MEMORY, NO_DEVICE, _OPERATING_SYSTEM, UNKNOWN})
+_OPENING: Final = {"cuInit": 32, "cuDevicePrimaryCtxRetain": 32}
 
 
 class _NotReady:
@@ -148,53 +124,68 @@ def _from_bindings(name: str, error: Exception) -> Exception:
 
 
 def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
-    causes = _CAUSES.get((name, code), ())
-    fields: dict[str, Any] = {"call": name, "code": code, "code_name": code_name, "likely_causes": causes}
-    earlier = code not in _OWN
+    fields: dict[str, Any] = {"call": name, "code": code, "code_name": code_name,
+                              "likely_causes": causes_of(name, code)}
+    free = free_fds() if code in _WITHOUT_FD else None
+    if free is not None and free < _OPENING.get(name, 1):
+        fields["likely_causes"] = ()
+        return BusyError(f"{name} failed, and the process can open only {free} more files: release devices and "
+                         "objects, or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
     if code in _LOST:
-        return DeviceLostError("the CUDA context is lost: earlier work on it failed for good", reason="device_lost",
-                               from_earlier_work=True, **fields)
+        return DeviceLostError(
+            "the CUDA context is lost, because earlier work on it failed: every later call fails; start a new process",
+            reason="device_lost", from_earlier_work=True, **fields)
     if code == _DEINITIALIZED:
-        return DeviceLostError("the CUDA driver is shutting down", reason="driver_shut_down", **fields)
+        return DeviceLostError("the CUDA driver is shutting down: release the devices before the process ends",
+                               reason="driver_shut_down", **fields)
     if code == _OUT_OF_MEMORY:
-        return OutOfMemoryError("the device or the host is out of memory", reason="out_of_memory", **fields)
-    if code == TIMEOUT and name == _WAIT:
+        return OutOfMemoryError(
+            f"the device or the host has no memory left for {name}: release something, or ask for less",
+            reason="out_of_memory", **fields)
+    if code == TIMEOUT and name == WAIT:
         return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
     if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
-        return BusyError("a stream capture is in progress and does not permit this call", reason="capturing", **fields)
+        return BusyError("a stream capture is in progress and does not permit this call: make it before or after the "
+                         "capture", reason="capturing", **fields)
     if code == _NOT_PERMITTED:
         # Any call can return it (cudaStreamAddCallback: "no CUDA function may be called from callback").
-        return DriverError("CUDA functions cannot be called from a host function of a stream", reason="not_permitted",
-                           **fields)
+        return DriverError("CUDA functions cannot be called from a host function of a stream: call xsem from another "
+                           "thread", reason="not_permitted", **fields)
+    if code in _MACHINE:
+        return DriverError(f"{name} failed, because the machine or the CUDA library is not in order: run nvidia-smi",
+                           reason="driver_error", **fields)
     what = _TAKES.get(name)
     if what is not None:
         if code == _INVALID_HANDLE:
-            return BadHandleError(f"the driver does not accept the handle as a {what}", reason="refused_by_driver",
-                                  **fields)
+            return BadHandleError(f"the driver does not take the handle as {what}: pass the exported handle, with the "
+                                  "descriptor of its type", reason="refused_by_driver", **fields)
         if code == _NOT_SUPPORTED and name == _NVSCISYNC:
             return UnsupportedError("the driver does not support NvSciSync attributes for this device",
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
         if code == _NOT_SUPPORTED:
-            return UnsupportedError(f"the driver does not import {what} of this type here",
-                                    capability=f"{what}.import", reason="not_supported", **fields)
+            return UnsupportedError(f"the driver does not import {what} of this type here: export it as another type",
+                                    capability=f"{what.rpartition(' ')[2]}.import", reason="not_supported", **fields)
+    earlier = code not in _OWN
     if earlier and code_name is not None:
-        return DriverError(f"{name} reports an error of work that was enqueued earlier", reason="earlier_work_failed",
-                           from_earlier_work=True, **fields)
+        return DriverError(f"{name} reports an error of work that was enqueued earlier: examine that work",
+                           reason="earlier_work_failed", from_earlier_work=True, **fields)
     if code == _NOT_INITIALIZED:
-        fields["likely_causes"] = causes or _FORK_CAUSE
         return DriverError("the CUDA driver is not initialized in this process; start processes with the spawn method",
                            reason="not_initialized", **fields)
     if code == INVALID_VALUE:
-        return DriverError("the driver refused an argument", reason="invalid_value", **fields)
+        return DriverError(f"the driver refused an argument of {name}", reason="invalid_value", **fields)
     if code == _INVALID_HANDLE:
-        return DriverError("the driver does not know the handle", reason="invalid_handle", **fields)
+        return DriverError(f"the driver does not know a handle that {name} got: create or open the object again",
+                           reason="invalid_handle", **fields)
     if code == INVALID_CONTEXT:
-        return DriverError("the CUDA context is not valid", reason="invalid_context", **fields)
-    if code == _NOT_SUPPORTED:
-        return DriverError("the driver does not support this operation here", reason="not_supported", **fields)
-    if code == _OPERATING_SYSTEM:
-        return DriverError("a call to the operating system failed inside the driver", reason="operating_system",
+        return DriverError(f"the CUDA context of {name} is not valid: open the device again", reason="invalid_context",
                            **fields)
+    if code == _NOT_SUPPORTED:
+        return DriverError(f"the driver does not support {name} with these arguments here", reason="not_supported",
+                           **fields)
+    if code == _OPERATING_SYSTEM:
+        return DriverError(f"a call to the operating system failed inside the driver, in {name}: raise the limit, and "
+                           "see dmesg", reason="operating_system", **fields)
     if code_name is None:
         return DriverError(f"{name} failed with a code that these bindings do not know: try a newer cuda-python",
                            reason="unknown_code", from_earlier_work=earlier, **fields)

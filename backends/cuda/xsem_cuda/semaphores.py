@@ -21,14 +21,16 @@ class SemaphoreToken(DriverObject):
 
     Attributes
     ----------
+    kind : SemaphoreKind
     plain : bool
         Binary or timeline: its parameter is a value or nothing.
     """
 
-    __slots__ = ("plain",)
+    __slots__ = ("kind", "plain")
 
     def __init__(self, native: Any, kind: SemaphoreKind) -> None:
         super().__init__(native)
+        self.kind = kind
         self.plain = kind in _VALUE_KINDS
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import Final
 
@@ -74,14 +74,14 @@ class LevelZeroDevice(
         Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
     unmet : UnmetWaits, optional
         The record of a driver that blocks in a signal behind an unmet wait.
-    causes : sequence of str
-        Why handle types are not declared.
+    causes : mapping of str to sequence of str
+        The `undeclared_causes` of the device.
     """
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
         driver_closes_exports: bool, close_context: Callable[[], None], unmet: UnmetWaits | None = None,
-        causes: Sequence[str] = (),
+        causes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._core = core
         self._index = index
@@ -92,7 +92,7 @@ class LevelZeroDevice(
         self._unmet = unmet
         # A release is a plain delete. Before 26.22, the wait of `Passes` may block behind a signal of another list.
         self.release_semaphore_blocks = unmet is not None
-        self.undeclared_causes = causes
+        self.undeclared_causes = causes or {}
         self._events = Events(core)
         # Handles that wear out and signals after their event are the same thread of the driver.
         self._passes = Passes(core, self._events, met_object, 1 if unmet is None else 2) if wears_out else None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from xsem.types import SemaphoreHandleType
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.functions import LOADER_ROUTE, is_loaded
 from xsem_levelzero.gpus import Gpu
@@ -27,9 +29,10 @@ REINSTALL: Final = "install Intel's GPU driver, the loader and its layers from o
     "" if sys.platform == "win32" else ", and allow this user to open /dev/dri/renderD*")
 
 
-def causes_of(known: Known) -> tuple[str, ...]:
-    """Return the reasons for undeclared handle types, one sentence each."""
-    return tuple(f"{each.value}: {why}" if each else why for each, why in known.reasons.items())
+def causes_of(known: Known) -> Mapping[str, Sequence[str]]:
+    """Return `DeviceDriver.undeclared_causes` for the types of semaphores."""
+    return {f"semaphore.import.{type.value}": [why for each, why in known.reasons.items() if each in (type, None)]
+            for type in SemaphoreHandleType}
 
 
 def refused_types(known: Known) -> str:

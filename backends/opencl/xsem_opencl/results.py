@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from xsem.errors import (
     BadHandleError,
+    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
     UnsupportedError,
     XsemError,
 )
+from xsem.spi import free_fds
 
 __all__ = ["CODES", "INVALID_VALUE", "PLATFORM_NOT_FOUND", "SUCCESS", "error_of", "failed_work", "import_error"]
 
@@ -65,6 +67,9 @@ CODES: Final[Mapping[int, str]] = {
 """Names by code, for the codes that the functions in use return."""
 
 _NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
+# OpenCL has no code for a full table of file descriptors. A driver returns one of these.
+_WITHOUT_FD: Final = frozenset({-1, DEVICE_NOT_AVAILABLE, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES,
+                                OUT_OF_HOST_MEMORY, 999, PLATFORM_NOT_FOUND})
 _UNSUPPORTED: Final = frozenset({IMAGE_FORMAT_NOT_SUPPORTED, INVALID_OPERATION})
 # NVIDIA's driver returns 999 for an import of a closed fd or a pipe, and 1 for a size that is too large. These are
 # CUDA's codes, not OpenCL's (measured on an H200, driver 580.159). The driver returns a pointer with them.
@@ -74,6 +79,9 @@ _REFUSALS: Final = frozenset({INVALID_VALUE, -33, -38, INVALID_OPERATION, -61, -
 def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
+    if code in _WITHOUT_FD and free_fds() == 0:
+        return BusyError(f"{call} failed, and the process can open no more files: release devices and objects, or "
+                         "raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
     if code == DEVICE_NOT_AVAILABLE:
         return DeviceLostError("the device is not available any more: open it again", reason="device_lost",
                                from_earlier_work=True, **fields)
@@ -98,7 +106,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
 
 def import_error(error: XsemError, what: str) -> XsemError:
     """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
-    if error.code not in _REFUSALS:
+    if error.code not in _REFUSALS or error.reason == "fd_limit":
         return error
     return BadHandleError(
         f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call, code=error.code,

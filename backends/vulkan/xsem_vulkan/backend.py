@@ -41,6 +41,8 @@ class VulkanBackend(Backend):
         BackendUnavailableError
             ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``,
             ``no_device``.
+        BusyError
+            ``fd_limit``: the process cannot open the files that the driver needs.
         """
         from xsem_vulkan.instance import opened
 
@@ -54,7 +56,7 @@ class VulkanBackend(Backend):
 
         Raises
         ------
-        BackendUnavailableError
+        BackendUnavailableError, BusyError
             The reasons of `devices`.
         DeviceNotFoundError
             ``no_such_device``.

@@ -32,6 +32,7 @@ from xsem_vulkan.semaphores import (
     host_signal,
     wait_for_value,
 )
+from xsem_vulkan.undeclared import undeclared_causes
 
 __all__ = ["VulkanDevice"]
 
@@ -57,6 +58,7 @@ class VulkanDevice(
         self._gpu = gpu
         self._index = index
         self._capabilities = gpu.abilities.capabilities
+        self.undeclared_causes = undeclared_causes(gpu.abilities)
         self._queues: set[VulkanQueue] = set()
         self._lock = spi.Lock()
 

@@ -13,7 +13,7 @@ from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc,
 from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.memory import LARGEST, Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
-from xsem_vulkan.nodes import check_node, check_sync_file
+from xsem_vulkan.nodes import causes_of_file, check_node, check_sync_file
 from xsem_vulkan.results import import_error
 from xsem_vulkan.semaphores import create_semaphore
 
@@ -51,7 +51,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
             flags=vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT if sync_file else 0))
     except BaseException as error:
         gpu.vk.vkDestroySemaphore(gpu.handle, made.handle, gpu.library.null)
-        _fail(error)
+        _fail(error, desc)
         raise
     return Imported(made, handle="taken")
 
@@ -115,7 +115,7 @@ def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated
     try:
         return allocate(gpu, desc.allocation_size, index, *structs)
     except BaseException as error:
-        _fail(error)
+        _fail(error, desc)
         raise
 
 
@@ -160,6 +160,15 @@ def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int
     raise BadHandleError(f"{desc.type.value} needs a handle", reason="no_handle", backend="vulkan")
 
 
-def _fail(error: BaseException) -> None:
+def _fail(error: BaseException, desc: SemaphoreDesc | MemoryDesc) -> None:
     if isinstance(error, XsemError):
-        raise ImportFailure(import_error(error), handle="unknown") from error
+        raise ImportFailure(import_error(error, _causes(desc)), handle="unknown") from error
+
+
+def _causes(desc: SemaphoreDesc | MemoryDesc) -> tuple[str, ...]:
+    """Return the causes of a refusal from the application's own handle: the driver may have closed the duplicate."""
+    handle = desc.handle
+    try:
+        return causes_of_file(handle if isinstance(handle, int) else handle.fileno())  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):
+        return ()

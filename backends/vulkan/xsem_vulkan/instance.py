@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from xsem.errors import BackendUnavailableError, UnsupportedError, XsemError
+from xsem.errors import BackendUnavailableError, BusyError, UnsupportedError, XsemError
 from xsem.types import DeviceInfo
 from xsem_vulkan import constants as vk
 from xsem_vulkan.loader import CData, Functions, Library, load
@@ -113,8 +113,8 @@ def _loader_version(library: Library, first: Functions) -> int:
 
 
 def _unavailable(error: XsemError) -> XsemError:
-    """Translate a failed query of instance or devices: the backend is unavailable, unless memory is exhausted."""
-    if isinstance(error, BackendUnavailableError | MemoryError):
+    """Translate a failed query of instance or devices: the backend is unavailable, unless a resource is exhausted."""
+    if isinstance(error, BackendUnavailableError | BusyError | MemoryError):
         return error
     return BackendUnavailableError(
         "a Vulkan driver is installed but does not start", reason="driver_failed", backend="vulkan",

@@ -16,10 +16,15 @@ from typing import Final
 
 from xsem.errors import BadHandleError
 
-__all__ = ["check_node", "check_sync_file", "opaque_node"]
+__all__ = ["HERE", "causes_of_file", "check_node", "check_sync_file", "opaque_node"]
 
 _NVIDIA: Final = 4   # VK_DRIVER_ID_NVIDIA_PROPRIETARY
 _CONTROL: Final = "/dev/nvidiactl"
+_OF_HOST: Final = ("/memfd:xsem", "anon_inode:[eventfd]")
+
+HERE: Final = ("create the object on this device and export it to the other side: its timelines have host_signal and "
+               "host_wait, and its host_buffer() is memory of the host")
+"""The remedy for objects that another device or the host made."""
 
 
 def opaque_node(driver_id: int) -> int | None:
@@ -48,8 +53,19 @@ def check_node(fd: int, node: int | None) -> None:
         same = False
     if not same:
         raise BadHandleError(f"file descriptor {fd} is open on a file that the driver does not export",
-                             reason="refused_by_driver", backend="vulkan",
-                             likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
+                             reason="refused_by_driver", backend="vulkan", likely_causes=causes_of_file(fd))
+
+
+def causes_of_file(fd: int) -> tuple[str, ...]:
+    """Return the likely causes of a refused fd, from the kernel's name of its file."""
+    try:
+        name = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        name = ""
+    if name.startswith(_OF_HOST):
+        kind = name.partition(" ")[0]
+        return (f"it is {kind}, an object of the host device or of the kernel, which no GPU driver imports; {HERE}",)
+    return "the wrong number was passed", "another vendor's driver exported it"
 
 
 def check_sync_file(fd: int) -> None:

@@ -14,6 +14,7 @@ from xsem.errors import (
     UnsupportedError,
     XsemError,
 )
+from xsem.spi import free_fds
 from xsem_vulkan import constants
 
 __all__ = ["check", "code_name", "device_lost", "error_for", "import_error"]
@@ -37,6 +38,28 @@ _MISSING: Final = {
     constants.VK_ERROR_FEATURE_NOT_PRESENT: ("a feature", "vulkan_feature"),
     constants.VK_ERROR_FORMAT_NOT_SUPPORTED: ("a format", "vulkan_format"),
 }
+
+
+# The codes with which drivers report that they could open no file (SwiftShader: INCOMPATIBLE_DRIVER of the loader,
+# INITIALIZATION_FAILED, OUT_OF_DEVICE_MEMORY and INVALID_EXTERNAL_HANDLE; the specification: TOO_MANY_OBJECTS).
+_WITHOUT_FD: Final = frozenset({
+    constants.VK_ERROR_OUT_OF_HOST_MEMORY, constants.VK_ERROR_OUT_OF_DEVICE_MEMORY,
+    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_TOO_MANY_OBJECTS,
+    constants.VK_ERROR_INVALID_EXTERNAL_HANDLE, constants.VK_ERROR_INCOMPATIBLE_DRIVER, constants.VK_ERROR_UNKNOWN})
+# These calls open several files, and close them when one of them cannot be opened.
+_OPENING: Final = {"vkCreateInstance": 32, "vkEnumeratePhysicalDevices": 32, "vkCreateDevice": 32}
+_NO_MORE_DEVICES: Final = (
+    "the driver or the GPU has no room for another device: release some, here and in other processes",
+    "several threads created devices at once, which the driver refused: open them one after the other",
+    "the GPU has failed (dmesg)")
+# Measured on an H200 (580.159.04), see `xsem_vulkan.nodes`.
+_AFTER_REFUSAL: Final = ("the driver refused a handle earlier in this process: NVIDIA's driver then fails other calls "
+                         "until the process ends")
+_CAUSES: Final = {
+    "vkCreateDevice": _NO_MORE_DEVICES, "vkCreateSemaphore": (_AFTER_REFUSAL,),
+    "vkImportSemaphoreFdKHR": (_AFTER_REFUSAL,), "vkAllocateMemory": (_AFTER_REFUSAL,),
+}
+"""Likely causes of VK_ERROR_INITIALIZATION_FAILED and of missing device memory, by call."""
 
 
 class _Source(TypedDict):
@@ -66,9 +89,15 @@ def check(call: str, code: int) -> int:
 
 def error_for(call: str, code: int) -> XsemError:
     """Return the error for a code of `call`. An unknown code is a DriverError, too."""
+    free = free_fds() if code in _WITHOUT_FD else None
+    if free is not None and free < _OPENING.get(call, 1):
+        return BusyError(
+            f"{call} failed, and the process can open only {free} more files: release devices and objects, or raise "
+            "the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **_from(call, code))
     if code in _NO_MEMORY:
+        causes = _CAUSES.get(call, ()) if code == constants.VK_ERROR_OUT_OF_DEVICE_MEMORY else ()
         return OutOfMemoryError(f"{_NO_MEMORY[code]}; release something, or ask for less", reason="out_of_memory",
-                                **_from(call, code))
+                                likely_causes=causes, **_from(call, code))
     if code in _MISSING:
         what, capability = _MISSING[code]
         return UnsupportedError(f"the driver lacks {what} that {call} needs", reason="not_supported",
@@ -94,23 +123,25 @@ def error_for(call: str, code: int) -> XsemError:
                 "VK_DRIVER_FILES or VK_ICD_FILENAMES names a missing file",
             ), **_from(call, code))
     if code in _NAMES:
-        return DriverError(f"{call} failed", reason="driver_error", **_from(call, code))
+        causes = _CAUSES.get(call, ()) if code == constants.VK_ERROR_INITIALIZATION_FAILED else ()
+        return DriverError(f"{call} failed with {_NAMES[code]}", reason="driver_error", likely_causes=causes,
+                           **_from(call, code))
     return DriverError(f"{call} failed with a code that xsem has no name for", reason="unknown_code",
                        **_from(call, code))
 
 
-# Codes of SwiftShader and lavapipe for another driver's file, where the specification defines
-# VK_ERROR_INVALID_EXTERNAL_HANDLE.
+# Besides the specification's code, those of SwiftShader and lavapipe for another driver's file.
 _REFUSALS: Final = frozenset({
-    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN})
+    constants.VK_ERROR_INITIALIZATION_FAILED, constants.VK_ERROR_MEMORY_MAP_FAILED, constants.VK_ERROR_UNKNOWN,
+    constants.VK_ERROR_INVALID_EXTERNAL_HANDLE})
 
 
-def import_error(error: XsemError) -> XsemError:
+def import_error(error: XsemError, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
-    if error.code not in _REFUSALS or error.call is None:
+    if error.code not in _REFUSALS or error.call is None or error.reason == "fd_limit":
         return error
     return BadHandleError("the driver does not take the handle as an object of this device and driver",
-                          reason="refused_by_driver", **_from(error.call, error.code))
+                          reason="refused_by_driver", likely_causes=causes, **_from(error.call, error.code))
 
 
 def device_lost(call: str) -> NoReturn:

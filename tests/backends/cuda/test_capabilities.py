@@ -9,6 +9,8 @@ import pytest
 
 from xsem.types import Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_cuda.capabilities import Attributes, capabilities_of
+from xsem_cuda.images import known_formats
+from xsem_cuda.undeclared import undeclared_causes
 
 S = SemaphoreHandleType
 M = MemoryHandleType
@@ -52,6 +54,30 @@ def test_types_follow_the_version_of_the_driver(version: int, semaphores: set[in
     assert {each.native["cuda"][1] for each in declared_memory} == memories
 
 
+# Unlike handle types, formats need their enumerators in the bindings, too; the bindings here have all.
+PLAIN = {"uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32"}
+FRACTIONS = {"unorm8", "unorm16", "snorm8", "snorm16"}
+
+
+@pytest.mark.parametrize(("version", "blocks", "packed", "video"), [
+    (10010, False, False, False), (11040, False, False, False), (11050, True, False, False),
+    (12040, True, False, False), (12050, True, False, True), (12070, True, False, True), (12080, True, True, True),
+    (13000, True, True, True),
+])
+def test_formats_and_flags_follow_the_version_of_the_driver(
+    version: int, blocks: bool, packed: bool, video: bool
+) -> None:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+    formats = known_formats(driver, version)
+    assert formats >= PLAIN
+    assert (formats >= FRACTIONS, "bc7_unorm_srgb" in formats) == (blocks, blocks)
+    assert blocks or formats == PLAIN
+    assert ("unorm_10_10_10_2" in formats) is packed
+    flags = capabilities_of("linux", MODERN._replace(driver_version=version)).image_flags
+    assert flags - {"video"} == {"cubemap", "surface_load_store", "color_attachment", "texture_gather"}
+    assert ("video" in flags) is video
+
+
 def test_windows_device_without_display_driver_has_no_direct3d() -> None:
     capabilities = capabilities_of("win32", MODERN._replace(tcc=True))
     declared = {each.value for each in capabilities.semaphore_import}
@@ -72,6 +98,57 @@ def test_nvsci_and_dmabuf_are_declared_only_on_tegra(
     assert (S.NVSCISYNC in declared.semaphore_import) is nvsci
     assert (M.NVSCIBUF in declared.memory_import) is nvsci
     assert (M.DMABUF_FD in declared.memory_import) is dmabuf
+
+
+OLD = MODERN._replace(driver_version=10010, timeline=False)
+WINDOWS, TEGRA = "exist only on Windows", MODERN._replace(integrated=True, compute_capability=(8, 7))
+
+
+@pytest.mark.parametrize(("platform", "attributes", "capability", "cause"), [
+    ("linux", MODERN, "semaphore.import.d3d12_fence", WINDOWS),
+    ("linux", MODERN, "memory.import.opaque_win32", WINDOWS),
+    ("linux", MODERN, "semaphore.import.d3d11_keyed_mutex_kmt", WINDOWS),
+    ("win32", MODERN, "semaphore.import.opaque_fd", "do not exist on Windows"),
+    ("win32", MODERN, "memory.import.dmabuf_fd", "do not exist on Windows"),
+    ("win32", MODERN, "semaphore.import.nvscisync", "do not exist on Windows"),
+    ("win32", MODERN._replace(tcc=True), "semaphore.import.d3d12_fence", "TCC mode"),
+    ("win32", MODERN._replace(tcc=True), "memory.import.d3d11_resource_kmt", "TCC mode"),
+    ("win32", OLD, "semaphore.import.d3d11_fence", "the driver is of CUDA 10.1, and this came with CUDA 10.2"),
+    ("win32", OLD, "semaphore.import.timeline_semaphore_win32", "TIMELINE_SEMAPHORE_INTEROP_SUPPORTED is 0"),
+    ("linux", OLD, "semaphore.import.timeline_semaphore_fd", "TIMELINE_SEMAPHORE_INTEROP_SUPPORTED is 0"),
+    ("linux", OLD, "semaphore.import.nvscisync", "came with CUDA 10.2"),
+    ("linux", MODERN, "semaphore.import.sync_fd", "CUDA has no such type"),
+    ("linux", MODERN, "semaphore.import.nvscisync", "not one of Tegra"),
+    ("linux", MODERN, "memory.import.nvscibuf", "not one of Tegra"),
+    ("linux", TEGRA, "memory.import.dmabuf_fd", "only on Tegra Thor"),
+    ("linux", TEGRA._replace(compute_capability=(11, 0), dmabuf_type=False), "memory.import.dmabuf_fd", "xsem[cuda13]"),
+    ("linux", TEGRA._replace(driver_version=12090), "memory.import.dmabuf_fd", "came with CUDA 13.0"),
+    ("darwin", MODERN, "semaphore.import.opaque_fd", "only on Linux and Windows"),
+    ("linux", MODERN, "semaphore.export.opaque_fd", "companion_exporter()"),
+    ("linux", MODERN, "memory.export.opaque_fd", "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED"),
+    ("linux", MODERN._replace(exports_fd=True), "memory.export.dmabuf_fd", "DMA_BUF_SUPPORTED"),
+    ("linux", MODERN, "memory.export.d3d12_heap", "only on Linux, as OPAQUE_FD or DMABUF_FD"),
+    ("linux", MODERN, "memory_sharing", "HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED"),
+    ("linux", OLD, "recording", "came with CUDA 11.4"),
+    ("linux", OLD, "image_formats.bc7_unorm", "came with CUDA 11.5"),
+    ("linux", OLD, "image_flags.video", "came with CUDA 12.5"),
+    ("linux", MODERN, "image_formats.bc7_unorm", "cuda-bindings do not know it"),
+    ("linux", MODERN, "image_formats.nv12", "MipmapDesc.plane"), ("linux", MODERN, "image_flags.sparse", "no image"),
+])
+def test_undeclared_capability_has_its_reason(
+    platform: str, attributes: Attributes, capability: str, cause: str
+) -> None:
+    declared = capabilities_of(platform, attributes)
+    assert cause in undeclared_causes(platform, attributes, declared)[capability][0]
+
+
+@pytest.mark.parametrize("platform", ["linux", "win32", "darwin"])
+@pytest.mark.parametrize("attributes", [MODERN, OLD, TEGRA, MODERN._replace(tcc=True, exports_fd=True)], ids=str)
+def test_each_undeclared_type_has_a_reason_and_no_declared_one(platform: str, attributes: Attributes) -> None:
+    declared = capabilities_of(platform, attributes)
+    caused = {each for each in undeclared_causes(platform, attributes, declared) if ".import." in each}
+    assert caused == ({f"semaphore.import.{each.value}" for each in S if each not in declared.semaphore_import}
+                      | {f"memory.import.{each.value}" for each in M if each not in declared.memory_import})
 
 
 def test_dmabuf_needs_bindings_that_know_the_type() -> None:

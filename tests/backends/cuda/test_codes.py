@@ -14,6 +14,7 @@ import clauses
 import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
+from support.open_files import few_more_files
 from support.paths import ROOT
 
 import xsem
@@ -152,11 +153,93 @@ def test_not_permitted_is_neither_bad_handle_nor_earlier_work(name: str) -> None
     assert (error.reason, error.from_earlier_work) == ("not_permitted", False)
 
 
+# ---- causes
+# Beside the listed codes: those that every call may return, and those of a lost context.
+ANY = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_INVALID_CONTEXT", SYSTEM, HANDLE, SUPPORTED,
+       VALUE, INITIALIZED, "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_UNKNOWN",
+       "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA_ERROR_ECC_UNCORRECTABLE")
+
+
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
-@pytest.mark.parametrize(("name", "use"), [("cuSignalExternalSemaphoresAsync", "SIGNAL"),
-                                           ("cuWaitExternalSemaphoresAsync", "WAIT")])
-def test_object_that_was_not_made_for_that_use_is_a_likely_cause(name: str, use: str) -> None:
-    assert f"CUDA_NVSCISYNC_ATTR_{use}" in refusal(name, number_of(SUPPORTED)).likely_causes[0]
+@pytest.mark.parametrize("name", [each for each in LISTED if "Destroy" not in each])
+def test_each_code_of_a_plain_object_has_call_code_and_causes_without_nvsci(name: str) -> None:
+    texts: set[str] = set()
+    with world() as at:
+        for code_name in ANY:
+            code = number_of(code_name)
+            with answering(name, code), pytest.raises(xsem.XsemError) as caught:
+                ACTS[name](at)
+            error = caught.value
+            assert f"{name} returned {code_name} ({code})" in str(error)
+            assert error.likely_causes, code_name
+            assert "NvSci" in name or "NvSci" not in str(error)
+            texts.add(error.message + str(error.likely_causes))
+    assert len(texts) >= len(ANY) - 2   # only the codes of a lost context share a text, and those of a bad handle
+
+
+OBJECT = 0x7000_0000_1000   # an address that no code reads
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize(("operation", "use"), [("signal", "SIGNAL"), ("wait", "WAIT")])
+@pytest.mark.parametrize(("code_name", "cause"), [(SUPPORTED, "CUDA_NVSCISYNC_ATTR_"), (VALUE, "another NvSciSyncObj")])
+def test_causes_of_nvscisync_are_those_of_its_object_only(
+    operation: str, use: str, code_name: str, cause: str
+) -> None:
+    fence = np.array([OBJECT, 1], "uint64")
+    with world() as at:
+        objects = at.cuda.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
+        commands = at.cuda.create_command_list()
+        append: Any = getattr(commands, f"append_{operation}")
+        params = xsem.SignalParams if operation == "signal" else xsem.WaitParams
+        name = f"cu{operation.capitalize()}ExternalSemaphoresAsync"
+        with answering(name, number_of(code_name)), pytest.raises(xsem.DriverError) as caught:
+            append(objects, params(nvscisync_fence=fence.ctypes.data))
+        assert (cause + use if cause.endswith("_") else cause) in caught.value.likely_causes[0]
+        with answering(name, number_of(code_name)), pytest.raises(xsem.DriverError) as plain:
+            append(at.semaphore, 1)
+        assert "NvSci" not in str(plain.value)
+
+
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize("code_name", [HANDLE, SUPPORTED, "CUDA_ERROR_UNKNOWN"])
+@pytest.mark.parametrize(("name", "named"), [("cuImportExternalSemaphore", "timeline_semaphore_fd"),
+                                             ("cuImportExternalMemory", "opaque_fd")])
+def test_refused_import_names_its_handle_type(name: str, named: str, code_name: str) -> None:
+    error = refusal(name, number_of(code_name))
+    assert named in error.likely_causes[0]
+    assert "a memory" not in str(error)
+
+
+@pytest.mark.parametrize("code", [802, 803, 807, 34])
+def test_code_about_the_machine_is_not_of_earlier_work(code: int) -> None:
+    error = failing_call(code)
+    assert (error.reason, error.from_earlier_work) == ("driver_error", False)
+    assert "nvidia-smi" in error.message
+
+
+@pytest.mark.parametrize("code", [2, 100, 304, 999])
+@pytest.mark.parametrize(("name", "left"), [("cuMemCreate", 0), ("cuInit", 20), ("cuDevicePrimaryCtxRetain", 20)])
+def test_code_with_a_full_table_of_file_descriptors_is_the_limit(name: str, left: int, code: int) -> None:
+    with few_more_files(left):
+        error = failing_call(code, name)
+    assert isinstance(error, xsem.BusyError)
+    assert (error.reason, error.call, error.code) == ("fd_limit", name, code)
+    assert f"only {left} more files" in error.message
+    with few_more_files(40):
+        assert failing_call(code, name).reason != "fd_limit"
+
+
+def failing_call(code: int, name: str = "cuStreamCreate") -> Any:
+    driver = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
+
+    def function() -> tuple[Any]:
+        return (driver.CUresult(code),)
+
+    function.__name__ = name
+    with pytest.raises(xsem.XsemError) as caught:
+        call(function)
+    return caught.value
 
 
 # ---- names of the runtime

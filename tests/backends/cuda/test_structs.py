@@ -234,7 +234,7 @@ def test_every_format_of_an_image_has_its_enumerator() -> None:
                "bc2_unorm": 0x93, "bc2_unorm_srgb": 0x94, "bc3_unorm": 0x95, "bc3_unorm_srgb": 0x96, "bc4_unorm": 0x97,
                "bc4_snorm": 0x98, "bc5_unorm": 0x99, "bc5_snorm": 0x9A, "bc6h_uf16": 0x9B, "bc6h_sf16": 0x9C,
                "bc7_unorm": 0x9D, "bc7_unorm_srgb": 0x9E}
-    assert {*numbers, "unorm8", "unorm16", "snorm8", "snorm16"} == known_formats(cuda)
+    assert {*numbers, "unorm8", "unorm16", "snorm8", "snorm16"} == known_formats(cuda, 13000)
     for name, number in numbers.items():
         desc = MipmapDesc(extent=(8, 8, 0), format=name, channels=FORMATS[name].channels[-1])
         assert fields(content(mipmap_descriptor(cuda, desc), 120), "<I", 32) == (number,)

@@ -161,6 +161,27 @@ def test_signal_without_a_fence_is_refused() -> None:
         assert null.value.reason == "null_fence"
 
 
+@on_stand_in(SIMCUDA_PLATFORM="tegra")
+@pytest.mark.parametrize("operation", ["signal", "wait"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_nvscisync_in_a_recording_is_refused_before_the_driver(operation: str, batch: bool) -> None:
+    with tegra_device() as device, xsem.open_device("host") as host:
+        semaphore = device.import_semaphore(xsem.SemaphoreDesc.nvscisync(OBJECT))
+        with host.create_timeline().export(for_device=device) as desc:
+            timeline = device.import_semaphore(desc)
+        commands, written = device.create_command_list(), fence()
+        param = (SignalParams if operation == "signal" else WaitParams)(nvscisync_fence=address(written))
+        plain = (SignalParams if operation == "signal" else WaitParams)(value=1)
+        append: Any = commands.append_signal if operation == "signal" else commands.append_wait
+        with pytest.raises(xsem.UnsupportedError) as caught, commands.record():
+            append([timeline, semaphore] if batch else semaphore, [plain, param] if batch else param)
+        assert (caught.value.reason, caught.value.call) == ("not_recordable", None)
+        assert written.tolist() == [0, 0]
+        commands.append_signal(semaphore, SignalParams(nvscisync_fence=address(written)))   # the list is still usable
+        commands.synchronize(timeout_s=BOUND_S)
+        assert written.tolist() == [OBJECT, 1]
+
+
 # ---- memory
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_nvscibuf_is_mapped_as_buffer_and_one_level_image() -> None:

@@ -104,6 +104,22 @@ def test_driver_of_12_0_works_under_any_bindings() -> None:
     everything_works([S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD])
 
 
+@on_stand_in(SIMCUDA_VERSION="12040")
+@pytest.mark.parametrize(("name", "flags", "capability"), [
+    ("unorm_10_10_10_2", (), "image_formats.unorm_10_10_10_2"), ("uint8", ("video",), "image_flags.video")])
+def test_later_format_or_flag_is_not_declared_by_a_driver_of_12_4(
+    name: str, flags: tuple[str, ...], capability: str
+) -> None:
+    with (xsem.open_device("host") as host, xsem.open_device("cuda:0") as cuda,
+          host.create_memory(M.OPAQUE_FD, 1 << 16).export(for_device=cuda) as exported):
+        memory = cuda.import_memory(exported)
+        with pytest.raises(xsem.UnsupportedError) as caught:
+            memory.map_mipmapped_array(MipmapDesc(extent=(16, 8, 0), format=name, channels=4,
+                                                  **dict.fromkeys(flags, True)))
+        assert (caught.value.capability, caught.value.call) == (capability, None)
+        assert "the driver is of CUDA 12.4, and this came with CUDA 12." in str(caught.value)
+
+
 @on_stand_in(SIMCUDA_VERSION="12090", SIMCUDA_PLATFORM="tegra")
 def test_dmabuf_is_not_imported_by_a_driver_from_before_it() -> None:
     with (xsem.open_device("cuda:0") as cuda, xsem.open_device("host") as host,
@@ -113,6 +129,7 @@ def test_dmabuf_is_not_imported_by_a_driver_from_before_it() -> None:
         with pytest.raises(xsem.UnsupportedError) as caught:
             cuda.import_memory(desc)
         assert caught.value.reason == "unsupported"
+        assert "the driver is of CUDA 12.9, and this came with CUDA 13.0" in str(caught.value)
 
 
 @on_stand_in(SIMCUDA_VERSION="12000", SIMCUDA_MISSING="cuThreadExchangeStreamCaptureMode")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import pytest
 from support.host_peers import (
@@ -24,7 +22,7 @@ from support.host_peers import (
     page,
     refused_fd,
 )
-from support.open_files import holding, numbers
+from support.open_files import few_more_files, holding, numbers
 
 import xsem
 from xsem import spi
@@ -200,19 +198,6 @@ def test_refusals_in_threads_close_no_other_files(driver: HostDevice) -> None:
 
 
 # ---- missing resources
-@contextmanager
-def no_more_files() -> Iterator[None]:
-    """Leave no number free for another file descriptor in this block."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = os.dup(0)
-    os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_full_file_table_is_said_to_be_full(driver: HostDevice) -> None:
     timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
     memory, _ = driver.create_memory(MEMORY, 1, False)
@@ -225,7 +210,7 @@ def test_a_full_file_table_is_said_to_be_full(driver: HostDevice) -> None:
         lambda: driver.export_memory(memory),
     ]
     for call in calls:
-        with no_more_files(), pytest.raises(BusyError) as failure:
+        with few_more_files(0), pytest.raises(BusyError) as failure:
             call()
         assert failure.value.reason == "fd_limit"
         assert (failure.value.code, failure.value.code_name) == (errno.EMFILE, "EMFILE")
@@ -235,9 +220,19 @@ def test_a_full_file_table_is_said_to_be_full(driver: HostDevice) -> None:
     driver.release_memory(memory)
 
 
+def test_device_with_a_full_file_table_is_not_a_platform_that_cannot_work() -> None:
+    xsem.devices("host")   # loads the plugins
+    with few_more_files(0):
+        for act in (lambda: xsem.devices("host"), lambda: xsem.open_device("host")):
+            with pytest.raises(BusyError) as failure:
+                act()
+            assert (failure.value.reason, failure.value.backend) == ("fd_limit", "host")
+    xsem.open_device("host").release()
+
+
 def test_import_with_a_full_file_table_leaves_the_handle(driver: HostDevice) -> None:
     with OwnedHandle(os.eventfd(0)) as handle:
-        with no_more_files(), pytest.raises(spi.ImportFailure) as failure:
+        with few_more_files(0), pytest.raises(spi.ImportFailure) as failure:
             driver.import_semaphore(desc(BINARY), handle)  # /proc/self/fdinfo cannot be opened
         assert failure.value.handle == "left"
         assert isinstance(failure.value.error, BusyError)

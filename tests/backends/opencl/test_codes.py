@@ -8,11 +8,12 @@ import os
 from typing import Any
 
 import pytest
-from support.open_files import is_open, numbers
+from support.open_files import few_more_files, is_open, numbers
 
 from xsem.data import file_descriptors
 from xsem.errors import (
     BadHandleError,
+    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
@@ -43,6 +44,22 @@ CALL = "clEnqueueWaitSemaphoresKHR"
 
 
 # ---- codes
+@pytest.mark.parametrize("code", [-1, -2, -4, -5, -6, 999, -1001])
+def test_code_with_a_full_table_of_file_descriptors_is_the_limit(code: int) -> None:
+    with few_more_files(0):
+        error = error_of(CALL, code)
+    assert isinstance(error, BusyError)
+    assert (error.reason, error.call, error.code) == ("fd_limit", CALL, code)
+    assert import_error(error, "a semaphore") is error
+    with few_more_files(1):
+        assert error_of(CALL, code).reason != "fd_limit"
+
+
+def test_other_code_with_a_full_table_of_file_descriptors_keeps_its_error() -> None:
+    with few_more_files(0):
+        assert error_of(CALL, -30).reason == "invalid_value"
+
+
 @pytest.mark.parametrize(("code", "kind", "reason"), [
     (-2, DeviceLostError, "device_lost"),
     (-4, OutOfMemoryError, "out_of_memory"),

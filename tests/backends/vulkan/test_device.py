@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.open_files import numbers
+from support.open_files import few_more_files, numbers
 from support.vulkan_sim import BINARY, MEMORY, TIMELINE, driver_of, environment
 
 import xsem
@@ -464,3 +464,14 @@ def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: 
     assert seen == [(vk.VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO, 1,
                      vk.VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO, vk.VK_SEMAPHORE_TYPE_TIMELINE, 3,
                      gpu.library.null)]
+
+
+# ---- a full table of file descriptors
+def test_each_call_that_opens_a_file_names_the_limit(device: xsem.Device) -> None:
+    semaphore = device.create_semaphore(xsem.SemaphoreHandleType.OPAQUE_FD)
+    memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
+    for act in (lambda: xsem.devices("vulkan"), lambda: xsem.open_device("vulkan:0"), semaphore.export, memory.export,
+                lambda: device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)):
+        with few_more_files(0), pytest.raises(xsem.BusyError) as caught:
+            act()
+        assert (caught.value.reason, caught.value.backend) == ("fd_limit", "vulkan")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from xsem.errors import BadArgumentError, BadHandleError, DeviceLostError, OutOf
 from xsem.spi import ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_vulkan import constants as vk
+from xsem_vulkan.nodes import check_node
 
 
 @pytest.mark.parametrize("kind", ["semaphore", "memory"])
@@ -201,3 +203,40 @@ def test_lost_device_is_not_reported_as_bad_handle(
     with (xsem.open_device("vulkan:0") as other, other.create_semaphore(BINARY).export() as desc,
           pytest.raises(DeviceLostError)):
         device.import_semaphore(desc)
+
+
+# ---- objects of the host device
+def test_refused_object_of_the_host_device_names_the_remedy(device: xsem.Device) -> None:
+    with (xsem.open_device("host") as host, host.create_binary().export() as desc,
+          pytest.raises(BadHandleError) as raised):
+        device.import_semaphore(desc)
+    assert "anon_inode:[eventfd], an object of the host device" in raised.value.likely_causes[0]
+    assert "create the object on this device" in raised.value.likely_causes[0]
+
+
+def test_file_that_is_not_the_drivers_names_what_it_is(tmp_path: Path) -> None:
+    with xsem.open_device("host") as host, host.create_memory(MEMORY, SIZE).export() as desc:
+        assert isinstance(desc.handle, OwnedHandle)
+        with pytest.raises(BadHandleError) as raised:
+            check_node(desc.handle.fileno(), 1)
+    assert "/memfd:xsem" in raised.value.likely_causes[0]
+    assert "create the object on this device" in raised.value.likely_causes[0]
+    with open(tmp_path / "file", "w") as file, pytest.raises(BadHandleError) as raised:
+        check_node(file.fileno(), 1)
+    assert raised.value.likely_causes[0] == "the wrong number was passed"
+
+
+def test_undeclared_type_names_the_query_and_the_remedy(device: xsem.Device) -> None:
+    with (xsem.open_device("host") as host, host.create_timeline().export() as desc,
+          pytest.raises(UnsupportedError) as raised):
+        device.import_semaphore(desc)
+    assert "vkGetPhysicalDeviceExternalSemaphoreProperties" in raised.value.likely_causes[0]
+    assert "create the object on this device" in raised.value.likely_causes[1]
+    for kind, cause in ((SemaphoreHandleType.D3D12_FENCE, "only as file descriptors"),
+                        (TIMELINE, "reports that it does not support")):
+        with pytest.raises(UnsupportedError) as raised:
+            device.create_semaphore(kind)
+        assert cause in raised.value.likely_causes[0]
+    named = {each for each in driver_of(device).undeclared_causes if each.startswith("memory.import.")}
+    declared = device.capabilities.memory_import
+    assert named == {f"memory.import.{each.value}" for each in MemoryHandleType if each not in declared}

@@ -54,6 +54,19 @@ def test_met_wait_resets_the_semaphore(commands: xsem.CommandList, other: Peer) 
     commands.synchronize(timeout_s=20)
 
 
+def test_wait_before_the_signal_of_a_semaphore_that_only_this_process_has_is_refused(
+    commands: xsem.CommandList
+) -> None:
+    semaphore = commands.device.create_semaphore(BINARY)
+    for _ in range(2):
+        with pytest.raises(xsem.BusyError) as caught:
+            commands.append_wait(semaphore)
+        assert caught.value.reason == "nothing_signalled"
+        commands.append_signal(semaphore)
+        commands.append_wait(semaphore)
+        commands.synchronize(timeout_s=20)
+
+
 def test_batch_longer_than_the_arrays_is_met_by_all(commands: xsem.CommandList, other: Peer) -> None:
     semaphores = [commands.device.create_semaphore(BINARY) for _ in range(11)]
     last = give(semaphores[-1], other)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from support.open_files import few_more_files
 
 from xsem.errors import (
     BackendUnavailableError,
@@ -17,7 +18,7 @@ from xsem.errors import (
     XsemError,
 )
 from xsem_vulkan import constants
-from xsem_vulkan.results import check, code_name
+from xsem_vulkan.results import check, code_name, import_error
 
 
 @pytest.mark.parametrize(("name", "call", "cls", "reason"), [
@@ -71,6 +72,49 @@ def test_code_of_success_is_given_back(name: str) -> None:
     code = getattr(constants, name)
     assert check("vkWaitSemaphores", code) == code
     assert code_name(code) == name
+
+
+# Codes of SwiftShader and of the loader; NVIDIA's driver returns the first one for a new device.
+@pytest.mark.parametrize(("name", "call", "left"), [
+    ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateDevice", 20), ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateDevice", 0),
+    ("VK_ERROR_INCOMPATIBLE_DRIVER", "vkCreateInstance", 20), ("VK_ERROR_UNKNOWN", "vkEnumeratePhysicalDevices", 20),
+    ("VK_ERROR_INITIALIZATION_FAILED", "vkGetSemaphoreFdKHR", 0), ("VK_ERROR_TOO_MANY_OBJECTS", "vkGetMemoryFdKHR", 0),
+    ("VK_ERROR_INVALID_EXTERNAL_HANDLE", "vkGetMemoryFdKHR", 0),
+    ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkAllocateMemory", 0), ("VK_ERROR_OUT_OF_HOST_MEMORY", "vkCreateSemaphore", 0),
+])
+def test_code_with_a_full_table_of_file_descriptors_is_the_limit(name: str, call: str, left: int) -> None:
+    with few_more_files(left), pytest.raises(BusyError) as raised:
+        check(call, getattr(constants, name))
+    error = raised.value
+    assert (error.reason, error.call, error.code_name) == ("fd_limit", call, name)
+    assert f"only {left} more files" in error.message
+    assert import_error(error) is error
+
+
+@pytest.mark.parametrize(("name", "left"), [("VK_ERROR_DEVICE_LOST", 0), ("VK_ERROR_FEATURE_NOT_PRESENT", 0),
+                                            ("VK_ERROR_INITIALIZATION_FAILED", 64)])
+def test_other_codes_and_a_table_with_room_keep_their_errors(name: str, left: int) -> None:
+    with few_more_files(left), pytest.raises(XsemError) as raised:
+        check("vkCreateDevice", getattr(constants, name))
+    assert raised.value.reason != "fd_limit"
+
+
+@pytest.mark.parametrize(("name", "call", "cause"), [
+    ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateDevice", "several threads"),
+    ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkCreateDevice", "no room for another device"),
+    ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateSemaphore", "refused a handle earlier"),
+    ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkAllocateMemory", "refused a handle earlier"),
+])
+def test_code_without_a_meaning_has_likely_causes(name: str, call: str, cause: str) -> None:
+    with pytest.raises(XsemError) as raised:
+        check(call, getattr(constants, name))
+    assert name in str(raised.value)
+    assert any(cause in each for each in raised.value.likely_causes)
+
+
+def test_unspecific_code_is_in_the_message() -> None:
+    with pytest.raises(DriverError, match="vkCreateDevice failed with VK_ERROR_INITIALIZATION_FAILED"):
+        check("vkCreateDevice", constants.VK_ERROR_INITIALIZATION_FAILED)
 
 
 def test_lost_device_is_from_earlier_work() -> None:

@@ -3,6 +3,8 @@
 
 /* Measured on an H200 (580.159.04), as are the refusals below. P010 and P016 need a flag; xsem uses neither. */
 static bool takes_channels(unsigned format, unsigned channels) {
+    int since = format == 0x50 ? 12080 : format >= 0x91 ? 11050 : 0; /* the CUDA version whose header adds the format */
+    if (sim.version < since) return false;
     switch (format) {
         case 0x01: case 0x02: case 0x03: case 0x08: case 0x09: case 0x0a: case 0x10: case 0x20:
             return channels == 1 || channels == 2 || channels == 4;
@@ -49,6 +51,7 @@ static bool flags_are_good(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     const unsigned known = ARRAY_LAYERED | ARRAY_SURFACE | ARRAY_CUBEMAP | ARRAY_GATHER | ARRAY_COLOR | ARRAY_VIDEO;
     bool layers = desc->flags & (ARRAY_LAYERED | ARRAY_CUBEMAP);
     if (desc->flags & ~known) return false; /* also DEPTH_TEXTURE, SPARSE and DEFERRED_MAPPING */
+    if ((desc->flags & ARRAY_VIDEO) && sim.version < 12050) return false;
     if ((desc->flags & ARRAY_GATHER) && (layers || !desc->height || desc->depth)) return false;
     if (layers && !desc->depth) return false;
     if ((desc->flags & ARRAY_CUBEMAP) && (desc->depth % 6 || desc->width != desc->height)) return false;

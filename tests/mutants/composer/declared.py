@@ -32,6 +32,10 @@ def attribute_faults(attribute: Attribute) -> Iterator[Planned]:
     elif attribute.annotation == "Sequence[str]":
         yield "empty", "It is empty", functools.partial(_fixed, ())
         yield "ints", "Its items are not strings", functools.partial(_fixed, (1, 2))
+    elif attribute.annotation == "Mapping[str, Sequence[str]]":
+        yield "empty", "It is empty", functools.partial(_fixed, {})
+        yield "ints", "Its items are not strings", lambda composer, _driver, value: _fixed(
+            dict.fromkeys(value, (1, 2)), composer, _driver, value)
     elif attribute.annotation == "bool":
         for value in (False, True):
             yield str(value).lower(), f"It is {value}", functools.partial(_fixed, value)

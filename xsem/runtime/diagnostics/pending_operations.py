@@ -212,6 +212,7 @@ class _Look:
                     possible_signallers=(
                         self.signallers(state, value, queue, op) if state and is_wait(op.operation) else ()
                     ),
+                    signal_first=state is not None and state.signal_first and is_wait(op.operation),
                 )
 
     def signallers(

@@ -49,12 +49,12 @@ def timeout_error(
         if doubtful:
             message += (f"; one of {len(pending)} operations is stuck, and {device_state.info.id} cannot tell which: "
                         f"the first is {_sentence(head)}, the last wait is {_sentence(doubtful[-1])}")
-            causes += _causes_of_one(doubtful)
+            causes += _order_of(doubtful) + _causes_of_one(doubtful)
         else:
             message += f"; pending first: {_sentence(head)}"
             if len(pending) > 1:
                 message += f" (and {len(pending) - 1} more behind it)"
-            causes += _causes(head)
+            causes += _order_of([head]) + _causes(head)
         if doubtful or (is_wait(head.operation) and head.semaphore is not None):
             causes += device_state.driver.timeout_causes
         else:
@@ -80,6 +80,14 @@ def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
         return _causes(waits[0])
     return ["the signal that one of these waits needs has not been submitted by: " + ", ".join(who)]
 
+
+
+def _order_of(waits: Sequence[PendingOp]) -> list[str]:
+    late = dict.fromkeys(str(op.semaphore) for op in waits if op.signal_first)
+    rule = ("this device takes a wait for a binary semaphore only after its signal was appended "
+            "(Capabilities.wait_before_signal), and a wait that came first may never end: append the signal first, or "
+            "use a timeline")
+    return [f"{', '.join(late)}: {rule}"] if late else []
 
 
 def _fell(op: PendingOp) -> bool:
@@ -125,7 +133,8 @@ def _causes(op: PendingOp) -> list[str]:
     if all(BEHIND in who for who in op.possible_signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first")
     else:
-        causes.append("its signal has not been submitted by: " + ", ".join(op.possible_signallers))
+        missing = "has not arrived from" if op.signal_first else "has not been submitted by"
+        causes.append(f"its signal {missing}: " + ", ".join(op.possible_signallers))
     if op.current_value and op.value is not None and op.current_value < op.value:
         causes.append(f"the signaller stopped at {op.current_value}, or counts differently")
     return causes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from xsem.data.params import UINT64_MAX
 from xsem.errors import XsemError
@@ -244,12 +244,18 @@ class _TimelineSignal(PreparedAppend):
 
 
 class _OtherKinds(PreparedAppend):
-    """A wait or a signal of other or mixed kinds, or a wait for binary semaphores without `resets_on_wait`."""
+    """A wait or a signal of other or mixed kinds, or of binary semaphores whose state changes.
+
+    That is a wait on a device without `resets_on_wait`, and both on a device that needs the signal first.
+    """
 
     __slots__ = ()
 
     def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, and change the state of each semaphore."""
+        if recording:
+            for state in self.states:
+                state.lent = True
         if self.operation == "wait":
             PreparedAppend.begin(self, op, user, recording)
             changes = op.change_states()
@@ -258,12 +264,16 @@ class _OtherKinds(PreparedAppend):
         else:
             self.note_use(op, user)
             changes = op.change_states()
-            for state, param in zip(self.states, op.params, strict=True):
+            params = (_NO_VALUE,) if op.params is None else op.params
+            for state, param in zip(self.states, params, strict=True):
                 changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
                                limit=self._limit)
 
     def rewinds(self, params: Any) -> bool:
-        return self.operation == "signal" and any(param.allow_rewind for param in params)
+        return self.operation == "signal" and params is not None and any(param.allow_rewind for param in params)
+
+
+_NO_VALUE: Final = SignalParams()
 
 
 def prepared_append(
@@ -280,7 +290,8 @@ def prepared_append(
     kind: type[PreparedAppend] = _OtherKinds
     if kinds == {SemaphoreKind.TIMELINE}:
         kind = _TimelineSignal if operation == "signal" else PreparedAppend
-    elif kinds == {SemaphoreKind.BINARY} and (operation == "signal" or queue.device_state.capabilities.resets_on_wait):
+    elif kinds == {SemaphoreKind.BINARY} and not any(state.signal_first for state in states) and (
+            operation == "signal" or queue.device_state.capabilities.resets_on_wait):
         kind = PreparedAppend   # the state of the binary semaphores does not change
     return kind(queue, operation, states, batch=batch)
 

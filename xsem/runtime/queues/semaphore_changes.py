@@ -12,13 +12,14 @@ __all__ = ["StateChanges"]
 class StateChanges:
     """Changes of semaphore state for one append. The changes precede the driver's call. `take_back` undoes them."""
 
-    __slots__ = ("_claim", "_signalled", "_turning", "_waiting")
+    __slots__ = ("_claim", "_ordered", "_signalled", "_turning", "_waiting")
 
     def __init__(self, claim: Claim) -> None:
         # Each semaphore is listed before its state changes. Undoing a change that Ctrl-C prevented has no effect.
         self._claim = claim
         self._signalled: list[tuple[SemaphoreState, int, int | None]] = []
         self._turning: list[SemaphoreState] = []
+        self._ordered: list[tuple[SemaphoreState, bool]] = []
         self._waiting: list[SemaphoreState] = []
 
     def wait(self, state: SemaphoreState, *, resets: bool) -> None:
@@ -32,7 +33,10 @@ class StateChanges:
         if state.kind is SemaphoreKind.SYNC_FILE:
             self._turning.append(state)
             state.claim_use(self._claim)
-        elif not resets:
+            return
+        if state.signal_first:
+            self._ordered.append((state, state.take_signal()))
+        if not resets:
             with state.lock:
                 state.check_reset()
                 self._waiting.append(state)
@@ -57,6 +61,8 @@ class StateChanges:
         if state.kind is SemaphoreKind.SYNC_FILE:
             self._turning.append(state)
             state.claim_signal(self._claim)
+        elif state.signal_first:
+            self._ordered.append((state, state.put_signal()))
         elif value is not None:
             with state.lock:
                 state.check_advance(value, allow_rewind=allow_rewind, limit=limit)
@@ -72,5 +78,7 @@ class StateChanges:
             state.restore(value, previous)
         for state in self._turning:
             state.take_back(self._claim)
+        for state, there in reversed(self._ordered):
+            state.put_signal(there)
         for state in self._waiting:
             state.mark_reset()

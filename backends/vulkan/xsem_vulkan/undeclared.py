@@ -1,0 +1,45 @@
+"""Why a Vulkan device does not declare a handle type."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem_vulkan.abilities import MEMORIES, SEMAPHORES, Abilities
+from xsem_vulkan.nodes import HERE
+
+__all__ = ["undeclared_causes"]
+
+_FDS = ("xsem shares objects through Vulkan only as file descriptors: OPAQUE_FD, TIMELINE_SEMAPHORE_FD, SYNC_FD, "
+        "DMABUF_FD")
+
+
+def undeclared_causes(abilities: Abilities) -> Mapping[str, Sequence[str]]:
+    """Return `DeviceDriver.undeclared_causes` of a device with these properties."""
+    found: dict[str, Sequence[str]] = {}
+    for direction, semaphores, memories in (("import", abilities.semaphore_import, abilities.memory_import),
+                                            ("export", abilities.semaphore_export, abilities.memory_export)):
+        for semaphore in SemaphoreHandleType:
+            if semaphore not in semaphores:
+                found[f"semaphore.{direction}.{semaphore.value}"] = _causes(
+                    abilities, SEMAPHORES.get(semaphore), "vkGetPhysicalDeviceExternalSemaphoreProperties")
+        for memory in MemoryHandleType:
+            if memory not in memories:
+                found[f"memory.{direction}.{memory.value}"] = _causes(
+                    abilities, MEMORIES.get(memory), "vkGetPhysicalDeviceExternalBufferProperties")
+        if direction == "import":
+            found = {capability: [*causes, HERE] for capability, causes in found.items()}
+    return found
+
+
+def _causes(abilities: Abilities, extensions: Sequence[str] | None, query: str) -> list[str]:
+    if sys.platform == "win32":
+        return ["xsem shares no objects through Vulkan on Windows"]
+    if extensions is None:
+        return [_FDS]
+    missing = [each for each in extensions if each not in abilities.extensions]
+    if missing:
+        names = ", ".join(missing)
+        return [f"the driver lacks {names}, or reports no use of it, or the application did not enable it (native=)"]
+    return [f"the driver reports that it does not support the type in this direction ({query})"]
