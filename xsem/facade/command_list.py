@@ -650,10 +650,12 @@ class CommandList(DeviceObject):
     ) -> Prepared:
         self._check_stopped()
         chosen, append = self._new_append(operation, semaphores, f"prepare_{operation}")
+        prepared = Prepared(chosen, append, self._append_semaphores)   # after a failure below, its end drops the append
+        append.keep()
         queue = self._queue
         with queue.lifetime.held(), self._device_state.calling(), queue.lock:
             append.prepare()
-        return Prepared(chosen, append, self._append_semaphores)
+        return prepared
 
     def _find(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
