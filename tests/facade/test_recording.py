@@ -274,7 +274,7 @@ def test_recordings_leave_nothing_in_their_semaphores(recording_fake: Opened, op
     for value in range(1, 41):
         with commands.record() as recording:
             getattr(commands, operation)(used, value if count == 1 else [value] * count)
-        recording.replay({each: value for each in sems})
+        recording.replay(dict.fromkeys(sems, value))
         commands.synchronize(timeout_s=10)
         assert len(recording._entries) == 1
         recording.release()

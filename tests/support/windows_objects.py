@@ -155,7 +155,8 @@ def event(manual: bool = False, name: str | None = None, access: int | None = No
 def section(
     size: int = 4096, flags: int = 0, file: int = INVALID, name: str | None = None, access: int | None = None
 ) -> int:
-    return int(kernel32().CreateFileMappingW(ctypes.c_void_p(file), _granting(access), READWRITE | flags, 0, size, name))
+    security = _granting(access)
+    return int(kernel32().CreateFileMappingW(ctypes.c_void_p(file), security, READWRITE | flags, 0, size, name))
 
 
 def timeline(name: str | None = None) -> int:

@@ -285,7 +285,8 @@ NEEDED_BY_EVENT, NEEDED_BY_SECTION = nt.SYNCHRONIZE | 2, 6   # SetEvent and wait
 
 @pytest.mark.parametrize("more", [0, 1])   # 1: the access to ask about the object
 def test_handle_with_the_needed_access_is_imported(more: int, device: xsem.Device) -> None:
-    with nt.closing(nt.event()) as event, nt.closing(nt.timeline()) as timeline, nt.closing(nt.section(8192)) as section, \
+    with nt.closing(nt.event()) as event, nt.closing(nt.timeline()) as timeline, \
+            nt.closing(nt.section(8192)) as section, \
             nt.closing(nt.with_access(event, NEEDED_BY_EVENT | more)) as binary, \
             nt.closing(nt.with_access(timeline, NEEDED_BY_SECTION | more)) as turns, \
             nt.closing(nt.with_access(section, NEEDED_BY_SECTION | more)) as memory:

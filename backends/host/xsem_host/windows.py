@@ -119,7 +119,8 @@ def _failure(call: str, handle_name: str | None = None) -> XsemError:
         return BadHandleError(f"the name {handle_name!r} belongs to an object of another type", reason="wrong_object",
                               **fields)
     if code == _ACCESS_DENIED:
-        return _no_access("the handle" if handle_name is None else f"the object with the name {handle_name!r}", **fields)
+        what = "the handle" if handle_name is None else f"the object with the name {handle_name!r}"
+        return _no_access(what, **fields)
     if code in _NO_MEMORY:
         return OutOfMemoryError("the host is out of memory", reason="out_of_memory", **fields)
     if code in _NO_HANDLES:
@@ -128,8 +129,8 @@ def _failure(call: str, handle_name: str | None = None) -> XsemError:
 
 
 def _no_access(what: str = "the handle", **fields: Any) -> BadHandleError:
-    return BadHandleError(f"{what} does not permit what xsem does: an event needs SYNCHRONIZE and EVENT_MODIFY_STATE, a "
-                          "section SECTION_MAP_READ and SECTION_MAP_WRITE", reason="read_only", **fields)
+    return BadHandleError(f"{what} lacks access: an event needs SYNCHRONIZE and EVENT_MODIFY_STATE, a section needs "
+                          "SECTION_MAP_READ and SECTION_MAP_WRITE", reason="read_only", **fields)
 
 
 def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
