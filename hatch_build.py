@@ -140,6 +140,9 @@ def absolute(readme: str, source: str) -> str:
 def compile_modules(to: Path, work: Path) -> list[Path]:
     """Compile the outdated modules, and return the files of all modules.
 
+    The modules share the layout of their objects, so old and new ones do not import together. The new ones therefore
+    take their places one directly after the other, when all are compiled.
+
     Parameters
     ----------
     to : Path
@@ -160,23 +163,25 @@ def compile_modules(to: Path, work: Path) -> list[Path]:
              or file.stat().st_mtime < max(newest, (ROOT / module).stat().st_mtime)]
     if stale:
         print(f"compiling {len(stale)} modules of xsem", flush=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda module: _compile(module, files[module], work), stale))
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            made = list(pool.map(lambda module: _compile(module, Path(folder), work), stale))
+        for module, new in zip(stale, made, strict=True):
+            files[module].parent.mkdir(parents=True, exist_ok=True)
+            new.replace(files[module])
     return list(files.values())
 
 
-def _compile(module: str, file: Path, work: Path) -> None:
+def _compile(module: str, folder: Path, work: Path) -> Path:
     name = installed(module).partition(".")[0].replace("/", ".")
     c = work / f"{name}.c"
     directives = [word for each in _DIRECTIVES for word in ("--directive", each)]
     _run(sys.executable, "-m", "cython", "-3", *directives, "-I.", f"-I{_CUDA}", "--module-name", name, "-o", str(c),
          module)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        made = Path(folder, file.name)
-        _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
-             f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
-        made.replace(file)   # in one step: another process may import the old file now
+    made = folder / f"{name}.so"
+    _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
+         f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
+    return made
 
 
 def _in_packages(pattern: str) -> list[Path]:

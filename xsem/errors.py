@@ -124,7 +124,14 @@ def what(error: XsemError) -> str:
     """Return the message of an error with the driver's error code, without the likely causes."""
     if error.call is None or error.code is None:
         return error.message
-    return f"{error.message} [{error.call} returned {error.code_name or 'an unknown code'} ({error.code})]"
+    return f"{error.message} [{returned(error)}]"
+
+
+def returned(error: XsemError) -> str:
+    """Return the text about the failed call: its name and its code, with the code's name."""
+    code = error.code or 0
+    number = f"{code:#x}" if code >= 2**31 else code   # NTSTATUS and HRESULT are known by their digits
+    return f"{error.call} returned {error.code_name or 'an unknown code'} ({number})"
 
 
 class BackendUnavailableError(XsemError, ImportError):

@@ -136,6 +136,16 @@ def test_a_windows_handle_in_a_signed_int_is_taken(member: SemaphoreHandleType |
     assert make(member, handle=-0x3FFFFFBE).handle == -0x3FFFFFBE
 
 
+@pytest.mark.parametrize("member", KMT, ids=named)
+def test_kmt_handle_of_more_than_32_bits_is_refused(member: SemaphoreHandleType | MemoryHandleType) -> None:
+    for handle in (2**32, 2**32 + 0x40, 2**40, 2**63, 2**64 - 2**31 - 1, -(2**31) - 1, -(2**40)):
+        error = error_of(member, handle=handle)
+        assert (type(error), error.reason, error.handle_type) == (BadHandleError, "handle_out_of_range", member)
+        assert "32 bits" in error.message
+    for handle in (1, 2**31, 2**32 - 1, -(2**31), 2**64 - 2**31):   # the last two are 0x80000000, extended by its sign
+        assert make(member, handle=handle).handle == handle
+
+
 @pytest.mark.parametrize("member", ALL, ids=named)
 @pytest.mark.parametrize("handle", [True, False])
 def test_bool_is_refused_as_handle(member: SemaphoreHandleType | MemoryHandleType, handle: bool) -> None:

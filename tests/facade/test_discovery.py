@@ -315,7 +315,7 @@ def test_backend_refuses_a_bad_native_context(use: Any) -> None:
     assert not backend.drivers
 
 
-def test_native_context_is_unsupported_without_adopt(use: Any) -> None:
+def test_native_context_is_unsupported_without_borrow(use: Any) -> None:
     use(Acme(info(0)))
     error = acme_refused(lambda: xsem.open_device("acme", native=5), "unsupported", UnsupportedError)
     assert error.capability == "native_context"

@@ -172,3 +172,22 @@ def test_exports_leak_nothing(buffer: xsem.Buffer) -> None:
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert after - before < 20_000
+
+
+class Lying(list[int]):
+    """A sequence whose second length is more than its first."""
+
+    lengths: ClassVar = []
+
+    def __len__(self) -> int:
+        return self.lengths.pop(0) if self.lengths else 4
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_capsule_takes_only_lengths_that_cannot_change(versioned: bool) -> None:
+    make = vars(dlpack)["_native"].managed_capsule
+    Lying.lengths = [1]
+    for shape, strides in ((Lying([1, 2, 3, 4]), (1,)), ((1,), [1]), ((1, 2), (1,)), (None, None), ((1,), None)):
+        with pytest.raises((TypeError, IndexError)):
+            make(4096, (1, 0), (0, 8), shape, strides, object(), versioned=versioned)
+    assert make(4096, (1, 0), (0, 8), (1, 2), (2, 1), object(), versioned=versioned) is not None

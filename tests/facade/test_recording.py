@@ -264,6 +264,24 @@ def test_objects_of_a_recording_live_with_it(recording_fake: Opened) -> None:
     assert first(driver).forgotten   # before its semaphore
 
 
+@pytest.mark.parametrize("operation", ["append_wait", "append_signal"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_recordings_leave_nothing_in_their_semaphores(recording_fake: Opened, operation: str, count: int) -> None:
+    device, driver = recording_fake
+    driver.everything_is_done = True
+    commands, sems = device.create_command_list(), [timeline(device) for _ in range(count)]
+    used = sems[0] if count == 1 else sems
+    for value in range(1, 41):
+        with commands.record() as recording:
+            getattr(commands, operation)(used, value if count == 1 else [value] * count)
+        recording.replay(dict.fromkeys(sems, value))
+        commands.synchronize(timeout_s=10)
+        assert len(recording._entries) == 1
+        recording.release()
+        until(lambda kept=recording: kept._entries == [])   # the application may keep a released recording
+    assert [list(each._state.lifetime.uses) for each in sems] == [[commands._queue]] * count
+
+
 def test_objects_of_a_failed_recording_are_freed(recording_fake: Opened) -> None:
     device, driver = recording_fake
     commands, sem = device.create_command_list(), timeline(device)

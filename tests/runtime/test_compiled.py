@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.system_types import C_LIBRARY
 
 import xsem
@@ -237,3 +239,40 @@ def test_list_works_after_each_ctrl_c_of_a_loop_of_appends(kind: str, count: int
     done = subprocess.run([sys.executable, "-W", "error", "-c", CTRL_C, str(count), kind], text=True, timeout=100,
                           stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n", "")
+
+
+UNFINISHED = """
+import faulthandler, gc, importlib, inspect, sys
+faulthandler.enable()
+faulthandler.dump_traceback_later(90, exit=True)
+from hatch_build import MODULES, installed
+
+class Odd:
+    def __len__(self): return 2
+    def __iter__(self): return iter([5] * 100_000)
+    def __getitem__(self, index): return 5
+
+calls = 0
+for module in MODULES:
+    try:
+        module = importlib.import_module(installed(module).rpartition(".")[0].replace("/", "."))
+    except ImportError:   # Only a compiled xsem has `dlpack_native`.
+        continue
+    for cls in [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]:
+        for name in [each for each in dir(cls) if each not in ("__class__", "__new__")]:
+            for argument in (None, 1, (), (None,), Odd()):
+                for count in range(5):
+                    try:
+                        getattr(cls.__new__(cls), name)(*[argument] * count)
+                    except Exception:
+                        pass
+                    calls += 1
+print(calls > 50_000)
+"""
+
+
+def test_no_method_of_an_unfinished_object_ends_the_process() -> None:
+    path = os.pathsep.join((str(ROOT), str(ROOT / "backends" / "cuda"), os.environ.get("PYTHONPATH", "")))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", UNFINISHED], text=True, timeout=100, check=False,
+                          stdin=subprocess.DEVNULL, capture_output=True, env=os.environ | {"PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-4000:]

@@ -402,3 +402,33 @@ if not os.fork():
 os.wait()
 ends.set()
 """) == "1\n0\nend\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of open files and /proc/self/task are Linux's")
+def test_exit_at_the_limit_of_open_files_ends_the_threads() -> None:
+    done = run(HOST + """
+import os, resource, sys, time
+before = set(os.listdir("/proc/self/task"))
+commands, semaphore = device.create_command_list(), timeline()
+commands.append_wait(semaphore, 5)
+while not (others := set(os.listdir("/proc/self/task")) - before):
+    time.sleep(0.001)
+
+class Last:
+    def __del__(self):   # when the interpreter destroys the module: each thread ends at its next use of the interpreter
+        end = time.monotonic() + 30
+        while time.monotonic() < end and any(map(there, others)):
+            time.sleep(0.001)
+
+def there(thread, stat=os.stat):
+    try:
+        return stat(f"/proc/self/task/{thread}")
+    except OSError:
+        return None
+
+last = Last()
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+print("end", flush=True)
+sys.exit(7)
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "end\n", "")

@@ -160,9 +160,75 @@ def test_value_that_is_no_unsigned_number_makes_no_call(value: Any) -> None:
 
 def test_wrong_number_of_values_makes_no_call() -> None:
     rec = Recorder(16, 8)
-    with pytest.raises(Exception, match="3"):
-        rec.call((1, 2, 3))
+    for values in ((), (1,), (1, 2, 3)):
+        with pytest.raises(Exception, match="2"):
+            rec.call(values)
     assert rec.seen == []
+
+
+# In programs of their own: before these refusals, C code called address 0, or wrote beyond the block.
+UNSOUND = """
+import ctypes, sys
+from xsem.spi import NativeCall, NativeFunction, NativeQuery
+labs = ctypes.cast(ctypes.CDLL({library!r}).labs, ctypes.c_void_p).value
+
+class Forgetful(NativeCall):
+    def __init__(self): pass
+    def append(self, values, wait_fences=(), want_fence=False): self.call(values)
+
+class Endless:
+    def __len__(self): return 2
+    def __iter__(self): return iter([1] * 200_000)
+
+class Short(Endless):
+    def __iter__(self): return iter([1])
+
+def half_way(*arguments):
+    made = NativeCall.__new__(NativeCall)
+    try:
+        made.__init__(labs, *arguments, failed=print, kept=None)
+    except (TypeError, ValueError, OverflowError):
+        made.call([])
+
+def made():
+    return NativeCall(labs, (0,), bytearray(16), 8, failed=print, kept=None)
+
+try:
+    {call}
+except Exception as error:
+    print("refused:", type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("call", [
+    "NativeCall.__new__(NativeCall).call([])",
+    "NativeFunction.__new__(NativeFunction).call()",
+    "NativeQuery.__new__(NativeQuery).query(0)",
+    "Forgetful()([])",
+    "half_way(('x',), bytearray(8), 8)",
+    "half_way((0,), bytearray(8), 2**70)",
+    "half_way((0,), bytearray(8), 'x')",
+    "made().call(Endless())",
+    "made().call(Short())",
+    "made().call(5)",
+    "made().call(None)",
+])
+def test_unfinished_object_or_lying_length_is_refused(call: str) -> None:
+    program = UNSOUND.format(library="msvcrt" if sys.platform == "win32" else None, call=call)
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout[:9], done.stderr) == (0, "refused: ", "")
+
+
+def test_second_init_does_not_change_a_call() -> None:
+    rec = Recorder(8, 8)
+    others = NativeFunction(rec.address, rec.failed), NativeQuery(rec.address, rec.failed)
+    for made, arguments in ((rec.native, (1, (), bytearray(8), 8)), *((each, (1, print)) for each in others)):
+        with pytest.raises(RuntimeError, match="initialised already"):
+            made.__init__(*arguments, **({"failed": print, "kept": None} if made is rec.native else {}))
+    rec.call(7)
+    others[0].call(1)
+    assert [len(each) for each in rec.seen] == [5, 5]
+    assert rec.seen[0][4] == number(7)
 
 
 def test_block_keeps_its_size() -> None:

@@ -134,12 +134,29 @@ def _all_handles() -> list[int]:
     return [handle for _, pid, handle, *_ in entries if pid == os.getpid()]
 
 
-def event(manual: bool = False, name: str | None = None) -> int:
-    return int(kernel32().CreateEventW(None, manual, False, name))
+class _SecurityAttributes(ctypes.Structure):
+    _fields_ = (("size", ctypes.c_uint32), ("descriptor", ctypes.c_void_p), ("inherit", ctypes.c_int))
 
 
-def section(size: int = 4096, flags: int = 0, file: int = INVALID, name: str | None = None) -> int:
-    return int(kernel32().CreateFileMappingW(ctypes.c_void_p(file), None, READWRITE | flags, 0, size, name))
+def _granting(access: int | None) -> Any:
+    """Return the security of an object whose DACL grants this access to everybody. None: no DACL."""
+    if sys.platform != "win32" or access is None:
+        return None
+    made = ctypes.c_void_p()
+    assert ctypes.WinDLL("advapi32").ConvertStringSecurityDescriptorToSecurityDescriptorW(
+        ctypes.c_wchar_p(f"D:(A;;{access:#x};;;WD)"), 1, ctypes.byref(made), None)
+    return ctypes.byref(_SecurityAttributes(ctypes.sizeof(_SecurityAttributes), made.value, 0))
+
+
+def event(manual: bool = False, name: str | None = None, access: int | None = None) -> int:
+    return int(kernel32().CreateEventW(_granting(access), manual, False, name))
+
+
+def section(
+    size: int = 4096, flags: int = 0, file: int = INVALID, name: str | None = None, access: int | None = None
+) -> int:
+    security = _granting(access)
+    return int(kernel32().CreateFileMappingW(ctypes.c_void_p(file), security, READWRITE | flags, 0, size, name))
 
 
 def timeline(name: str | None = None) -> int:

@@ -280,6 +280,43 @@ def test_handle_without_access_is_refused(
                 "read_only", BadHandleError)
 
 
+NEEDED_BY_EVENT, NEEDED_BY_SECTION = nt.SYNCHRONIZE | 2, 6   # SetEvent and waits; MAP_READ and MAP_WRITE
+
+
+@pytest.mark.parametrize("more", [0, 1])   # 1: the access to ask about the object
+def test_handle_with_the_needed_access_is_imported(more: int, device: xsem.Device) -> None:
+    with nt.closing(nt.event()) as event, nt.closing(nt.timeline()) as timeline, \
+            nt.closing(nt.section(8192)) as section, \
+            nt.closing(nt.with_access(event, NEEDED_BY_EVENT | more)) as binary, \
+            nt.closing(nt.with_access(timeline, NEEDED_BY_SECTION | more)) as turns, \
+            nt.closing(nt.with_access(section, NEEDED_BY_SECTION | more)) as memory:
+        _use(device, device.import_semaphore(binary_of(binary)), device.import_memory(memory_of(memory, 8192)))
+        semaphore = device.import_semaphore(timeline_of(turns))
+        semaphore.host_signal(3)
+        semaphore.host_wait(3, timeout_s=nt.BOUND_S)
+        for size in (8193, 12288):
+            refused(lambda size=size: device.import_memory(memory_of(memory, size)), "short_page", BadHandleError)
+        refused(lambda: device.import_semaphore(timeline_of(memory)), "wrong_magic", BadHandleError)
+        refused(lambda: device.import_memory(memory_of(turns)), "wrong_kind", BadHandleError)
+
+
+def _use(device: xsem.Device, semaphore: xsem.Semaphore, memory: xsem.Memory) -> None:
+    semaphore.host_signal()
+    semaphore.host_wait(timeout_s=nt.BOUND_S)
+    pixels = memory.map_buffer().numpy()
+    pixels[:4] = (1, 2, 3, 4)
+    assert pixels[:4].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("case", ["reserved", "of a file"])
+def test_section_that_may_be_inaccessible_is_refused_with_the_needed_access(case: str, device: xsem.Device) -> None:
+    with nt.closing(REFUSED[case][0]()) as number, nt.closing(nt.with_access(number, NEEDED_BY_SECTION)) as less:
+        for wanted in (memory_of, timeline_of):
+            desc = wanted(less)
+            refused(lambda desc=desc: device.import_memory(desc) if isinstance(desc, MemoryDesc)
+                    else device.import_semaphore(desc), "not_of_paging_file", BadHandleError)
+
+
 def test_timeline_as_memory_is_refused(device: xsem.Device) -> None:
     with device.create_semaphore(TIMELINE).export() as desc:
         assert desc.handle is not None
@@ -299,6 +336,36 @@ def test_objects_are_imported_by_name(device: xsem.Device) -> None:
         memory.map_buffer().numpy()[:4] = (1, 2, 3, 4)
         by_handle = device.import_memory(memory_of(section, 8192))
         assert by_handle.map_buffer().numpy()[:4].tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_name_with_the_needed_access_is_imported(more: int, device: xsem.Device) -> None:
+    event, section = f"Local\\xsem-dacl-event-{more}", f"Local\\xsem-dacl-section-{more}"
+    with nt.closing(nt.event(name=event, access=NEEDED_BY_EVENT | more)), \
+            nt.closing(nt.section(name=section, access=NEEDED_BY_SECTION | more)):
+        _use(device, device.import_semaphore(SemaphoreDesc.opaque_win32(name=event, device_uuid=None)),
+             device.import_memory(MemoryDesc.opaque_win32(name=section, allocation_size=4096, device_uuid=None)))
+
+
+def test_name_of_an_object_without_access_or_of_another_type_is_refused(device: xsem.Device) -> None:
+    def binary(name: str) -> Callable[[], object]:
+        return lambda: device.import_semaphore(SemaphoreDesc.opaque_win32(name=name, device_uuid=None))
+
+    def memory(name: str) -> Callable[[], object]:
+        return lambda: device.import_memory(MemoryDesc.opaque_win32(name=name, allocation_size=1, device_uuid=None))
+
+    with nt.closing(nt.event(name="Local\\xsem-closed-event", access=nt.SYNCHRONIZE | 1)), \
+            nt.closing(nt.section(name="Local\\xsem-closed-section", access=5)):
+        for act, reason, code in (
+            (binary("Local\\xsem-closed-event"), "read_only", "ERROR_ACCESS_DENIED"),
+            (memory("Local\\xsem-closed-section"), "read_only", "ERROR_ACCESS_DENIED"),
+            (binary("Local\\xsem-closed-section"), "wrong_object", "ERROR_INVALID_HANDLE"),
+            (memory("Local\\xsem-closed-event"), "wrong_object", "ERROR_INVALID_HANDLE"),
+            (binary("Local\\none"), "name_not_found", "ERROR_FILE_NOT_FOUND"),
+        ):
+            with pytest.raises(BadHandleError) as caught:
+                act()
+            assert (caught.value.reason, caught.value.code_name) == (reason, code)
 
 
 def test_unknown_name_is_refused(device: xsem.Device) -> None:

@@ -13,6 +13,7 @@ from xsem.errors import (
     UnsupportedError,
     WrongDeviceError,
     XsemError,
+    returned,
 )
 
 __all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "MissingPackageError", "explain", "status_of", "tell"]
@@ -60,7 +61,6 @@ def tell(error: Exception) -> None:
         return
     print(f"xsem: {printable(error.message)} [{error.reason}]", file=sys.stderr)
     if error.call is not None and error.code is not None:
-        print(f"  {error.call} returned {printable(error.code_name or 'an unknown code')} ({error.code})",
-              file=sys.stderr)
+        print(f"  {printable(returned(error))}", file=sys.stderr)
     for cause in error.likely_causes:
         print(f"  likely: {printable(cause)}", file=sys.stderr)

@@ -103,6 +103,10 @@ def check_handle(
     elif not (0 if os_handle_kind is OsHandleKind.NVSCI else -(2**63)) <= handle <= UINT64_MAX:
         raise BadHandleError(f"{spelled}: {handle:#x} is not a pointer", reason="handle_out_of_range",
                              handle_type=handle_type)
+    # D3DKMT_HANDLE is a UINT. Windows extends a 32-bit handle to a pointer by its sign.
+    elif os_handle_kind is OsHandleKind.KMT and (handle < -(2**31) or 2**32 <= handle < 2**64 - 2**31):
+        raise BadHandleError(f"{spelled}: {handle:#x} has more than the 32 bits of a KMT handle",
+                             reason="handle_out_of_range", handle_type=handle_type)
     elif handle == 0 or (os_handle_kind is OsHandleKind.KMT and handle in (-1, UINT64_MAX)):
         raise BadHandleError(f"{spelled}: the handle is {'INVALID_HANDLE_VALUE' if handle else 'null'}",
                              reason="null_handle", handle_type=handle_type)

@@ -14,7 +14,7 @@ from xsem.data.locks import Lock
 from xsem.errors import BadHandleError, BusyError
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import duplicate_nt, last_error, same_object
+    from xsem.data.nt_handles import INVALID_HANDLE, duplicate_nt, last_error, nt_failure, same_object
 else:
     import fcntl
     import resource
@@ -146,7 +146,9 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
     BadHandleError
         ``closed_fd``: `fd` is not open.
     BusyError
-        ``fd_limit``: the process cannot open another file descriptor.
+        ``fd_limit``: the process cannot open another file descriptor or handle.
+    DriverError
+        ``system_call_failed``: Windows refused the call.
     """
     try:
         with _Numbers.lock:
@@ -172,8 +174,6 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
 
 
 if sys.platform == "win32":
-    _INVALID_HANDLE: Final = 6   # ERROR_INVALID_HANDLE
-
     def _duplicate(number: int, for_driver: bool) -> OwnedHandle:
         if not -(2**63) <= number < 2**64:   # ctypes would truncate the number
             raise OverflowError
@@ -183,10 +183,10 @@ if sys.platform == "win32":
         try:
             duplicate_nt(number, results)
             if results == [None]:
-                code = last_error()
                 results.clear()
-                raise OSError(errno.EBADF if code == _INVALID_HANDLE else errno.EMFILE,
-                              f"DuplicateHandle failed with error {code}")
+                if last_error() == INVALID_HANDLE:
+                    raise OSError(errno.EBADF, "the handle is not open")
+                raise nt_failure("DuplicateHandle")
         except BaseException:
             duplicate.close()   # the traceback keeps the object alive, so the finalizer would run late
             raise

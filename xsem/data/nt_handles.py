@@ -10,15 +10,20 @@ import functools
 import sys
 from typing import Any, Final
 
+from xsem.data.windows_codes import windows_code_name
+from xsem.errors import BadHandleError, BusyError, DriverError, XsemError
+
 __all__: list[str] = []
 
 if sys.platform == "win32":
     from ctypes import wintypes
 
-    __all__ = ["CURRENT_PROCESS", "close_nt", "duplicate_nt", "is_open_nt", "last_error", "object_type", "same_object"]
+    __all__ = ["CURRENT_PROCESS", "INVALID_HANDLE", "close_nt", "duplicate_nt", "is_open_nt", "last_error",
+               "nt_failure", "object_type", "same_object"]
 
     _SAME_ACCESS: Final = 2
     CURRENT_PROCESS: Final = 2**64 - 1
+    INVALID_HANDLE: Final = 6   # ERROR_INVALID_HANDLE
     _TYPE: Final = 2   # ObjectTypeInformation
     _TYPE_BYTES: Final = 4096
 
@@ -51,6 +56,16 @@ if sys.platform == "win32":
     def last_error() -> int:
         """Return the code of GetLastError of this thread's last failed call."""
         return ctypes.get_last_error()
+
+    def nt_failure(call: str) -> XsemError:
+        """Return the error for this thread's last failed call: ``closed_fd``, ``fd_limit``, ``system_call_failed``."""
+        code = last_error()
+        fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
+        if code == INVALID_HANDLE:
+            return BadHandleError("the NT handle is not open", reason="closed_fd", **fields)
+        if code in (4, 155, 164, 1450):
+            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
+        return DriverError("Windows refused the call", reason="system_call_failed", **fields)
 
     def is_open_nt(number: int) -> bool:
         """Return whether the number is an open handle."""

@@ -8,12 +8,11 @@ import sys
 from typing import Any, Final
 
 from xsem.data.handles import OwnedHandle, own
-from xsem.errors import BadHandleError, BusyError, DriverError, XsemError
 
 __all__: list[str] = []
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import CURRENT_PROCESS, duplicate_nt, last_error
+    from xsem.data.nt_handles import CURRENT_PROCESS, duplicate_nt, nt_failure
 
     __all__ = ["give_handle", "has_ended", "open_process", "start_of_process", "take_handle", "user_of"]
 
@@ -23,7 +22,6 @@ if sys.platform == "win32":
     _TOKEN_QUERY: Final = 0x0008
     _TOKEN_USER: Final = 1
     _SID_BYTES: Final = 256
-    _INVALID_HANDLE: Final = 6
 
     _kernel32: Final = ctypes.WinDLL("kernel32", use_last_error=True)
     _kernel32.OpenProcess.restype = ctypes.c_void_p
@@ -80,14 +78,14 @@ if sys.platform == "win32":
         token = own(_open_token(), process, _TOKEN_QUERY)
         if token._slot == [None]:
             token._slot.clear()
-            raise _failure("OpenProcessToken")
+            raise nt_failure("OpenProcessToken")
         with token:
             buffer, size, text = ctypes.create_string_buffer(_SID_BYTES), ctypes.c_uint32(), ctypes.c_void_p()
             if not advapi32.GetTokenInformation(ctypes.c_void_p(token.fileno()), _TOKEN_USER, buffer, _SID_BYTES,
                                                 ctypes.byref(size)):
-                raise _failure("GetTokenInformation")
+                raise nt_failure("GetTokenInformation")
         if not advapi32.ConvertSidToStringSidW(ctypes.c_void_p.from_buffer(buffer), ctypes.byref(text)):
-            raise _failure("ConvertSidToStringSidW")
+            raise nt_failure("ConvertSidToStringSidW")
         try:
             return ctypes.wstring_at(text.value or 0)
         finally:
@@ -112,7 +110,7 @@ if sys.platform == "win32":
             duplicate_nt(number, results, source=process)
             if results == [None]:
                 results.clear()
-                raise _failure("DuplicateHandle")
+                raise nt_failure("DuplicateHandle")
         except BaseException:
             taken.close()   # the traceback keeps the object alive, so the finalizer would run late
             raise
@@ -129,14 +127,5 @@ if sys.platform == "win32":
         results: list[int | None] = []
         duplicate_nt(number, results, target=process)
         if results[0] is None:
-            raise _failure("DuplicateHandle")
+            raise nt_failure("DuplicateHandle")
         return results[0]
-
-    def _failure(call: str) -> XsemError:
-        code = last_error()
-        if code == _INVALID_HANDLE:
-            return BadHandleError("the NT handle is not open", reason="closed_fd", call=call, code=code)
-        if code in (4, 155, 164, 1450):
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", call=call, code=code)
-        return DriverError(f"Windows refused the call with error {code}", reason="system_call_failed", call=call,
-                           code=code)

@@ -131,10 +131,8 @@ class CommandList(DeviceObject):
             the semaphores, as `Semaphore.host_wait` does, one after the other. It returns when they are signalled. A
             host wait needs `Feature.HOST_WAIT`, and timelines or binary semaphores. Without `wait_events` and
             `signal_event`, it appends nothing. A wait on the host is useful if the driver blocks other calls behind
-            a pending wait (first launch of a kernel, free), or if `Capabilities.independent_lists` is small. In the
-            benchmark of docs/cuda.md on an H200, a frame took 339 us with a wait on the GPU, and 350 us with a wait
-            on the host. In a frame, Vulkan signals, CUDA copies 4 MiB and signals, and the host waits for this
-            signal. Six pending waits on the GPU slowed the copies of another stream by 0.5 %.
+            a pending wait (first launch of a kernel, free), or if `Capabilities.independent_lists` is small.
+            ``docs/cuda.md`` ("What it costs") has the time of a frame with each of the two.
         timeout_s : float or None
             Limit of a wait on the host in seconds; None: no limit. A wait on the device has no limit.
 
@@ -650,10 +648,12 @@ class CommandList(DeviceObject):
     ) -> Prepared:
         self._check_stopped()
         chosen, append = self._new_append(operation, semaphores, f"prepare_{operation}")
+        prepared = Prepared(chosen, append, self._append_semaphores)   # after a failure below, its end drops the append
+        append.keep()
         queue = self._queue
         with queue.lifetime.held(), self._device_state.calling(), queue.lock:
             append.prepare()
-        return Prepared(chosen, append, self._append_semaphores)
+        return prepared
 
     def _find(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]

@@ -97,7 +97,7 @@ cdef void _delete_versioned(ManagedVersioned *self) noexcept nogil:
     _drop(lease)
 
 
-cdef int _fill(Tensor *tensor, int64_t *lengths, address, device, dtype, shape, strides) except -1:
+cdef int _fill(Tensor *tensor, int64_t *lengths, address, device, dtype, tuple shape, tuple strides) except -1:
     cdef int number
     tensor.data = <void *> <uintptr_t> address
     tensor.device.device_type, tensor.device.device_id = device
@@ -113,7 +113,8 @@ cdef int _fill(Tensor *tensor, int64_t *lengths, address, device, dtype, shape, 
     return 0
 
 
-cdef ManagedVersioned *_versioned(address, device, dtype, shape, strides, lease) except NULL:
+# The length of a tuple is true: each tensor has room for `len(shape)` lengths and strides.
+cdef ManagedVersioned *_versioned(address, device, dtype, tuple shape, tuple strides, lease) except NULL:
     cdef size_t count = 2 * len(shape)
     cdef ManagedVersioned *made = <ManagedVersioned *> calloc(1, sizeof(ManagedVersioned) + count * sizeof(int64_t))
     if made == NULL:
@@ -130,7 +131,7 @@ cdef ManagedVersioned *_versioned(address, device, dtype, shape, strides, lease)
     return made
 
 
-cdef Managed *_legacy(address, device, dtype, shape, strides, lease) except NULL:
+cdef Managed *_legacy(address, device, dtype, tuple shape, tuple strides, lease) except NULL:
     cdef size_t count = 2 * len(shape)
     cdef Managed *made = <Managed *> calloc(1, sizeof(Managed) + count * sizeof(int64_t))
     if made == NULL:

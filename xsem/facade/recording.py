@@ -199,6 +199,7 @@ class Recording(Resource):
             for lifetime in self._kept:
                 lifetime.unhold(self._by)
             self._kept.clear()
+            self._entries = []   # not cleared: another thread may read the list for a replay, which is then refused
 
     def _token(self) -> Token:
         return self._recorded[0] if self._recorded else None

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import contextlib
+import ctypes
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -46,6 +49,14 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
+
+if sys.platform == "linux":
+    # Python ends a daemon thread by pthread_exit, and glibc's first pthread_exit loads this library. If that fails, for
+    # example at the limit of open files, glibc aborts the process ("libgcc_s.so.1 must be installed for pthread_exit to
+    # work"). Other C libraries do without.
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libgcc_s.so.1")
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_at_work.clear)   # the child has none of these threads
 

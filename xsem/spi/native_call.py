@@ -18,6 +18,11 @@ __all__ = ["NativeCall", "NativeFunction", "NativeQuery", "compiled"]
 _FUNCTION: Final = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
 
 
+def _check_new(made: object) -> None:
+    if hasattr(made, "_function"):
+        raise RuntimeError(f"this {type(made).__name__} is initialised already: make a new one")
+
+
 class NativeFunction:
     """A C function with up to four pointers or ints as parameters. Its result is an int, 0 for success.
 
@@ -33,6 +38,7 @@ class NativeFunction:
     def __init__(self, address: int, failed: Callable[[int], object]) -> None:
         if not address:
             raise ValueError("an address is needed")
+        _check_new(self)
         self._function = _FUNCTION(address)
         self._failed = failed
 
@@ -63,6 +69,7 @@ class NativeQuery:
     def __init__(self, address: int, failed: Callable[[int], object]) -> None:
         if not address:
             raise ValueError("an address is needed")
+        _check_new(self)
         self._function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
         self._failed = failed
         self._result = ctypes.c_int()
@@ -116,8 +123,7 @@ class NativeCall:
     ) -> None:
         if not address or len(arguments) > 4 or stride < 8 or len(block) % stride:
             raise ValueError("an address, at most four arguments and a block of whole strides are needed")
-        # Without argtypes: ctypes would check them at each call, and the arguments never change.
-        self._function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
+        _check_new(self)
         self._arguments = tuple(map(ctypes.c_void_p, arguments))
         self._block = block
         self._first = memoryview(block)[:8].cast("Q")
@@ -125,6 +131,8 @@ class NativeCall:
         self._several = None if count == 1 else struct.Struct("=" + f"Q{stride - 8}x" * count).pack_into
         self._failed = failed
         self._kept = kept
+        # Without argtypes: ctypes would check them at each call, and the arguments never change.
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
 
     def call(self, values: Any) -> None:
         """Write the values, and call the function.

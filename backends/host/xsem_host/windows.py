@@ -13,7 +13,7 @@ from itertools import starmap
 from typing import Any, Final
 
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import duplicate_fd
+from xsem.spi import duplicate_fd, windows_code_name
 from xsem.types import OwnedHandle
 
 __all__ = [
@@ -36,28 +36,39 @@ __all__ = [
 
 _ACCESS_DENIED: Final = 5
 _FILE_NOT_FOUND: Final = 2
+_INVALID_HANDLE: Final = 6
+_FILE_INVALID: Final = 1006
 _ALREADY_EXISTS: Final = 183
 _NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})   # not enough memory or system resources, the commitment limit
 _NO_HANDLES: Final = frozenset({4, 155, 164})
 _STATUS_ACCESS_DENIED: Final = 0xC0000022
 _STATUS_INVALID_HANDLE: Final = 0xC0000008
 
-_EVENT_ACCESS: Final = 0x1F0003       # EVENT_ALL_ACCESS
 _EVENT_NEEDS: Final = 0x00100002      # SYNCHRONIZE, EVENT_MODIFY_STATE
+_EVENT_QUERY_STATE: Final = 0x0001
 _EVENT_MODIFY_STATE: Final = 0x0002
 _SYNCHRONIZATION_EVENT: Final = 1
 _MAP_WRITE: Final = 0x0002            # FILE_MAP_WRITE maps for reading and writing
-_SECTION_ACCESS: Final = 0x000F0007   # STANDARD_RIGHTS_REQUIRED, SECTION_QUERY, SECTION_MAP_WRITE, SECTION_MAP_READ
+_SECTION_NEEDS: Final = 0x0006        # SECTION_MAP_WRITE, SECTION_MAP_READ
+_SECTION_QUERY: Final = 0x0001
 _PAGE_READWRITE: Final = 0x04
 _SEC_COMMIT: Final = 0x08000000
 _SEC_LARGE_PAGES: Final = 0x80000000
+_MEM_COMMIT: Final = 0x1000
 _MEM_COMMIT_RESERVE: Final = 0x3000
 _MEM_RELEASE: Final = 0x8000
 _LONGEST_WAIT_MS: Final = 1_000_000
+_NAME_CHARACTERS: Final = 512   # a longer name is cut
 
 
 class _SectionInformation(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("attributes", ctypes.c_uint32), ("size", ctypes.c_int64))
+
+
+class _RegionInformation(ctypes.Structure):   # MEMORY_BASIC_INFORMATION
+    _fields_ = (("base", ctypes.c_void_p), ("allocation", ctypes.c_void_p), ("protection", ctypes.c_uint32),
+                ("partition", ctypes.c_uint16), ("size", ctypes.c_size_t), ("state", ctypes.c_uint32),
+                ("protected", ctypes.c_uint32), ("type", ctypes.c_uint32))
 
 
 class _BasicInformation(ctypes.Structure):
@@ -80,6 +91,8 @@ _SIGNATURES: Final = {
     "MapViewOfFile": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint32,
                       ctypes.c_size_t),
     "UnmapViewOfFile": (ctypes.c_int, ctypes.c_void_p),
+    "VirtualQuery": (ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t),
+    "K32GetMappedFileNameW": (ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32),
     "VirtualAlloc": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.c_uint32),
     "VirtualFree": (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint32),
 }
@@ -98,20 +111,26 @@ def _failure(call: str, handle_name: str | None = None) -> XsemError:
     code = 0
     if sys.platform == "win32":
         code = ctypes.get_last_error()
-    if code == _FILE_NOT_FOUND and handle_name is not None:
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
+    if handle_name is not None and code == _FILE_NOT_FOUND:
         return BadHandleError(f"no object has the name {handle_name!r}: its owner has closed it, or another session of "
-                              "Windows has it", reason="name_not_found", call=call, code=code)
+                              "Windows has it", reason="name_not_found", **fields)
+    if handle_name is not None and code == _INVALID_HANDLE:
+        return BadHandleError(f"the name {handle_name!r} belongs to an object of another type", reason="wrong_object",
+                              **fields)
     if code == _ACCESS_DENIED:
-        return _no_access()
+        what = "the handle" if handle_name is None else f"the object with the name {handle_name!r}"
+        return _no_access(what, **fields)
     if code in _NO_MEMORY:
-        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", call=call, code=code)
+        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", **fields)
     if code in _NO_HANDLES:
-        return BusyError("no more handles can be opened: release objects", reason="fd_limit", call=call, code=code)
-    return DriverError(f"Windows refused the call with error {code}", reason="system_call_failed", call=call, code=code)
+        return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
+    return DriverError("Windows refused the call", reason="system_call_failed", **fields)
 
 
-def _no_access() -> BadHandleError:
-    return BadHandleError("the handle does not permit reading and writing, or signals and waits", reason="read_only")
+def _no_access(what: str = "the handle", **fields: Any) -> BadHandleError:
+    return BadHandleError(f"{what} lacks access: an event needs SYNCHRONIZE and EVENT_MODIFY_STATE, a section needs "
+                          "SECTION_MAP_READ and SECTION_MAP_WRITE", reason="read_only", **fields)
 
 
 def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
@@ -135,20 +154,28 @@ def duplicate(number: int) -> OwnedHandle:
     return duplicate_fd(number, for_driver=False)
 
 
-def _query(function: str, number: int, into: ctypes.Structure, what: str) -> None:
-    """Ask ntdll about an object. A handle of another type is refused."""
+def _query(function: str, number: int, into: ctypes.Structure, what: str) -> bool:
+    """Ask ntdll about an object, and return whether the handle permits it. A handle of another type is refused."""
     if sys.platform != "win32":
         raise NotImplementedError("these objects need Windows")
     status = ctypes.WinDLL("ntdll")[function](ctypes.c_void_p(number), 0, ctypes.byref(into), ctypes.sizeof(into),
                                               None) & 0xFFFFFFFF
-    if status == 0:
-        return
-    if status == _STATUS_ACCESS_DENIED:
-        raise _no_access()
+    if status in (0, _STATUS_ACCESS_DENIED):
+        return status == 0
     if status == _STATUS_INVALID_HANDLE:
         raise BadHandleError(f"NT handle {number:#x} is not open", reason="closed_fd")
     raise BadHandleError(f"{what}; NT handle {number:#x} is a handle of another type", reason="wrong_object",
-                         call=function, code=status)
+                         call=function, code=status, code_name=windows_code_name(status))
+
+
+def _open(call: str, needs: int, query: int, name: str) -> OwnedHandle:
+    """Open an object by its name with the needed access, and with the access to ask about it if that is permitted."""
+    try:
+        return _own(call, needs | query, 0, name, name=name)
+    except BadHandleError as error:
+        if error.code != _ACCESS_DENIED:
+            raise
+    return _own(call, needs, 0, name, name=name)
 
 
 # ---- events
@@ -163,9 +190,9 @@ def open_event(name: str) -> OwnedHandle:
     Raises
     ------
     BadHandleError
-        ``name_not_found``; ``read_only``: access is denied.
+        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
     """
-    return _own("OpenEventW", _EVENT_ACCESS, 0, name, name=name)
+    return _open("OpenEventW", _EVENT_NEEDS, _EVENT_QUERY_STATE, name)
 
 
 def named_event(name: str) -> OwnedHandle | None:
@@ -215,14 +242,16 @@ def event_take(number: int) -> bool:
 def check_synchronization_event(number: int) -> None:
     """Check that the handle is one of a synchronization event and permits signals and waits.
 
+    Windows tells the kind of an event only to a handle with EVENT_QUERY_STATE. Without it, the event is accepted.
+
     Raises
     ------
     BadHandleError
         ``wrong_object``, ``event_stays_signalled``, ``read_only``, ``closed_fd``.
     """
     found = _EventInformation()
-    _query("NtQueryEvent", number, found, "a binary semaphore of host must be an event")
-    if found.type != _SYNCHRONIZATION_EVENT:
+    asked = _query("NtQueryEvent", number, found, "a binary semaphore of host must be an event")
+    if asked and found.type != _SYNCHRONIZATION_EVENT:
         raise BadHandleError("the event is a notification event (manual reset), so a wait would not reset it",
                              reason="event_stays_signalled")
     basic = _BasicInformation()
@@ -246,9 +275,9 @@ def open_section(name: str) -> OwnedHandle:
     Raises
     ------
     BadHandleError
-        ``name_not_found``; ``read_only``: access is denied.
+        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
     """
-    return _own("OpenFileMappingW", _SECTION_ACCESS, 0, name, name=name)
+    return _open("OpenFileMappingW", _SECTION_NEEDS, _SECTION_QUERY, name)
 
 
 def check_section(number: int, what: str, size: int) -> int:
@@ -274,15 +303,35 @@ def check_section(number: int, what: str, size: int) -> int:
         ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``read_only``, ``closed_fd``.
     """
     found = _SectionInformation()
-    _query("NtQuerySection", number, found, f"{what} of host must be a section")
-    if found.attributes & ~_SEC_LARGE_PAGES != _SEC_COMMIT:
+    if _query("NtQuerySection", number, found, f"{what} of host must be a section"):
+        whole, sound = int(found.size), found.attributes & ~_SEC_LARGE_PAGES == _SEC_COMMIT
+    else:
+        whole, sound = _look_at_view(number)
+    if not sound:
         # A file can be truncated, and a reserved page can be missing: an access then ends the process.
-        raise BadHandleError(f"{what} of host must be a section of the paging file with committed pages; this section "
-                             f"has the attributes {found.attributes:#x}", reason="not_of_paging_file")
-    if found.size < size:
-        raise BadHandleError(f"the {what}'s section has {found.size} bytes; at least {size} are needed",
-                             reason="short_page")
-    return int(found.size)
+        raise BadHandleError(f"{what} of host must be a section of the paging file with committed pages (SEC_COMMIT); "
+                             "this section is one of a file, or has reserved pages", reason="not_of_paging_file")
+    if whole < size:
+        raise BadHandleError(f"the {what}'s section has {whole} bytes; at least {size} are needed", reason="short_page")
+    return whole
+
+
+def _look_at_view(number: int) -> tuple[int, bool]:
+    """Return the committed bytes at the start of a section, and whether they are the paging file's, from a view.
+
+    For a handle without SECTION_QUERY. `read_only`: the handle does not permit reading and writing.
+    """
+    pages = map_shared(number, 0)   # the whole section
+    try:
+        region = _RegionInformation()
+        if not _call("VirtualQuery")(pages.address, ctypes.addressof(region), ctypes.sizeof(region)):
+            raise _failure("VirtualQuery")
+        name = ctypes.create_unicode_buffer(_NAME_CHARACTERS)
+        named = _call("K32GetMappedFileNameW")(-1, pages.address, ctypes.addressof(name), _NAME_CHARACTERS)
+        without = sys.platform == "win32" and not named and ctypes.get_last_error() == _FILE_INVALID
+        return int(region.size), without and region.state == _MEM_COMMIT
+    finally:
+        pages.close()
 
 
 # ---- mappings

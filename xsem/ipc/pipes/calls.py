@@ -12,6 +12,7 @@ from itertools import starmap
 from typing import Any, Final, Self
 
 from xsem.data.handles import OwnedHandle
+from xsem.data.windows_codes import windows_code_name
 from xsem.errors import (
     BadHandleError,
     BusyError,
@@ -90,26 +91,26 @@ _SIGNATURES: Final = {
 
 
 class PipeError(Exception):
-    """A call about a pipe failed. `code` is the code of GetLastError. Never reaches the application."""
+    """A call about a pipe failed. `code` is the code of GetLastError. Never reaches the application.
+
+    `fields` are the call, the code and its name, for an `XsemError`.
+    """
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(call, code)
         self.call = call
         self.code = code
+        self.fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
 
     def error(self) -> XsemError:
         """Return the error for the application, for a code without a meaning of its own."""
         if self.code in _NO_MEMORY:
-            return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", call=self.call,
-                                    code=self.code)
+            return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", **self.fields)
         if self.code in _NO_HANDLES:
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", call=self.call,
-                             code=self.code)
+            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **self.fields)
         if self.code == 6:
-            return BadHandleError("the pipe was closed during the call", reason="closed_fd", call=self.call,
-                                  code=self.code)
-        return DriverError(f"Windows refused the call with error {self.code}", reason="system_call_failed",
-                           call=self.call, code=self.code)
+            return BadHandleError("the pipe was closed during the call", reason="closed_fd", **self.fields)
+        return DriverError("Windows refused the call", reason="system_call_failed", **self.fields)
 
 
 @functools.cache

@@ -33,8 +33,7 @@ class Instances:
             self._instance = create_pipe(name, user, first=True)
         except PipeError as error:
             if error.code == ACCESS_DENIED:
-                raise BusyError(f"the name {name!r} is in use", reason="name_in_use", call=error.call,
-                                code=error.code) from error
+                raise BusyError(f"the name {name!r} is in use", reason="name_in_use", **error.fields) from error
             raise error.error() from error
 
     @property

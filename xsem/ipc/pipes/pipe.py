@@ -234,7 +234,7 @@ class Pipe:
                     f"process {self.peer.pid}, which sent the message, has ended: it must live until the message is "
                     "received", reason="sender_ended") from error
             raise BadHandleError(f"process {self.peer.pid} has closed a handle of its message", reason="closed_fd",
-                                 call="DuplicateHandle", code=error.code) from error
+                                 call="DuplicateHandle", code=error.code, code_name=error.code_name) from error
 
     def _refusal(self, error: PipeError) -> XsemError:
         """Return the error of the application."""
@@ -242,5 +242,4 @@ class Pipe:
             return error.error()
         self._transit.lost()
         ended = "has ended" if self._transit.peer_ended else "has closed the pipe"
-        return BadArgumentError(f"process {self.peer.pid} {ended}", reason="peer_closed", call=error.call,
-                                code=error.code)
+        return BadArgumentError(f"process {self.peer.pid} {ended}", reason="peer_closed", **error.fields)

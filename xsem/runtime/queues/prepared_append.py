@@ -1,7 +1,7 @@
 """Waits and signals of fixed semaphores on one queue: validated once, and appended with new values many times.
 
-A `PreparedAppend` registers once as a user of its semaphores. An append therefore examines each semaphore only after a
-release on the device.
+A `PreparedAppend` that is kept registers once as a user of its semaphores, so an append examines each semaphore only
+after a release on the device.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ class PreparedAppend(Append):
     last_seq : int
         Number of the last operation of this append.
     dropped : bool
-        The cache or the application has discarded the append. The lifetimes of the semaphores can then forget this
-        user, so each further append notes the queue as the user.
+        Neither the cache nor the application keeps the append: before `keep`, in a recording, or because it was
+        discarded. The lifetimes of the semaphores do not know this user or can forget it, so each append notes the
+        queue as the user.
     """
 
     __slots__ = (
@@ -101,6 +102,10 @@ class PreparedAppend(Append):
         self._lock = device_state.values_lock
         self.last_seq = 0
         self._seen = -1   # number of the device's releases at the last examination of the semaphores
+        self.dropped = True
+
+    def keep(self) -> None:
+        """Register as a user of the semaphores, for an owner that keeps the append. ReleasedError: one is released."""
         self.dropped = False
         for lifetime in self.lifetimes:
             lifetime.use(self, 1)
@@ -279,13 +284,7 @@ _NO_VALUE: Final = SignalParams()
 def prepared_append(
     queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *, batch: bool
 ) -> PreparedAppend:
-    """Create the prepared append of these semaphores.
-
-    Raises
-    ------
-    ReleasedError
-        ``released``.
-    """
+    """Create the prepared append of these semaphores. It serves one append; for more, the caller calls `keep`."""
     kinds = {state.kind for state in states}
     kind: type[PreparedAppend] = _OtherKinds
     if kinds == {SemaphoreKind.TIMELINE}:

@@ -42,7 +42,13 @@ class PreparedCache:
             return None
 
     def add(self, prepared: PreparedAppend) -> None:
-        """Keep a prepared append for later appends of the same semaphores. No effect during a recording."""
+        """Keep a prepared append for later appends of the same semaphores. No effect during a recording.
+
+        Raises
+        ------
+        ReleasedError
+            ``released``.
+        """
         queue, states = self._queue, prepared.states
         if queue.recording or queue.closed:
             return
@@ -59,6 +65,7 @@ class PreparedCache:
                 if not any(each in self._entries(begin[0]) for each in self._batches[begin]):
                     self._batches.pop(begin, None)
             self._many = max(_MANY, 2 * len(entries))
+        prepared.keep()
         entries[key] = prepared
 
     def _make_room(self, operation: str, first: SemaphoreState, key: object) -> None:
