@@ -240,6 +240,88 @@ def test_process_of_another_user_is_refused_by_the_kernels_word(desc: MemoryDesc
     ipc.claim(ticket).close()
 
 
+UNMAPPED = """
+import ctypes, os, sys
+if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):   # CLONE_NEWUSER
+    sys.exit("no user namespaces: " + os.strerror(ctypes.get_errno()))
+"""
+
+
+def test_users_without_a_mapping_are_not_one_user(desc: MemoryDesc) -> None:
+    # The kernel shows each of them as the same number, also to itself.
+    ticket = ipc.offer(desc)
+    with subprocess.Popen([sys.executable, "-c", UNMAPPED + OFFER + "sys.stdin.read()"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        unmapped = process.stdout.readline().strip()
+        if not unmapped:
+            pytest.skip(process.stderr.read())
+        # The first process skips its own check, so the offering process must refuse it.
+        no_check = "import xsem.ipc.ticket_sockets as e; e._is_own_user = lambda _: True\n"
+        for text, change in ((unmapped, no_check + UNMAPPED), (unmapped, no_check), (unmapped, UNMAPPED),
+                             (unmapped, ""), (ticket, UNMAPPED)):
+            done = subprocess.run([sys.executable, "-c", "import xsem\n" + change + CLAIM, text],
+                                  capture_output=True, text=True, check=True, timeout=55)
+            assert done.stdout == "other_user\n"
+        process.communicate()
+    ipc.claim(ticket).close()
+
+
+@pytest.mark.parametrize(("user", "mapping", "admitted"), [
+    (1000, None, True), (1000, "1000 1000 1", True), (65534, "0 0 4294967295", True),
+    (65534, None, False), (65534, "", False), (65534, "0 100000 65536", False), (65534, "65534 1000 1", False),
+    (7, "0 0 4294967295", True), (7, "0 100000 65536", False),
+])
+def test_number_of_users_without_a_mapping_counts_only_where_all_are_mapped(
+    monkeypatch: pytest.MonkeyPatch, user: int, mapping: str | None, admitted: bool
+) -> None:
+    def read(path: str) -> bytes:
+        if path == "/proc/self/uid_map" and mapping is not None:
+            return mapping.encode()
+        if path == "/proc/sys/kernel/overflowuid" and user == 7:
+            return b"7\n"
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(ticket_sockets, "read_small", read)
+    monkeypatch.setattr(ticket_sockets, "peer_user", lambda _: user)
+    near, far = socket.socketpair()
+    with near, far, monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: user)
+        assert ticket_sockets._is_own_user(near) is admitted
+        patch.setattr(os, "geteuid", lambda: user + 1)
+        assert ticket_sockets._is_own_user(near) is False
+
+
+def test_claim_whose_user_the_kernel_does_not_tell_is_dropped(
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_threads = {False}   # first the thread that serves, then the claiming one, too
+
+    def tell(_sock: socket.socket) -> int:
+        if (threading.current_thread() is threading.main_thread()) in silent_threads:
+            raise PermissionError(1, "seccomp")
+        return os.geteuid()
+
+    ticket = ipc.offer(desc)
+    with monkeypatch.context() as silent:
+        silent.setattr(ticket_sockets, "peer_user", tell)
+        assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
+        silent_threads.add(True)
+        assert reason_of(lambda: ipc.claim(ticket)) == "system_call_failed"
+    ipc.claim(ticket).close()
+
+
+def test_connection_that_the_system_refuses_is_an_error_of_the_tree(
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ticket = ipc.offer(desc)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(ticket_sockets, "_name", lambda _: str(tmp_path / "nothing").encode())
+        assert reason_of(lambda: ipc.claim(ticket)) == "system_call_failed"
+    ipc.claim(ticket).close()
+
+
 def test_ticket_of_an_ended_process_is_refused() -> None:
     done = subprocess.run([sys.executable, "-c", OFFER], capture_output=True, text=True, check=True, timeout=55)
     assert reason_of(lambda: ipc.claim(done.stdout.strip())) == "sender_ended"
