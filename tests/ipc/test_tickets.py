@@ -164,6 +164,54 @@ def test_thread_and_sockets_end_with_the_last_offer(desc: MemoryDesc) -> None:
     ipc.claim(ipc.offer(desc)).close()   # a new thread
 
 
+class Walked(dict[int, Any]):
+    """The offers of a process. Each look at all of them is noted."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+    def __iter__(self) -> Iterator[int]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_claims_do_not_look_at_the_other_offers(desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as watched:
+        walked = Walked()
+        watched.setattr(offers.server(), "_offers", walked)
+        tickets = [ipc.offer(desc) for _ in range(200)]
+        for ticket in tickets:
+            ipc.claim(ticket).close()
+        until(idle)
+        assert walked.walks == 0
+
+
+def test_offers_end_in_the_order_of_their_lifetimes(desc: MemoryDesc) -> None:
+    kept = ipc.offer(desc)
+    for lifetime_s in (0.3, 0.001, 0.2, 0.002, 0.1):
+        ipc.offer(desc, lifetime_s=lifetime_s)
+    until(lambda: len(offers.server()._offers) == 1)
+    ipc.claim(kept).close()
+
+
+def test_ends_of_offers_that_no_longer_exist_are_forgotten() -> None:
+    deadlines, existing = offers._Deadlines(), {7, 5000}
+    for number in range(10_000):
+        deadlines.add(10_000 - number, number)
+        assert deadlines.passed(0, existing) == []
+        assert len(deadlines._heap) < 300
+    assert deadlines.nearest() == 1
+    assert existing <= {*deadlines.passed(10_001, existing)}
+    assert deadlines.nearest() is None
+
+
 # ---- refusals
 def test_expired_ticket_is_refused_with_and_without_a_server(desc: MemoryDesc) -> None:
     ticket = ipc.offer(desc, lifetime_s=0.001)
