@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 import pytest
+from support.bytecode_interrupts import Interrupt
 from support.fixtures import refused
 from support.open_files import numbers
 
@@ -22,7 +23,9 @@ import xsem
 from xsem import ipc
 from xsem.ipc import wire
 from xsem.ipc.channels import Channel
-from xsem.types import SemaphoreDesc
+from xsem.ipc.pipes.calls import MORE_DATA, PipeError
+from xsem.ipc.pipes.incoming import Incoming
+from xsem.types import OwnedHandle, SemaphoreDesc
 
 # Bytes of whole messages, inside the payload of an honest one: the next messages, if the receiver parses the rest.
 SMUGGLED = wire.encode([SemaphoreDesc.sync_fd(-1)], [False], b"smuggled")
@@ -240,3 +243,51 @@ def test_packets_are_never_out_of_step() -> None:
             far.send(data)
         refused(lambda: ipc.receive(near), "bad_version")
         assert ipc.receive(near).payload == SMUGGLED * 3
+
+
+# ---- pipes of Windows: a message longer than any buffer is read in parts
+class Read:
+    """A read of a pipe that has ended, as `xsem.ipc.pipes.calls.Transfer`."""
+
+    def __init__(self, code: int | None, data: bytes = b"") -> None:
+        self.code = code
+        self.cancelled = code in (None, 995)
+        self.data = data
+
+
+TAIL = Read(0, wire.encode_nt([], [], b"smuggled", 0))
+
+
+def finished(incoming: Incoming, read: Any) -> bytes | None:
+    incoming._reads[:] = [read]
+    return incoming.finished()
+
+
+@pytest.mark.parametrize("between", [[], [Read(None)], [Read(995)], [Read(8)], [Read(MORE_DATA), Read(8), Read(995)]],
+                         ids=["at once", "not begun", "cancelled", "no memory", "several"])
+def test_rest_of_a_longer_message_of_a_pipe_is_never_a_message(between: list[Read]) -> None:
+    incoming: Any = Incoming(OwnedHandle.__new__(OwnedHandle))
+    for read in (Read(MORE_DATA, b"first part"), *between):
+        if read.code == 8:
+            with pytest.raises(PipeError):
+                finished(incoming, read)
+        else:
+            assert finished(incoming, read) is None
+    refused(lambda: finished(incoming, TAIL), "message_truncated")
+    assert finished(incoming, Read(0, b"the next message")) == b"the next message"
+
+
+def test_interrupt_does_not_make_the_rest_of_a_longer_message_a_message() -> None:
+    at = 0
+    while True:
+        at += 1
+        incoming: Any = Incoming(OwnedHandle.__new__(OwnedHandle))
+        finished(incoming, Read(MORE_DATA))
+        incoming._reads[:] = [TAIL]
+        interrupt = Interrupt(at)
+        interrupt.during(incoming.finished)
+        if not interrupt.where:
+            break
+        with contextlib.suppress(xsem.BadArgumentError):
+            assert incoming.finished() is None, interrupt.where
+    assert at > 20
