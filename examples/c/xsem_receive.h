@@ -11,9 +11,13 @@
  * xsem_received_close closes the rest. On failure every received file descriptor is closed. Functions return 0, or -1
  * with errno set:
  *
- *     EPROTO     the bytes are not a message; the next byte of a stream does not begin a message: close the socket
- *     ENODATA    the peer closed the socket between messages
+ *     EPROTO     the bytes are not a message, or the peer closed the socket within a message
+ *     ENODATA    the peer closed the socket between messages, or an earlier failure ended the stream
  *     EMSGSIZE   the payload is longer than the buffer, or file descriptors were lost (raise `ulimit -n`)
+ *     EAGAIN     SO_RCVTIMEO is set, and its time is over before the whole message has come
+ *
+ * After a failure in the middle of a message, the next byte of a stream does not begin a message. The stream then ends
+ * for reading: what is queued is discarded, and its file descriptors are closed. Later calls fail with ENODATA.
  */
 #ifndef XSEM_RECEIVE_H
 #define XSEM_RECEIVE_H
@@ -21,6 +25,8 @@
 #include "xsem_send.h"
 
 #include <unistd.h>
+
+#define XSEM_SCM_PIDFD 4 /* SO_PASSPIDFD: the kernel adds a file descriptor of the sender's process */
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,9 +57,7 @@ static inline int xsem_all_zero(const unsigned char *at, int bytes) {
 }
 
 static inline void xsem_close_all(int *fds, int count) {
-    int saved = errno;
     while (count--) close(fds[count]);
-    errno = saved;
 }
 
 /* Close the file descriptors that no import took over. */
@@ -65,8 +69,19 @@ static inline void xsem_received_close(xsem_received *message) {
     }
 }
 
-/* One recvmsg call: at most `room` bytes, and the file descriptors that come with them behind fds[*fd_count]. */
-static inline ssize_t xsem_receive_part(int socket_fd, void *into, size_t room, int *fds, int *fd_count) {
+/* Linux returns the bytes in the queue also after shutdown(), which lets the peer add no more. */
+static inline void xsem_end_stream(int socket_fd) {
+    unsigned char discarded[4096];
+    ssize_t count;
+    if (shutdown(socket_fd, SHUT_RD) != 0) return;
+    do count = recv(socket_fd, discarded, sizeof discarded, MSG_DONTWAIT);
+    while (count > 0 || (count < 0 && errno == EINTR));
+}
+
+/* One recvmsg call: at most `room` bytes, and the file descriptors that come with them behind fds[*fd_count]. *error
+ * becomes the error of a part that came, but not as a whole. */
+static inline ssize_t xsem_receive_part(int socket_fd, void *into, size_t room, int *fds, int *fd_count,
+                                        int64_t deadline_ms, int *error) {
     union {
         struct cmsghdr aligned;
         unsigned char bytes[CMSG_SPACE(sizeof(int) * (XSEM_MAX_DESCRIPTORS + 1)) + 512];
@@ -75,7 +90,6 @@ static inline ssize_t xsem_receive_part(int socket_fd, void *into, size_t room, 
     struct iovec part;
     struct cmsghdr *each;
     ssize_t count;
-    int lost = 0;
     memset(&header, 0, sizeof header);
     part.iov_base = into;
     part.iov_len = room;
@@ -83,42 +97,39 @@ static inline ssize_t xsem_receive_part(int socket_fd, void *into, size_t room, 
     header.msg_iovlen = 1;
     header.msg_control = control.bytes;
     header.msg_controllen = sizeof control.bytes;
-    for (;;) {
-        struct pollfd data;
-        count = recvmsg(socket_fd, &header, MSG_CMSG_CLOEXEC);
-        if (count >= 0) break;
+    while ((count = recvmsg(socket_fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0) {
         if (errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) return -1;
-        data.fd = socket_fd;
-        data.events = POLLIN;
-        data.revents = 0;
-        if (poll(&data, 1, -1) < 0 && errno != EINTR) return -1;
+        if (xsem_wait(socket_fd, POLLIN, deadline_ms) != 0) return -1;
     }
+    if (header.msg_flags & MSG_TRUNC) *error = EPROTO;
+    if (header.msg_flags & MSG_CTRUNC) *error = EMSGSIZE;
     for (each = CMSG_FIRSTHDR(&header); each; each = CMSG_NXTHDR(&header, each)) {
         size_t index, number;
-        if (each->cmsg_level != SOL_SOCKET || each->cmsg_type != SCM_RIGHTS) continue;
+        if (each->cmsg_level != SOL_SOCKET || (each->cmsg_type != SCM_RIGHTS && each->cmsg_type != XSEM_SCM_PIDFD))
+            continue;
         number = (each->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         for (index = 0; index < number; index++) {
             int fd;
             memcpy(&fd, CMSG_DATA(each) + index * sizeof(int), sizeof fd);
-            if (*fd_count < XSEM_MAX_DESCRIPTORS) {
+            if (each->cmsg_type == XSEM_SCM_PIDFD) {
+                if (fd >= 0) close(fd); /* the error code of a sender that has ended is negative */
+            } else if (*fd_count < XSEM_MAX_DESCRIPTORS) {
                 fds[(*fd_count)++] = fd;
             } else {
                 close(fd);
-                lost = 1;
+                *error = EMSGSIZE;
             }
         }
-    }
-    if (lost || header.msg_flags & MSG_CTRUNC) {
-        errno = EMSGSIZE;
-        return -1;
     }
     return count;
 }
 
-static inline int xsem_refused(int *fds, int fd_count, int error) {
-    errno = error;
+/* `have`: number of bytes of the message that were received. */
+static inline int xsem_refused(int socket_fd, int type, size_t have, int *fds, int fd_count, int error) {
     xsem_close_all(fds, fd_count);
+    if (have && type == SOCK_STREAM) xsem_end_stream(socket_fd);
+    errno = error;
     return -1;
 }
 
@@ -181,15 +192,19 @@ static inline int xsem_receive(int socket_fd, xsem_received *message, void *payl
     int fds[XSEM_MAX_DESCRIPTORS], fd_count = 0, used = 0, index, type = 0, count = 0, before = 0;
     size_t have = 0, total = XSEM_HEADER_BYTES, head = XSEM_HEADER_BYTES, payload_bytes = 0;
     uint64_t descriptors = 0, announced = 0;
+    int64_t deadline_ms;
+    int error = 0;
     socklen_t size = sizeof type;
     memset(message, 0, sizeof *message);
     if (getsockopt(socket_fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) return -1;
+    deadline_ms = xsem_deadline_ms(socket_fd, SO_RCVTIMEO);
     while (have < total) {
         size_t room = type == SOCK_SEQPACKET ? sizeof bytes - have : total - have;
-        ssize_t count = xsem_receive_part(socket_fd, bytes + have, room, fds, &fd_count);
-        if (count < 0) return xsem_refused(fds, fd_count, errno);
-        if (count == 0) return xsem_refused(fds, fd_count, have ? EPROTO : ENODATA);
-        have += (size_t)count;
+        ssize_t part = xsem_receive_part(socket_fd, bytes + have, room, fds, &fd_count, deadline_ms, &error);
+        if (part < 0) return xsem_refused(socket_fd, type, have, fds, fd_count, errno);
+        have += (size_t)part;
+        if (part == 0 && !error) error = have || fd_count ? EPROTO : ENODATA;
+        if (error) return xsem_refused(socket_fd, type, have, fds, fd_count, error);
         if (total == XSEM_HEADER_BYTES && have >= XSEM_HEADER_BYTES) {
             descriptors = xsem_get(bytes + 12, 2);
             announced = xsem_get(bytes + 14, 2);
@@ -197,15 +212,15 @@ static inline int xsem_receive(int socket_fd, xsem_received *message, void *payl
             if (memcmp(bytes, "XSEM", 4) || xsem_get(bytes + 4, 2) != XSEM_VERSION ||
                 xsem_get(bytes + 6, 2) != XSEM_HEADER_BYTES || descriptors > XSEM_MAX_DESCRIPTORS ||
                 announced > descriptors || payload_bytes > XSEM_MAX_PAYLOAD || !xsem_all_zero(bytes + 20, 12))
-                return xsem_refused(fds, fd_count, EPROTO);
+                return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
             head = XSEM_HEADER_BYTES + (size_t)descriptors * XSEM_RECORD_BYTES;
             total = head + payload_bytes;
-            if (xsem_get(bytes + 8, 4) != total) return xsem_refused(fds, fd_count, EPROTO);
+            if (xsem_get(bytes + 8, 4) != total) return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
         }
-        if (type == SOCK_SEQPACKET && have != total) return xsem_refused(fds, fd_count, EPROTO);
+        if (type == SOCK_SEQPACKET && have != total) return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
     }
-    if (announced != (uint64_t)fd_count) return xsem_refused(fds, fd_count, EPROTO);
-    if (payload_bytes > payload_room) return xsem_refused(fds, fd_count, EMSGSIZE);
+    if (announced != (uint64_t)fd_count) return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
+    if (payload_bytes > payload_room) return xsem_refused(socket_fd, type, have, fds, fd_count, EMSGSIZE);
     for (index = 0; index < (int)descriptors; index++) {
         const unsigned char *record = bytes + XSEM_HEADER_BYTES + index * XSEM_RECORD_BYTES;
         int failed = record[0] == XSEM_SORT_DRM_LAYOUT && before == XSEM_SORT_MEMORY
@@ -214,12 +229,12 @@ static inline int xsem_receive(int socket_fd, xsem_received *message, void *payl
         before = record[0];
         if (failed) {
             memset(message, 0, sizeof *message);
-            return xsem_refused(fds, fd_count, EPROTO);
+            return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
         }
     }
     if (used != fd_count) {
         memset(message, 0, sizeof *message);
-        return xsem_refused(fds, fd_count, EPROTO);
+        return xsem_refused(socket_fd, type, have, fds, fd_count, EPROTO);
     }
     message->count = count;
     message->payload_bytes = payload_bytes;

@@ -11,7 +11,8 @@
  *
  * The caller keeps ownership of the file descriptors, on success and on failure. The kernel duplicates them for the
  * receiver. Functions return 0, or -1 with errno set. A UUID has the 16 bytes of VkPhysicalDeviceIDProperties.
- * NULL: not known.
+ * NULL: not known. xsem_send fails with EAGAIN if SO_SNDTIMEO is set and its time is over before the whole message is
+ * sent. After a failure in the middle of a message, a stream is shut down for writing, and later calls fail with EPIPE.
  */
 #ifndef XSEM_SEND_H
 #define XSEM_SEND_H
@@ -22,8 +23,10 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -171,14 +174,61 @@ static inline int xsem_add_drm_layout(xsem_message *message, const xsem_drm_layo
     return 0;
 }
 
-/* Send everything, and wait while the socket is full. After a failure in the middle of a message the stream is not
- * usable: close the socket. */
+static inline int64_t xsem_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* The end of the time of SO_RCVTIMEO or SO_SNDTIMEO, which begins now. -1: the socket has no limit. */
+static inline int64_t xsem_deadline_ms(int socket_fd, int option) {
+    struct timeval limit;
+    socklen_t size = sizeof limit;
+    memset(&limit, 0, sizeof limit);
+    if (getsockopt(socket_fd, SOL_SOCKET, option, &limit, &size) != 0 || (limit.tv_sec == 0 && limit.tv_usec == 0))
+        return -1;
+    return xsem_now_ms() + (int64_t)limit.tv_sec * 1000 + (limit.tv_usec + 999) / 1000;
+}
+
+/* Wait until the socket is ready. */
+static inline int xsem_wait(int socket_fd, short events, int64_t deadline_ms) {
+    for (;;) {
+        struct pollfd ready;
+        int64_t left = deadline_ms < 0 ? -1 : deadline_ms - xsem_now_ms();
+        int count;
+        if (deadline_ms >= 0 && left < 0) left = 0;
+        if (left > 1000000) left = 1000000;
+        ready.fd = socket_fd;
+        ready.events = events;
+        ready.revents = 0;
+        count = poll(&ready, 1, (int)left);
+        if (count > 0) return 0;
+        if (count < 0 && errno != EINTR) return -1;
+        if (count == 0 && left == 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+    }
+}
+
+/* The receiver would parse the rest of a message as the start of the next one. */
+static inline int xsem_send_failed(int socket_fd, size_t sent) {
+    int saved = errno, type = 0;
+    socklen_t size = sizeof type;
+    if (sent && getsockopt(socket_fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM)
+        shutdown(socket_fd, SHUT_WR);
+    errno = saved;
+    return -1;
+}
+
+/* Send everything, and wait while the socket is full, also on a non-blocking socket. */
 static inline int xsem_send(int socket_fd, xsem_message *message, const void *payload, size_t payload_bytes) {
     union {
         struct cmsghdr aligned;
         unsigned char bytes[CMSG_SPACE(sizeof(int) * XSEM_MAX_DESCRIPTORS)];
     } control;
     size_t head = XSEM_HEADER_BYTES + (size_t)message->descriptors * XSEM_RECORD_BYTES, sent = 0, total;
+    int64_t deadline_ms = xsem_deadline_ms(socket_fd, SO_SNDTIMEO);
     if (payload_bytes > XSEM_MAX_PAYLOAD || (payload_bytes && !payload)) {
         errno = EMSGSIZE;
         return -1;
@@ -219,17 +269,13 @@ static inline int xsem_send(int socket_fd, xsem_message *message, const void *pa
             rights->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)message->fd_count);
             memcpy(CMSG_DATA(rights), message->fds, sizeof(int) * (size_t)message->fd_count);
         }
-        count = sendmsg(socket_fd, &header, MSG_NOSIGNAL);
+        count = sendmsg(socket_fd, &header, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (count > 0) {
             sent += (size_t)count;
-        } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            struct pollfd room;
-            room.fd = socket_fd;
-            room.events = POLLOUT;
-            room.revents = 0;
-            if (poll(&room, 1, -1) < 0 && errno != EINTR) return -1;
-        } else if (count < 0 && errno != EINTR) {
-            return -1;
+        } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (xsem_wait(socket_fd, POLLOUT, deadline_ms) != 0) return xsem_send_failed(socket_fd, sent);
+        } else if (errno != EINTR) {
+            return xsem_send_failed(socket_fd, sent);
         }
     }
     return 0;

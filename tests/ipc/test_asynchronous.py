@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
+import multiprocessing.connection
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -90,6 +90,38 @@ def test_timeouts_are_the_argument_or_the_sockets_own(pair: tuple[socket.socket,
     with pytest.raises(xsem.WaitTimeoutError, match=r"0\.01 s"):
         asyncio.run(ipc.areceive(pair[0]))
     assert reason_of(lambda: asyncio.run(ipc.areceive(pair[0], timeout_s=-1))) == "bad_timeout"
+
+
+@pytest.fixture
+def default_timeout() -> Iterator[None]:
+    socket.setdefaulttimeout(5)
+    yield
+    socket.setdefaulttimeout(None)
+
+
+def test_default_timeout_of_sockets_leaves_the_flags_of_the_channel(
+    pair: tuple[socket.socket, socket.socket], default_timeout: None
+) -> None:
+    ipc.send(pair[0], payload=b"first")
+    assert asyncio.run(ipc.areceive(pair[1])).payload == b"first"
+    asyncio.run(ipc.asend(pair[0], payload=b"second"))
+    with multiprocessing.connection.Connection(os.dup(pair[1].fileno())) as connection:
+        assert ipc.receive(connection).payload == b"second"
+    assert [os.get_blocking(sock.fileno()) for sock in pair] == [True, True]
+
+
+def test_number_that_the_application_watches_stays_its_own(pair: tuple[socket.socket, socket.socket]) -> None:
+    async def receive() -> bytes:
+        seen = asyncio.Event()
+        asyncio.get_running_loop().add_reader(pair[1].fileno(), seen.set)
+        receiving = asyncio.create_task(ipc.areceive(pair[1]))
+        await asyncio.sleep(0)
+        await ipc.asend(pair[0], payload=b"frame")
+        await seen.wait()
+        assert asyncio.get_running_loop().remove_reader(pair[1].fileno())
+        return (await receiving).payload
+
+    assert asyncio.run(receive()) == b"frame"
 
 
 def test_closed_peer_ends_a_wait_in_the_loop(pair: tuple[socket.socket, socket.socket]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+import xsem
 from xsem import ipc
 from xsem.data.drm import MAX_PLANES
 from xsem.ipc import wire
@@ -121,6 +122,26 @@ int main(int argc, char **argv) {
 }
 """
 
+FULL = r"""
+#include "xsem_send.h"
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    static unsigned char payload[XSEM_MAX_PAYLOAD];
+    int sock = atoi(argv[1]), index;
+    size_t bytes = (size_t)atoi(argv[2]);
+    xsem_message message;
+    if (argc != 3) return 10;
+    xsem_message_init(&message);
+    while (xsem_send(sock, &message, payload, bytes) == 0) {}
+    for (index = 0; index < 2; index++) {
+        printf("%s ", errno == EAGAIN ? "EAGAIN" : errno == EPIPE ? "EPIPE" : "?");
+        if (xsem_send(sock, &message, payload, bytes) == 0) return 11;
+    }
+    return 0;
+}
+"""
+
 
 def build(folder: Path, compiler: str, name: str, *options: str, program: str = PROGRAM) -> Path:
     found = shutil.which(compiler)
@@ -192,6 +213,32 @@ def test_python_receives_the_layouts_of_a_c_sender(tmp_path: Path, language: str
                     DrmPlane(offset=0, pitch=2048), DrmPlane(offset=4095, pitch=2**32 - 1))),
                 DrmLayout(modifier=0, planes=tuple(DrmPlane(offset=at << 32, pitch=at + 1) for at in range(4))), None]
         assert peer.wait(20) == 0
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+@pytest.mark.parametrize(("type", "size", "errors"), [
+    (socket.SOCK_STREAM, 65536, "EAGAIN EPIPE "), (socket.SOCK_SEQPACKET, 1000, "EAGAIN EAGAIN "),
+], ids=["stream", "seqpacket"])
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_timeout_of_the_socket_ends_a_send_and_a_cut_message_the_stream(
+    tmp_path: Path, language: str, type: int, size: int, errors: str, blocking: bool
+) -> None:
+    program = built(tmp_path, language, FULL)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, type)
+    with ours, theirs:
+        theirs.setblocking(blocking)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 20_000))
+        done = subprocess.run([program, str(theirs.fileno()), str(size)], pass_fds=[theirs.fileno()],
+                              capture_output=True, text=True, check=True, timeout=50)
+        assert done.stdout == errors
+        reasons: list[str] = []   # while the other end is still open
+        while not reasons:
+            try:
+                ipc.receive(ours, timeout_s=0)
+            except xsem.XsemError as error:
+                reasons.append(error.reason)
+    assert reasons == ["truncated_message" if type == socket.SOCK_STREAM else "timeout"]
 
 
 def test_example_program_sends_to_a_listener(tmp_path: Path) -> None:

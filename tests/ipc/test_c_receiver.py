@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import struct
 import subprocess
+import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from support.paths import ROOT
 from support.wire_messages import BAD, raw
 
 from xsem import ipc
+from xsem.ipc import wire
 from xsem.types import DrmLayout, DrmPlane, MemoryDesc, SemaphoreDesc
 
 EXAMPLES = ROOT / "examples" / "c"
@@ -39,8 +43,9 @@ static int open_files(void) {
 int main(int argc, char **argv) {
     static unsigned char payload[XSEM_MAX_PAYLOAD];
     xsem_received message;
-    int sock = atoi(argv[1]), index, before = open_files();
+    int sock = atoi(argv[1]), index, error, failures = 0, before = open_files();
     size_t room = argc > 2 ? (size_t)atoi(argv[2]) : sizeof payload;
+receive:
     while (xsem_receive(sock, &message, payload, room) == 0) {
         printf("%d %d %d\n", message.count, (int)message.payload_bytes, message.payload_bytes ? payload[0] : -1);
         for (index = 0; index < message.count; index++) {
@@ -66,8 +71,11 @@ int main(int argc, char **argv) {
         }
         xsem_received_close(&message);
     }
-    printf("%s %d\n", errno == EPROTO ? "EPROTO" : errno == ENODATA ? "ENODATA" : errno == EMSGSIZE ? "EMSGSIZE" : "?",
-           open_files() - before);
+    error = errno;
+    printf("%s %d\n", error == EPROTO ? "EPROTO" : error == ENODATA ? "ENODATA" : error == EMSGSIZE ? "EMSGSIZE" :
+           error == EAGAIN ? "EAGAIN" : "?", open_files() - before);
+    fflush(stdout);
+    if (error != ENODATA && (error == EAGAIN || ++failures < 5)) goto receive;
     return 0;
 }
 """
@@ -97,19 +105,36 @@ def fds() -> Iterator[list[int]]:
 
 
 class Receiving:
-    """A C process that receives from `sock`."""
+    """A C process that receives from `sock` until the end of the stream. `queue` are messages that wait for it."""
 
-    def __init__(self, program: Path, type: int, *arguments: str) -> None:
+    def __init__(
+        self, program: Path, type: int, *arguments: str, queue: Sequence[tuple[bytes, Sequence[int]]] = (),
+        options: Mapping[int, int | bytes] | None = None, blocking: bool = True,
+    ) -> None:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, type)
         with theirs:
+            theirs.setblocking(blocking)
+            for option, value in (options or {}).items():
+                theirs.setsockopt(socket.SOL_SOCKET, option, value)
+            for data, fds in queue:
+                raw(self.sock, data, [*fds])
             self._process = subprocess.Popen([program, str(theirs.fileno()), *arguments], stdout=subprocess.PIPE,
                                              text=True, pass_fds=[theirs.fileno()])
+        self._deadline = threading.Timer(50, self._process.kill)
+        self._deadline.start()
+
+    def line(self) -> str:
+        """Return the next line of the process."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip()
 
     def lines(self) -> list[str]:
-        """Close the socket, and return the lines of the process."""
+        """Close the socket, and return the other lines of the process."""
         self.sock.close()
         with self._process as process:
-            out, _ = process.communicate(timeout=50)
+            assert process.stdout is not None
+            out = process.stdout.read()
+        self._deadline.cancel()
         assert process.returncode == 0
         return out.splitlines()
 
@@ -160,7 +185,7 @@ def test_c_refuses_what_python_refuses(program: Path, fds: list[int], type: int,
     data, count, _ = BAD[case]
     receiving = Receiving(program, type)
     raw(receiving.sock, data, fds[:count])
-    assert receiving.lines() == ["EPROTO 0"]
+    assert receiving.lines() == ["EPROTO 0", "ENODATA 0"]
 
 
 def test_message_in_parts_is_understood_and_a_cut_one_refused(program: Path, fds: list[int]) -> None:
@@ -171,11 +196,84 @@ def test_message_in_parts_is_understood_and_a_cut_one_refused(program: Path, fds
     for index in range(1, len(data)):
         receiving.sock.send(data[index : index + 1])
     raw(receiving.sock, data[:-1], packed)
-    assert receiving.lines()[-1] == "EPROTO 0"
+    assert receiving.lines()[-2:] == ["EPROTO 0", "ENODATA 0"]
 
 
 @TYPES
 def test_payload_beyond_the_buffer_is_refused(program: Path, fds: list[int], type: int) -> None:
     receiving = Receiving(program, type, "4")
     ipc.send(receiving.sock, SemaphoreDesc.opaque_fd(fds[0], device_uuid=None), payload=b"12345")
-    assert receiving.lines() == ["EMSGSIZE 0"]
+    assert receiving.lines() == ["EMSGSIZE 0", "ENODATA 0"]
+
+
+# ---- streams out of step
+INNER = wire.encode([], [], b"smuggled")
+OUTER = wire.encode([], [], INNER * 3)
+
+
+@pytest.mark.parametrize(("data", "arguments", "error"), [
+    (OUTER[:4] + b"\x09" + OUTER[5:], (), "EPROTO"),
+    (INNER[:14] + b"\x01" + INNER[15:], (), "EPROTO"),
+    (OUTER, ("4",), "EMSGSIZE"),
+], ids=["version", "descriptors", "room"])
+def test_stream_out_of_step_has_ended_whatever_is_queued(
+    program: Path, fds: list[int], data: bytes, arguments: tuple[str, ...], error: str
+) -> None:
+    behind = wire.encode([SemaphoreDesc.sync_fd(fds[0])], [True], b"behind")
+    receiving = Receiving(program, socket.SOCK_STREAM, *arguments, queue=[(data, []), (behind, fds[:1])])
+    assert (receiving.line(), receiving.line()) == (f"{error} 0", "ENODATA 0")
+    with pytest.raises(BrokenPipeError):
+        receiving.sock.send(b"x")
+    assert receiving.lines() == []
+
+
+def test_descriptors_lost_before_the_first_byte_end_the_stream(program: Path, fds: list[int]) -> None:
+    too_many = (INNER, [fds[0]] * 65)
+    receiving = Receiving(program, socket.SOCK_STREAM, queue=[too_many, (INNER, [])])
+    assert receiving.lines() == ["EMSGSIZE 0", "ENODATA 0"]
+
+
+@TYPES
+def test_refused_packet_leaves_the_next_one(program: Path, fds: list[int], type: int) -> None:
+    longest = wire.encode([SemaphoreDesc.sync_fd(-1)] * 64, [False] * 64, b"\x07" * 65536)
+    queue = [(longest + b"cut off", fds[:1]), (b"", fds[:1]), (INNER, [])]
+    if type == socket.SOCK_SEQPACKET:
+        expected = ["EPROTO 0", "EPROTO 0", f"0 8 {ord('s')}", "ENODATA 0"]
+    else:
+        expected = ["EPROTO 0", "ENODATA 0"]   # the same bytes, with a file descriptor that nobody announced
+    assert Receiving(program, type, queue=queue).lines() == expected
+
+
+# ---- options of the socket
+@TYPES
+def test_pidfds_are_closed(program: Path, fds: list[int], type: int) -> None:
+    so_passpidfd = 76
+    message = (wire.encode([SemaphoreDesc.sync_fd(fds[0])], [True], b""), fds[:1])
+    try:
+        receiving = Receiving(program, type, queue=[message] * 3, options={so_passpidfd: 1})
+    except OSError:
+        pytest.skip("SO_PASSPIDFD came with Linux 6.5")
+    inode = os.fstat(fds[0]).st_ino
+    assert receiving.lines() == ["1 0 -1", f"1 11 {inode} 0 0 -1 -1 1"] * 3 + ["ENODATA 0"]
+
+
+@TYPES
+@pytest.mark.parametrize("blocking", [True, False])
+def test_timeout_of_the_socket_ends_the_wait(program: Path, type: int, blocking: bool) -> None:
+    receiving = Receiving(program, type, options={socket.SO_RCVTIMEO: struct.pack("ll", 0, 20_000)}, blocking=blocking)
+    assert receiving.line() == "EAGAIN 0"   # between messages: the stream goes on
+    receiving.sock.send(INNER)
+    while (line := receiving.line()) == "EAGAIN 0":
+        pass
+    assert line == f"0 8 {ord('s')}"
+    receiving.lines()
+
+
+def test_time_is_for_the_whole_message(program: Path) -> None:
+    receiving = Receiving(program, socket.SOCK_STREAM, queue=[(wire.encode([], [], bytes(65536))[:40], [])],
+                          options={socket.SO_RCVTIMEO: struct.pack("ll", 0, 100_000)})
+    with pytest.raises(BrokenPipeError):
+        while True:   # a byte long before the end of the time
+            receiving.sock.send(b"x")
+            time.sleep(0.01)
+    assert receiving.lines() == ["EAGAIN 0", "ENODATA 0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import errno
 import os
 import resource
@@ -10,6 +11,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -419,6 +421,22 @@ def test_timeout_of_the_socket_applies_by_default(
     for call in (lambda: ipc.receive(a), lambda: ipc.receive_fds(a, 1, 1), lambda: ipc.send(a)):
         assert timed_out(call).endswith(f" for {waited} s")
     assert (a.gettimeout(), b.gettimeout()) == (own, own)
+
+
+def test_timeout_of_the_kernel_applies_to_a_socket_without_another(pair: Pair) -> None:
+    a, _ = pair
+    fill(a)
+    for option, microseconds in ((socket.SO_RCVTIMEO, 20_000), (socket.SO_SNDTIMEO, 40_000)):   # whole ticks
+        a.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", 0, microseconds))
+    with Connection(os.dup(a.fileno())) as connection:
+        for channel in (a, connection):
+            assert timed_out(lambda: ipc.receive(channel)).endswith(" for 0.02 s")   # noqa: B023
+            assert timed_out(lambda: ipc.receive_fds(channel, 1, 1)).endswith(" for 0.02 s")   # noqa: B023
+            assert timed_out(lambda: ipc.send(channel)).endswith(" for 0.04 s")   # noqa: B023
+            assert timed_out(lambda: asyncio.run(ipc.areceive(channel))).endswith(" for 0.02 s")   # noqa: B023
+            assert timed_out(lambda: asyncio.run(ipc.asend(channel))).endswith(" for 0.04 s")   # noqa: B023
+    a.settimeout(0.06)
+    assert timed_out(lambda: ipc.receive(a)).endswith(" for 0.06 s")
 
 
 @pytest.mark.parametrize("own", [0.0, 3600.0, None])

@@ -164,6 +164,54 @@ def test_thread_and_sockets_end_with_the_last_offer(desc: MemoryDesc) -> None:
     ipc.claim(ipc.offer(desc)).close()   # a new thread
 
 
+class Walked(dict[int, Any]):
+    """The offers of a process. Each look at all of them is noted."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+    def __iter__(self) -> Iterator[int]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def test_claims_do_not_look_at_the_other_offers(desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as watched:
+        walked = Walked()
+        watched.setattr(offers.server(), "_offers", walked)
+        tickets = [ipc.offer(desc) for _ in range(200)]
+        for ticket in tickets:
+            ipc.claim(ticket).close()
+        until(idle)
+        assert walked.walks == 0
+
+
+def test_offers_end_in_the_order_of_their_lifetimes(desc: MemoryDesc) -> None:
+    kept = ipc.offer(desc)
+    for lifetime_s in (0.3, 0.001, 0.2, 0.002, 0.1):
+        ipc.offer(desc, lifetime_s=lifetime_s)
+    until(lambda: len(offers.server()._offers) == 1)
+    ipc.claim(kept).close()
+
+
+def test_ends_of_offers_that_no_longer_exist_are_forgotten() -> None:
+    deadlines, existing = offers._Deadlines(), {7, 5000}
+    for number in range(10_000):
+        deadlines.add(10_000 - number, number)
+        assert deadlines.passed(0, existing) == []
+        assert len(deadlines._heap) < 300
+    assert deadlines.nearest() == 1
+    assert existing <= {*deadlines.passed(10_001, existing)}
+    assert deadlines.nearest() is None
+
+
 # ---- refusals
 def test_expired_ticket_is_refused_with_and_without_a_server(desc: MemoryDesc) -> None:
     ticket = ipc.offer(desc, lifetime_s=0.001)
@@ -237,6 +285,88 @@ def test_process_of_another_user_is_refused_by_the_kernels_word(desc: MemoryDesc
         done = subprocess.run([sys.executable, "-c", "import xsem\n" + change + program + CLAIM, ticket],
                               capture_output=True, text=True, check=True, timeout=55)
         assert done.stdout == "other_user\n"
+    ipc.claim(ticket).close()
+
+
+UNMAPPED = """
+import ctypes, os, sys
+if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):   # CLONE_NEWUSER
+    sys.exit("no user namespaces: " + os.strerror(ctypes.get_errno()))
+"""
+
+
+def test_users_without_a_mapping_are_not_one_user(desc: MemoryDesc) -> None:
+    # The kernel shows each of them as the same number, also to itself.
+    ticket = ipc.offer(desc)
+    with subprocess.Popen([sys.executable, "-c", UNMAPPED + OFFER + "sys.stdin.read()"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        unmapped = process.stdout.readline().strip()
+        if not unmapped:
+            pytest.skip(process.stderr.read())
+        # The first process skips its own check, so the offering process must refuse it.
+        no_check = "import xsem.ipc.ticket_sockets as e; e._is_own_user = lambda _: True\n"
+        for text, change in ((unmapped, no_check + UNMAPPED), (unmapped, no_check), (unmapped, UNMAPPED),
+                             (unmapped, ""), (ticket, UNMAPPED)):
+            done = subprocess.run([sys.executable, "-c", "import xsem\n" + change + CLAIM, text],
+                                  capture_output=True, text=True, check=True, timeout=55)
+            assert done.stdout == "other_user\n"
+        process.communicate()
+    ipc.claim(ticket).close()
+
+
+@pytest.mark.parametrize(("user", "mapping", "admitted"), [
+    (1000, None, True), (1000, "1000 1000 1", True), (65534, "0 0 4294967295", True),
+    (65534, None, False), (65534, "", False), (65534, "0 100000 65536", False), (65534, "65534 1000 1", False),
+    (7, "0 0 4294967295", True), (7, "0 100000 65536", False),
+])
+def test_number_of_users_without_a_mapping_counts_only_where_all_are_mapped(
+    monkeypatch: pytest.MonkeyPatch, user: int, mapping: str | None, admitted: bool
+) -> None:
+    def read(path: str) -> bytes:
+        if path == "/proc/self/uid_map" and mapping is not None:
+            return mapping.encode()
+        if path == "/proc/sys/kernel/overflowuid" and user == 7:
+            return b"7\n"
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(ticket_sockets, "read_small", read)
+    monkeypatch.setattr(ticket_sockets, "peer_user", lambda _: user)
+    near, far = socket.socketpair()
+    with near, far, monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: user)
+        assert ticket_sockets._is_own_user(near) is admitted
+        patch.setattr(os, "geteuid", lambda: user + 1)
+        assert ticket_sockets._is_own_user(near) is False
+
+
+def test_claim_whose_user_the_kernel_does_not_tell_is_dropped(
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent_threads = {False}   # first the thread that serves, then the claiming one, too
+
+    def tell(_sock: socket.socket) -> int:
+        if (threading.current_thread() is threading.main_thread()) in silent_threads:
+            raise PermissionError(1, "seccomp")
+        return os.geteuid()
+
+    ticket = ipc.offer(desc)
+    with monkeypatch.context() as silent:
+        silent.setattr(ticket_sockets, "peer_user", tell)
+        assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
+        silent_threads.add(True)
+        assert reason_of(lambda: ipc.claim(ticket)) == "system_call_failed"
+    ipc.claim(ticket).close()
+
+
+def test_connection_that_the_system_refuses_is_an_error_of_the_tree(
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ticket = ipc.offer(desc)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(ticket_sockets, "_name", lambda _: str(tmp_path / "nothing").encode())
+        assert reason_of(lambda: ipc.claim(ticket)) == "system_call_failed"
     ipc.claim(ticket).close()
 
 

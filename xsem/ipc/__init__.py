@@ -21,7 +21,7 @@ from xsem.ipc.packing import pack, unpack
 from xsem.ipc.pipes.connections import connect
 from xsem.ipc.pipes.listener import PipeListener, listen
 from xsem.ipc.pipes.pipe import Pipe
-from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
+from xsem.ipc.sockets import MAX_FDS, SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
@@ -51,9 +51,9 @@ def send(
     payload : bytes or another C-contiguous buffer
         At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
-        Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`), or
-        30 s if `sock` has no timeout, as a `Pipe`. With 0, the call does not wait. A non-blocking socket has the
-        timeout 0.
+        Seconds for the whole message; None: no limit. "socket": the timeout of `sock` (`socket.socket.settimeout`, or
+        SO_SNDTIMEO; for a receive SO_RCVTIMEO), or 30 s if `sock` has no timeout, as a `Pipe`. With 0, the call does
+        not wait. A non-blocking socket has the timeout 0.
 
     Raises
     ------
@@ -81,13 +81,14 @@ def send(
     live until the receiver has a message with NT handles.
     """
     if isinstance(sock, Pipe):
-        sock.send(descs, payload, timeout_s=_limit(None, timeout_s))
+        sock.send(descs, payload, timeout_s=_limit(timeout_s))
         return
     of = SocketOf(sock, "send")
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
-        with Sender(inner, data, fds, _limit(inner.gettimeout(), timeout_s)) as sender, sender:
+        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO))
+        with Sender(inner, data, fds, limit_s) as sender, sender:
             sender.send()
 
 
@@ -122,17 +123,19 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
 
     Notes
     -----
-    After an error or Ctrl-C every received file descriptor is closed. A stream in the middle of a message is shut down
-    for reading, because its next byte does not begin a message. The next `receive` then raises ``peer_closed``. On a
-    SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
+    After an error or Ctrl-C every received file descriptor is closed. In the middle of a message the next byte of a
+    stream does not begin a message, so the stream ends for reading: what is queued is discarded, and its file
+    descriptors are closed. Each later receive from the socket, also from a duplicate of it, raises ``peer_closed``. On
+    a SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
     the socket does not change. A `Pipe` behaves as a SOCK_SEQPACKET socket.
     """
     if isinstance(sock, Pipe):
-        return sock.receive(timeout_s=_limit(None, timeout_s))
+        return sock.receive(timeout_s=_limit(timeout_s))
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
-        with Receiver(inner, wire.MAX_DESCRIPTORS, _limit(inner.gettimeout(), timeout_s)) as receiver, receiver:
+        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
+        with Receiver(inner, wire.MAX_DESCRIPTORS, limit_s) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
             else:
@@ -175,12 +178,18 @@ def receive_fds(
         The system is Windows.
     WaitTimeoutError
         ``timeout``: the peer sends nothing.
+
+    Notes
+    -----
+    After an error or Ctrl-C every received file descriptor is closed. A stream from which a byte was received ends for
+    reading, as after a failed `receive`.
     """
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
         _check_sizes(max_bytes, max_fds)
-        with Receiver(inner, max_fds, _limit(inner.gettimeout(), timeout_s)) as receiver, receiver:
+        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
+        with Receiver(inner, max_fds, limit_s) as receiver, receiver:
             data = receiver.receive_once(max_bytes)
             return data, receiver.take()
 
@@ -191,8 +200,8 @@ def _check_sizes(max_bytes: int, max_fds: int) -> None:
             raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
 
 
-def _limit(own: float | None, timeout_s: float | Literal["socket"] | None) -> float | None:
-    """Return the time limit of a call. `own` is the limit of the socket; a pipe has none."""
+def _limit(timeout_s: float | Literal["socket"] | None, own: float | None = None) -> float | None:
+    """Return the time limit of a call. `own` is the timeout of the socket; a pipe has none."""
     if isinstance(timeout_s, str) and timeout_s == "socket":
         return DEFAULT_TIMEOUT_S if own is None else own
     return timeout_s

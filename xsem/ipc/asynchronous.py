@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import sys
 from typing import Final, Literal
 
-from xsem.data.handles import OwnedHandle, own
 from xsem.data.peers import Peer
 from xsem.errors import WaitTimeoutError
 from xsem.ipc import wire
@@ -16,7 +14,7 @@ from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.pipes import asynchronous as pipes
 from xsem.ipc.pipes.pipe import Pipe
-from xsem.ipc.sockets import NotReady, Receiver, Sender, check_socket
+from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, own_timeout
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 
@@ -48,17 +46,18 @@ async def asend(
     Notes
     -----
     A cancelled call leaves one of the three states that `send` describes. Two calls for one direction of a socket must
-    not overlap. Calls for one direction of a `Pipe` take place one after the other.
+    not overlap. Calls for one direction of a `Pipe` take place one after the other. The call uses a duplicate of the
+    socket, so cancel it before you close the socket.
     """
     if isinstance(sock, Pipe):
         await pipes.send(sock, descs, payload, _limit(timeout_s))
         return
-    of = SocketOf(sock, "send")
+    of = SocketOf(sock, "send", duplicates=True)
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
-        turns = _Turns(inner, timeout_s)
-        with Sender(inner, data, fds, None, waits=False) as sender, sender, turns:
+        turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO)))
+        with Sender(inner, data, fds, None, waits=False) as sender, sender:
             while True:
                 try:
                     sender.send()
@@ -97,11 +96,11 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     """
     if isinstance(sock, Pipe):
         return await pipes.receive(sock, _limit(timeout_s))
-    of = SocketOf(sock, "receive")
+    of = SocketOf(sock, "receive", duplicates=True)
     with of as inner, of:
         check_socket(inner)
-        turns = _Turns(inner, timeout_s)
-        with Receiver(inner, wire.MAX_DESCRIPTORS, None, waits=False) as receiver, receiver, turns:
+        turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO)))
+        with Receiver(inner, wire.MAX_DESCRIPTORS, None, waits=False) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
             else:
@@ -112,25 +111,22 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     return message
 
 
-def _limit(timeout_s: float | Literal["socket"] | None) -> float | None:
-    """Return the time limit of a call about a pipe, which has no timeout of its own."""
-    return DEFAULT_TIMEOUT_S if isinstance(timeout_s, str) and timeout_s == "socket" else timeout_s
+def _limit(timeout_s: float | Literal["socket"] | None, own: float | None = None) -> float | None:
+    """Return the time limit of a call. `own` is the timeout of the socket, which a `Pipe` has not."""
+    return own or DEFAULT_TIMEOUT_S if isinstance(timeout_s, str) and timeout_s == "socket" else timeout_s
 
 
 class _Turns:
-    """Waits of one transfer in the event loop, within its time limit."""
+    """Waits of one transfer in the event loop, within its time limit. `sock` belongs to the transfer alone."""
 
-    def __init__(self, sock: socket.socket, timeout_s: float | Literal["socket"] | None) -> None:
-        if isinstance(timeout_s, str) and timeout_s == "socket":
-            timeout_s = sock.gettimeout() or DEFAULT_TIMEOUT_S
+    def __init__(self, sock: socket.socket, timeout_s: float | None) -> None:
         check_timeout(timeout_s)
         self._sock = sock
-        self._timeout_s: float | None = timeout_s
+        self._timeout_s = timeout_s
         import asyncio  # already loaded: the caller runs in an event loop
 
         self._loop = asyncio.get_running_loop()
         self._end = None if self._timeout_s is None else self._loop.time() + min(self._timeout_s, _LONGEST_S)
-        self._watched: OwnedHandle | None = None
 
     async def ready(self, wanted: NotReady) -> None:
         """Return when the socket may be ready.
@@ -142,12 +138,9 @@ class _Turns:
         """
         if sys.platform == "win32":
             raise NotImplementedError
-        if self._watched is None:
-            # A duplicate: the application or a transport may have registered the number of the socket itself.
-            self._watched = own(os.dup, self._sock.fileno())
         import asyncio  # as above
 
-        number = self._watched.fileno()
+        number = self._sock.fileno()
         woken = asyncio.Event()
         add, remove = ((self._loop.add_reader, self._loop.remove_reader) if wanted.events & select.POLLIN
                        else (self._loop.add_writer, self._loop.remove_writer))
@@ -174,10 +167,3 @@ class _Turns:
         while len(data) < size:
             data += await self.receive(receiver, size - len(data))
         return data
-
-    def __enter__(self) -> None:
-        """Begin the waits."""
-
-    def __exit__(self, *exc: object) -> None:
-        if self._watched is not None:
-            self._watched.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import sys
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
@@ -38,28 +39,30 @@ class SocketOf:
     channel : Channel
     direction : "send" or "receive"
         A transport must not transfer data of its own in this direction.
+    duplicates : bool
+        Whether the transfer uses a duplicate of a socket, too. A transfer that waits in an event loop does: meanwhile,
+        the application can close or detach its socket, and can have registered the number with the loop itself.
     """
 
-    def __init__(self, channel: Channel, direction: Literal["send", "receive"]) -> None:
+    def __init__(
+        self, channel: Channel, direction: Literal["send", "receive"], *, duplicates: bool = False
+    ) -> None:
         self._channel = channel
         self._direction = direction
+        self._only_duplicates = duplicates
         self._duplicates: list[socket.SocketType] = []
 
     def __enter__(self) -> socket.socket:
         channel: Any = self._channel
-        if isinstance(channel, socket.socket):
+        if isinstance(channel, socket.socket) and not self._only_duplicates:
             return channel
         if os.name == "nt":
             raise _no_pipes_of_multiprocessing() if type(channel).__name__ == "PipeConnection" else no_sockets()
         if not self._duplicates:
             if hasattr(channel, "get_extra_info"):
                 channel = self._transport(getattr(channel, "transport", channel))
-            number = _number(channel)
             try:
-                if not stat.S_ISSOCK(os.fstat(number).st_mode):
-                    raise _not_a_socket(self._channel)
-                # C code takes the number from `dup` to its owner: Ctrl-C takes effect before or after that.
-                self._duplicates.extend(map(_open, map(os.dup, (number,))))
+                self._duplicate(_number(channel))
             except OSError as error:
                 raise _not_a_socket(self._channel) from error
         made: Any = self._duplicates[0]
@@ -68,6 +71,16 @@ class SocketOf:
     def __exit__(self, *exc: object) -> None:
         for each in self._duplicates:
             each.close()
+
+    def _duplicate(self, number: int) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
+        if not stat.S_ISSOCK(os.fstat(number).st_mode):
+            raise _not_a_socket(self._channel)
+        blocking = os.get_blocking(number)
+        # C code takes the number from `dup` to its owner: Ctrl-C takes effect before or after that.
+        self._duplicates.extend(map(_open, map(os.dup, (number,))))
+        os.set_blocking(number, blocking)   # `socket.setdefaulttimeout` changes the flag of the channel, too
 
     def _transport(self, transport: Any) -> Any:
         if self._direction == "receive" and transport.is_reading():

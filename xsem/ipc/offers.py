@@ -8,11 +8,14 @@ dictionary and removes it by one `pop`.
 
 from __future__ import annotations
 
+import heapq
 import hmac
 import itertools
 import os
 import sys
 import time
+from collections import deque
+from collections.abc import Container
 from typing import Final
 
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -29,6 +32,7 @@ __all__ = ["Server", "server"]
 
 _SLICE_S: Final = 1.0
 _START_S: Final = 30.0
+_MOST_STALE: Final = 100
 
 
 class _Offer:
@@ -41,6 +45,38 @@ class _Offer:
         self.failure: XsemError | None = None
 
 
+class _Deadlines:
+    """Ends of the lifetimes of offers, nearest first, so that a claim costs the same for any number of offers.
+
+    Any thread adds an offer. Only the thread that serves offers calls the other methods.
+    """
+
+    def __init__(self) -> None:
+        self._added: deque[tuple[int, int]] = deque()   # end and number
+        self._heap: list[tuple[int, int]] = []   # also of offers that no longer exist
+        self._most = _MOST_STALE   # length from which those are removed
+
+    def add(self, deadline_ns: int, number: int) -> None:
+        """Add an offer."""
+        self._added.append((deadline_ns, number))
+
+    def nearest(self) -> int | None:
+        """Return a time before which no lifetime ends. None: there is no offer."""
+        return self._heap[0][0] if self._heap else None
+
+    def passed(self, now: int, offers: Container[int]) -> list[int]:
+        """Remove the ends that have passed, and return their numbers. `offers` are the numbers that exist."""
+        while self._added:
+            heapq.heappush(self._heap, self._added.popleft())
+        if len(self._heap) > self._most:
+            self._heap = sorted(each for each in self._heap if each[1] in offers)
+            self._most = 2 * len(self._heap) + _MOST_STALE
+        numbers = []
+        while self._heap and self._heap[0][0] < now:
+            numbers.append(heapq.heappop(self._heap)[1])
+        return numbers
+
+
 class Server:
     """All offers of a process, and the thread that serves them."""
 
@@ -49,6 +85,7 @@ class Server:
         self._address = os.urandom(8)
         self._numbers = itertools.count()
         self._offers: dict[int, _Offer] = {}
+        self._deadlines = _Deadlines()
         self._session = Session()
         self._listening = False
         self._background = Background("xsem-offers", self._serve, self._busy, joined=False)
@@ -73,6 +110,7 @@ class Server:
             ticket = here(self._address, number, deadline_ns).ticket(self._key)
             self._offers[number] = offer
             self._wait_until_served(offer)
+            self._deadlines.add(deadline_ns, number)   # from now on, the thread removes it
             if now_ns() > deadline_ns:   # perhaps before the thread began
                 self._offers.pop(number, None)
             return ticket
@@ -124,10 +162,8 @@ class Server:
 
     def _goes_on(self, session: Session) -> bool:
         """Remove the offers whose lifetime is over, and return whether an offer or a claimed message is left."""
-        now = now_ns()
-        for number, offer in list(self._offers.items()):
-            if now > offer.deadline_ns:
-                self._remove(number)
+        for number in self._deadlines.passed(now_ns(), self._offers):
+            self._remove(number)
         # In this order: see `_wait_until_served`.
         self._listening = False
         if not self._offers and not session.owes:
@@ -136,9 +172,8 @@ class Server:
         return True
 
     def _pause_s(self) -> float:
-        now = now_ns()
-        nearest = min((offer.deadline_ns for offer in list(self._offers.values())), default=now + 10**9)
-        return min(_SLICE_S, max(0.0, (nearest - now) / 1e9 + 0.001))
+        nearest = self._deadlines.nearest()
+        return _SLICE_S if nearest is None else min(_SLICE_S, max(0.0, (nearest - now_ns()) / 1e9 + 0.001))
 
     def _answer(self, request: bytes, send: Send) -> None:
         """Answer a request. If `send` raises, the claim does not count."""

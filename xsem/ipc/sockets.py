@@ -7,6 +7,7 @@ import contextlib
 import errno
 import select
 import socket
+import struct
 import sys
 import time
 from collections.abc import Sequence
@@ -27,13 +28,18 @@ from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["MAX_FDS", "NotReady", "Receiver", "Sender", "check_socket"]
+__all__ = ["MAX_FDS", "SO_RCVTIMEO", "SO_SNDTIMEO", "NotReady", "Receiver", "Sender", "check_socket", "own_timeout"]
 
 MAX_FDS: Final = 253
 """SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one message."""
 
+SO_RCVTIMEO: Final = getattr(socket, "SO_RCVTIMEO", 20)
+SO_SNDTIMEO: Final = getattr(socket, "SO_SNDTIMEO", 21)
+
+_TIMEVAL: Final = struct.Struct("ll")
 _SLICE_MS: Final = 50
 _LONGEST_S: Final = 1e9
+_DISCARDED_BYTES: Final = 1 << 16
 _HANG_UP: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0)
 
 
@@ -61,6 +67,26 @@ def check_socket(sock: socket.socket) -> None:
         raise _not_connected(sock)
 
 
+def own_timeout(channel: object, sock: socket.socket, option: int) -> float | None:
+    """Return the timeout in seconds that the socket of a channel has itself. None: it has none.
+
+    Parameters
+    ----------
+    channel, sock
+        The channel, and its socket or a duplicate of it.
+    option : `SO_RCVTIMEO` or `SO_SNDTIMEO`
+        Option of the kernel, for a socket without a timeout of `socket.socket.settimeout`.
+    """
+    timeout = channel.gettimeout() if isinstance(channel, socket.socket) else None
+    if timeout is not None or sys.platform != "linux":
+        return timeout
+    try:
+        seconds, microseconds = _TIMEVAL.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _TIMEVAL.size))
+    except OSError as error:
+        raise _refusal(sock, "getsockopt", error) from error
+    return seconds + microseconds / 1e6 or None
+
+
 class NotReady(Exception):  # noqa: N818 - never reaches the application
     """The socket is not ready, and the transfer does not wait. The same call goes on when the socket is ready."""
 
@@ -73,9 +99,9 @@ class NotReady(Exception):  # noqa: N818 - never reaches the application
 class _Transfer:
     """Transfer of one message. The caller enters it twice: ``with transfer, transfer:``.
 
-    The end of ``with`` calls `close`. If only a part of a message was transferred, the stream is shut down, because the
-    receiver would parse the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the outer exit
-    completes it. With ``waits=False``, the calls raise `NotReady` where they would wait.
+    The end of ``with`` calls `close`. If only a part of a message was transferred, the stream ends in that direction,
+    because the receiver would parse the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the
+    outer exit completes it. With ``waits=False``, the calls raise `NotReady` where they would wait.
     """
 
     _direction: int
@@ -94,7 +120,10 @@ class _Transfer:
         """Give up an incomplete message. A second call has no effect."""
         if self.begun and self._sock.type == socket.SOCK_STREAM:
             with contextlib.suppress(OSError):
-                self._sock.shutdown(self._direction)
+                self._end_stream()
+
+    def _end_stream(self) -> None:
+        self._sock.shutdown(self._direction)
 
     def __enter__(self) -> Self:
         return self
@@ -187,6 +216,15 @@ class Receiver(_Transfer):
         """Give up a message that was not taken and close its handles. A second call has no effect."""
         super().close()
         self._arrivals.close()
+
+    def _end_stream(self) -> None:
+        if sys.platform == "win32":
+            raise NotImplementedError
+        super()._end_stream()
+        # Linux still returns the bytes in the queue after that, and another object or process with this socket would
+        # parse them. The peer cannot add any, so the queue ends; a call without room for them closes its descriptors.
+        while self._sock.recv(_DISCARDED_BYTES, socket.MSG_DONTWAIT):
+            pass
 
     def receive_once(self, size: int) -> bytes:
         """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet.

@@ -95,15 +95,17 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     BadArgumentError
         ``bad_ticket``: the text is not a ticket. ``ticket_forged``: the text was changed. ``ticket_expired``: the
         lifetime is over. ``ticket_spent``: the ticket was claimed as often as offered. ``sender_ended``: the offering
-        process has ended. ``other_user``: the offering process belongs to another user. ``other_host``: the ticket is
-        from another machine, or from before a restart. ``other_container``: a container with another network
-        namespace. ``bad_timeout``.
+        process has ended. ``other_user``: the offering process belongs to another user, or one of the two users has
+        no mapping in a user namespace. ``other_host``: the ticket is from another machine, or from before a restart.
+        ``other_container``: a container with another network namespace. ``bad_timeout``.
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
     BusyError
         ``fd_limit``, on Windows: this process cannot open so many handles. The claim counts.
     UnsupportedError
         The system is neither Linux nor Windows.
+    DriverError
+        ``system_call_failed``: the system refuses a call, for example in a sandbox.
     WaitTimeoutError
         ``timeout``: the offering process does not answer, for example because it is stopped.
 

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, Self, TypeAlias
 
 from xsem.data.handles import own, store
+from xsem.data.hosts import read_small
 from xsem.data.peers import Peer, peer_user
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, WaitTimeoutError, XsemError
 from xsem.ipc import wire
@@ -31,6 +32,8 @@ _log = logging.getLogger("xsem")
 
 _MAX_CONNECTIONS: Final = 64
 _SEND_BUFFER: Final = 1 << 18
+_USUAL_OVERFLOW_USER: Final = 65534
+_ALL_USERS: Final = 2**32 - 1   # -1 is no user
 
 
 class Content:
@@ -155,7 +158,10 @@ class Session:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        if not self._admits(connection):
+        admitted = False
+        with contextlib.suppress(OSError):
+            admitted = self._admits(connection)
+        if not admitted:
             with contextlib.suppress(OSError):
                 connection.send(bytes([OTHER_USER]))
             self._drop(connection)
@@ -163,9 +169,7 @@ class Session:
             self._drop(self.sockets[1])
 
     def _admits(self, connection: socket.socket) -> bool:
-        if sys.platform == "win32":
-            raise NotImplementedError
-        return peer_user(connection) == os.geteuid()
+        return _is_own_user(connection)
 
     def _ready(self, timeout_s: float) -> list[socket.socket]:
         """Return the sockets that have a connection or data."""
@@ -238,8 +242,14 @@ class _Line:
                 time.sleep(0.002)
             except ConnectionRefusedError as error:   # nothing has that address
                 raise absent(self._fields) from error
+            except OSError as error:
+                raise _system_error(error, "connect") from error
+        try:
+            is_own_user = _is_own_user(sock)
+        except OSError as error:
+            raise _system_error(error, "getsockopt") from error
         # Of all users, only the offering user can have made the proof in the ticket, so the text stays secret.
-        if peer_user(sock) != os.geteuid():
+        if not is_own_user:
             raise refusal(OTHER_USER)
 
     def ask(self, ticket: Ticket) -> Message:
@@ -276,10 +286,35 @@ def _name(address: bytes) -> bytes:
     return b"\0xsem-" + address.hex().encode("ascii")
 
 
-def _system_error(error: OSError) -> XsemError:
+def _is_own_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a socket belongs to the user of this process."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    user = os.geteuid()
+    return peer_user(sock) == user and (user != _unmapped_user() or _every_user_is_mapped())
+
+
+def _unmapped_user() -> int:
+    """Return the number that the kernel shows for each user without a mapping in this user namespace."""
+    try:
+        return int(read_small("/proc/sys/kernel/overflowuid"))
+    except OSError:   # no /proc
+        return _USUAL_OVERFLOW_USER
+
+
+def _every_user_is_mapped() -> bool:
+    """Whether this user namespace has a number for each user, as the first namespace of a machine."""
+    try:
+        mapped = [int(line.split()[2]) for line in read_small("/proc/self/uid_map").splitlines()]
+    except OSError:
+        return False
+    return sum(mapped) >= _ALL_USERS
+
+
+def _system_error(error: OSError, call: str = "bind") -> XsemError:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return BusyError("this process can open no more file descriptors, which an offer needs", reason="fd_limit")
     if error.errno == errno.EBADF:
         return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
     return DriverError(f"the kernel refused the socket of an offer: {error.strerror}", reason="system_call_failed",
-                       call="bind", code=error.errno, code_name=errno.errorcode.get(error.errno or 0))
+                       call=call, code=error.errno, code_name=errno.errorcode.get(error.errno or 0))

@@ -29,7 +29,8 @@ def refusal(verdict: int) -> BadArgumentError:
     """Return the error for an answer other than GRANTED."""
     if verdict == OTHER_USER:
         return BadArgumentError("the ticket belongs to another user: only processes of the user that offered it can "
-                                "claim it", reason="other_user")
+                                "claim it. In a user namespace of Linux, both need a mapping of this user "
+                                "(/proc/self/uid_map)", reason="other_user")
     if verdict == FORGED:
         return BadArgumentError("the offering process did not write this ticket, or the text was changed on its way",
                                 reason="ticket_forged")

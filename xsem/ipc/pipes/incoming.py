@@ -52,10 +52,10 @@ class Incoming:
         if not read.cancelled and read.code != MORE_DATA:
             if read.code == 0 and not self._longer:
                 return read.data
-            self._longer = False
             self._reads.clear()
-            if read.code:
+            if read.code:   # the rest of a longer message, if any, is still in the pipe
                 raise PipeError("ReadFile", read.code)
+            self._longer = False   # last: an interrupt before it costs the next message, and no rest becomes a message
             raise BadArgumentError(f"the message is longer than {wire.MAX_NT_MESSAGE_BYTES} bytes",
                                    reason="message_truncated")
         if not read.cancelled:
