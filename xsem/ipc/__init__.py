@@ -21,15 +21,17 @@ from xsem.ipc.packing import pack, unpack
 from xsem.ipc.pipes.connections import connect
 from xsem.ipc.pipes.listener import PipeListener, listen
 from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import MAX_FDS, Receiver, Sender, check_socket
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
+from xsem.ipc.transfers import Transfer
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [
-    "Message", "Pipe", "PipeListener", "Ticket", "areceive", "asend", "claim", "connect", "listen", "offer", "pack",
-    "receive", "receive_fds", "send", "unpack",
+    "Message", "Pipe", "PipeListener", "Ticket", "Transfer", "areceive", "asend", "claim", "connect", "listen", "offer",
+    "pack", "receive", "receive_fds", "send", "unpack",
 ]
 
 
@@ -87,6 +89,7 @@ def send(
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
+        note_receivers(inner, descs)
         with Sender(inner, data, fds, _limit(inner.gettimeout(), timeout_s)) as sender, sender:
             sender.send()
 

@@ -16,6 +16,7 @@ from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.pipes import asynchronous as pipes
 from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import NotReady, Receiver, Sender, check_socket
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
@@ -57,6 +58,7 @@ async def asend(
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
+        note_receivers(inner, descs)
         turns = _Turns(inner, timeout_s)
         with Sender(inner, data, fds, None, waits=False) as sender, sender, turns:
             while True:

@@ -1,12 +1,12 @@
-"""Host waits that end when only an ended process could have met them."""
+"""Host waits that end when only ended processes could have met them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
 
-from xsem.data.peers import Peer
-from xsem.runtime.diagnostics.pending_operations import ended_peer_of_queue, ended_peer_of_semaphore
+from xsem.data.signallers import Ended
+from xsem.runtime.diagnostics.pending_operations import ended_peers_of_queue, ended_peers_of_semaphore
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
@@ -15,8 +15,8 @@ __all__ = ["QueueBlocker", "SemaphoreBlocker", "WatchedWait"]
 
 
 class _Blocker(Protocol):
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do."""
 
 
 class SemaphoreBlocker:
@@ -27,9 +27,9 @@ class SemaphoreBlocker:
         self._state = state
         self._value = value
 
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
-        return ended_peer_of_semaphore(self._queues, self._state, self._value)
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do."""
+        return ended_peers_of_semaphore(self._queues, self._state, self._value)
 
 
 class QueueBlocker:
@@ -40,9 +40,9 @@ class QueueBlocker:
         self._queue = queue
         self._up_to = up_to
 
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
-        return None if self._queue is None else ended_peer_of_queue(self._queues, self._queue, self._up_to)
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do."""
+        return None if self._queue is None else ended_peers_of_queue(self._queues, self._queue, self._up_to)
 
 
 class WatchedWait:
@@ -50,22 +50,22 @@ class WatchedWait:
 
     Attributes
     ----------
-    ended : Peer or None
-        The ended process because of which the wait is over. The wait is then not met.
+    ended : Ended or None
+        The ended processes because of which the wait is over. The wait is then not met.
     """
 
     def __init__(self, wait: Callable[[int], bool], blocker: _Blocker) -> None:
         self._wait = wait
         self._blocker = blocker
-        self.ended: Peer | None = None
+        self.ended: Ended | None = None
 
     def __call__(self, timeout_ns: int) -> bool:
         """Wait for at most `timeout_ns`. Return whether the wait is met or can never be met."""
         if self._wait(timeout_ns):
             return True
-        peer = self._blocker.ended_peer()
+        ended = self._blocker.ended_peers()
         # The process can have met the wait just before its end.
-        if peer is None or self._wait(0):
-            return peer is not None
-        self.ended = peer
+        if ended is None or self._wait(0):
+            return ended is not None
+        self.ended = ended
         return True
