@@ -10,6 +10,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
@@ -214,6 +215,92 @@ def test_wait_ends_with_the_last_of_several_receivers(
     goes_on(semaphore)   # a restarted receiver
     three.end()
     ended(lambda: semaphore.host_wait(7, timeout_s=LONG_S), f"process {three.pid}, which received")
+
+
+# ---- lists that wait for a semaphore without a readable value
+@pytest.fixture
+def unreadable(device: xsem.Device, receiver: Connected) -> xsem.Semaphore:
+    """A binary semaphore that the receiver has. Only the markers of a list tell whether its wait is met."""
+    semaphore = device.create_semaphore(BINARY)
+    with semaphore.export() as desc:
+        receiver.send(desc)
+    return semaphore
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_list_ends_at_a_wait_that_its_markers_show(
+    device: xsem.Device, receiver: Connected, unreadable: xsem.Semaphore, before: bool, behind: bool
+) -> None:
+    commands, gate = device.create_command_list(), threading.Event()
+    if before:
+        commands.append_work(lambda: gate.wait(LONG_S))
+        commands.append_barrier()
+    commands.append_wait(unreadable)
+    if behind:
+        commands.append_work(lambda: None)
+        commands.append_barrier()
+    receiver.end()
+    if before:
+        list_goes_on(commands)   # the work holds the list
+    gate.set()
+    error = ended(lambda: commands.synchronize(timeout_s=LONG_S), f"process {receiver.pid}")
+    assert error.pending[0].operation == "wait"
+    unreadable.host_signal()
+    commands.synchronize(timeout_s=LONG_S)
+
+
+def test_work_behind_a_wait_that_was_met_holds_the_list(
+    device: xsem.Device, receiver: Connected, unreadable: xsem.Semaphore
+) -> None:
+    commands, gate = device.create_command_list(), threading.Event()
+    unreadable.host_signal()
+    commands.append_wait(unreadable)
+    commands.append_work(lambda: gate.wait(LONG_S))
+    receiver.end()
+    list_goes_on(commands)
+    gate.set()
+    commands.synchronize(timeout_s=LONG_S)
+
+
+def test_batch_with_a_living_signaller_holds_the_list(
+    device: xsem.Device, receiver: Connected, unreadable: xsem.Semaphore, receivers: Callable[[], Connected]
+) -> None:
+    other, living, commands = device.create_semaphore(BINARY), receivers(), device.create_command_list()
+    with other.export() as desc:
+        living.send(desc)
+    commands.append_wait([unreadable, other], [None, None])
+    receiver.end()
+    list_goes_on(commands)
+    living.end()
+    ended(lambda: commands.synchronize(timeout_s=LONG_S), f"process {receiver.pid}")
+    for each in (unreadable, other):
+        each.host_signal()
+
+
+def test_readable_wait_behind_work_ends_the_wait_for_the_list(device: xsem.Device, receiver: Connected) -> None:
+    semaphore, commands, gate = device.create_timeline(), device.create_command_list(), threading.Event()
+    with semaphore.export() as desc:
+        receiver.send(desc)
+    commands.append_work(lambda: gate.wait(LONG_S))
+    commands.append_wait(semaphore, 7)
+    receiver.end()
+    ended(lambda: commands.synchronize(timeout_s=LONG_S), f"process {receiver.pid}")
+    gate.set()
+    semaphore.host_signal(7)
+
+
+def test_list_without_known_signallers_gets_no_markers(device: xsem.Device) -> None:
+    semaphore, commands = device.create_semaphore(BINARY), device.create_command_list()
+    commands.append_wait(semaphore)
+    assert not commands._queue._markers
+    semaphore.host_signal()
+
+
+def list_goes_on(commands: xsem.CommandList) -> None:
+    with pytest.raises(xsem.WaitTimeoutError) as failure:
+        commands.synchronize(timeout_s=3 * SHORT_S)   # a wait for a list ends after two looks
+    assert failure.value.reason == "timeout"
 
 
 # ---- other ways of a semaphore

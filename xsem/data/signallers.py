@@ -77,11 +77,13 @@ class Signallers:
 
     Attributes
     ----------
+    known : bool
+        The end of processes can end a wait. A list reads this at each append of a wait.
     users : list of tuple
         The semaphores of this process, each with the queues of its device, by weak references.
     """
 
-    __slots__ = ("__weakref__", "_exported_here", "_lock", "_open", "_peers", "_said", "_unseen", "users")
+    __slots__ = ("__weakref__", "_exported_here", "_lock", "_open", "_peers", "_said", "_unseen", "known", "users")
 
     def __init__(self, *, exported_here: bool) -> None:
         self._exported_here = exported_here
@@ -90,12 +92,14 @@ class Signallers:
         self._open: list[weakref.ref[OpenTransfer]] = []
         self._said: tuple[Peer, ...] | None = None
         self._unseen = False
+        self.known = False
         self.users: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 
     def add(self, peer: Peer, role: str) -> None:
         """Note a process that sent the semaphore or receives it. Ended processes are dropped: a server has many."""
         with self._lock:
             self._peers = {**{old: did for old, did in self._peers.items() if old.alive}, peer: role}
+            self._note_known()
 
     def receiver(self, peer: Peer | None) -> None:
         """Note a process that receives the semaphore; None: it is not known."""
@@ -108,10 +112,12 @@ class Signallers:
         """Note a transfer whose receiver is not known yet. It calls `add` before it is not open any more."""
         with self._lock:
             self._open = [*[old for old in self._open if old() is not None], weakref.ref(transfer)]
+            self._note_known()
 
     def lose(self) -> None:
         """Note that other processes can have the semaphore, too."""
-        self._unseen = True
+        self._unseen = True   # without the lock, which a forked child may never get
+        self._note_known()
 
     def number_given(self) -> None:
         """Note that the application has the number of a handle."""
@@ -120,7 +126,13 @@ class Signallers:
 
     def say(self, peers: tuple[Peer, ...]) -> None:
         """Let the application name the signallers. Empty: not known."""
-        self._said = peers
+        with self._lock:
+            self._said = peers
+            self._note_known()
+
+    def _note_known(self) -> None:
+        self.known = (bool(self._said) if self._said is not None else
+                      not self._unseen and bool(self._peers or self._open))
 
     def add_user(self, queues: object, state: object) -> None:
         """Note a semaphore of this process, and the queues that can have signals of it."""

@@ -181,9 +181,10 @@ class Event(DeviceObject):
             ``peer_ended``, as for `wait`.
         """
         fence = self._running()
+        blocker = self._blocker(fence)
 
         def blocked() -> Exception | None:
-            ended = self._blocker(fence).ended_peers()
+            ended = blocker.ended_peers()
             return None if ended is None else self._not_done(fence, None, ended)
 
         yield from wait_until_done(self._device_state, fence, blocked)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from xsem.data.signallers import Ended
 from xsem.runtime.diagnostics.pending_operations import ended_peers_of_queue, ended_peers_of_semaphore
+from xsem.runtime.native import now
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 
 __all__ = ["QueueBlocker", "SemaphoreBlocker", "WatchedWait"]
+
+_CONFIRM_S: Final = 0.2
 
 
 class _Blocker(Protocol):
@@ -39,10 +42,19 @@ class QueueBlocker:
         self._queues = queues
         self._queue = queue
         self._up_to = up_to
+        self._held: int | None = None   # the operation that held the queue at the last look
+        self._since = 0.0
 
     def ended_peers(self) -> Ended | None:
-        """Return the ended processes that hold the wait, if some do."""
-        return None if self._queue is None else ended_peers_of_queue(self._queues, self._queue, self._up_to)
+        """Return the ended processes that hold the wait, if some do and did at the looks before."""
+        found = None if self._queue is None else ended_peers_of_queue(self._queues, self._queue, self._up_to)
+        if found is None:
+            self._held = None
+            return None
+        held, ended = found
+        if held != self._held:
+            self._held, self._since = held, now()
+        return ended if now() - self._since >= _CONFIRM_S else None
 
 
 class WatchedWait:

@@ -131,10 +131,11 @@ def ended_peers_of_semaphore(queues: QueueTable, state: SemaphoreState, value: i
     return _Look(queues).ended_peers(state, value)
 
 
-def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> Ended | None:
-    """Return the ended processes that hold the operations up to `up_to`. Otherwise None.
+def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> tuple[int, Ended] | None:
+    """Return the operation that holds those up to `up_to`, and the ended processes because of which it does.
 
-    Only a wait for a timeline whose value can be read is known to be unmet.
+    The value of a timeline, or the markers around the wait, tell that the wait is not met. By markers, a wait that is
+    met can seem to be unmet for a moment: the queue has left the one before it, and not yet reached the one behind it.
     """
     waits = {state for op in queue.pending() if op.seq <= up_to and is_wait(op.operation) for state, _ in op.targets}
     if not any(state.signallers.ended() for state in waits):
@@ -142,9 +143,17 @@ def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> 
     queue.poll()
     look = _Look(queues)
     left = _not_done([op for op in queue.pending() if op.seq <= up_to], look)
-    if not left or not _is_unmet_wait(left[0], look):
-        return None
-    return next(filter(None, (look.ended_peers(state, value) for state, value in left[0].targets)), None)
+    for op in left:
+        for state, value in op.targets if is_wait(op.operation) else ():
+            ended = look.ended_peers(state, value) if look.value(state) is not None else None
+            if ended is not None:
+                return op.seq, ended
+    # The first operation, if it is a wait between two markers: the first one is reached, and the second one is not.
+    if left and left[0].operation == "wait" and queue.marked_at(left[0].seq) and _kept_done(left[0]):
+        every = [look.ended_peers(state, value) for state, value in left[0].targets]
+        if every[0] is not None and all(every):
+            return left[0].seq, every[0]
+    return None
 
 
 class _Look:
@@ -338,6 +347,10 @@ def _passed(op: Operation, look: _Look) -> bool:
 def _is_met(op: Operation, look: _Look) -> bool:
     if is_wait(op.operation) and not all(_at_least(look.value(state), value) for state, value in op.targets):
         return False
+    return _kept_done(op)
+
+
+def _kept_done(op: Operation) -> bool:
     with contextlib.suppress(XsemError):
         return all(fence.done() for fence in op.kept)
     return False
