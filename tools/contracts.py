@@ -48,6 +48,8 @@ LAYERS = {
         semaphore_desc | memory_desc | images
         descriptor_fields
         pickling | drm
+        transfers
+        signallers
         peers
         file_descriptors | streams | hosts | nt_processes
         handles | uuids | layout | locks
@@ -93,10 +95,10 @@ LAYERS = {
         dlpack | current_stream | awaiting
     """,
     "xsem.ipc": """
-        asynchronous | packing | ticket_exchange
+        asynchronous | packing | ticket_exchange | transfers
         offers
         ticket_sockets | ticket_pipes
-        sockets | pipes | ticket_verdicts
+        sockets | socket_receivers | pipes | ticket_verdicts
         tickets
         channels | message | received_handles
         wire

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import multiprocessing
 import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.fake_backend import until
 from support.open_files import closed_number, numbers
 
 import xsem
-from xsem.data import pickling
+from xsem import ipc
+from xsem.data import pickling, transfers
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="tests/windows has the tests with NT handles")
@@ -148,7 +153,7 @@ def pickled() -> Iterator[bytes]:
     assert numbers() == before
 
 
-def reason_of(data: bytes) -> str:
+def reason_of(data: bytes | memoryview) -> str:
     with pytest.raises(xsem.BadArgumentError) as failure:
         pickle.loads(data)
     return failure.value.reason
@@ -187,6 +192,124 @@ def test_pickled_descriptor_of_an_ended_process_is_refused(tmp_path: Path) -> No
         sys.stdout.buffer.write(ForkingPickler.dumps(xsem.SemaphoreDesc.opaque_fd(fd, device_uuid=None)))
         """, multiprocessing.current_process().authkey.hex()], capture_output=True, check=True, timeout=50)
     assert reason_of(made.stdout) == "sender_ended"
+
+
+# ---- transfers that no process receives
+@pytest.fixture
+def memory() -> Iterator[MemoryDesc]:
+    """A descriptor. At the end, nothing is open that was not open before."""
+    before = numbers()
+    with MemoryDesc.opaque_fd(OwnedHandle(os.memfd_create("kept")), allocation_size=1, device_uuid=None) as desc:
+        yield desc
+    resource_sharer.stop(timeout=40)
+    gc.collect()
+    assert numbers() == before
+    until(lambda: not any(thread.name == "xsem-transfers" for thread in threading.enumerate()))
+
+
+def test_transfer_without_a_receiver_ends_with_its_lifetime(
+    memory: MemoryDesc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ForkingPickler.dumps([ipc.Transfer(memory, lifetime_s=0.05), memory])
+    until(lambda: len(open_kept()) == 1)   # the other one has the default lifetime
+    assert reason_of(data) == "transfer_expired"
+    defaults: Any = pickling.carry_by_multiprocessing.__kwdefaults__
+    monkeypatch.setitem(defaults, "lifetime_s", 0.05)
+    late = ForkingPickler.dumps(memory)
+    until(lambda: len(open_kept()) == 1)
+    assert reason_of(late) == "transfer_expired"
+
+
+def test_default_lifetimes_are_those_of_tickets() -> None:
+    parameters = [inspect.signature(each).parameters["lifetime_s"].default
+                  for each in (ipc.offer, ipc.Transfer, pickling.carry_by_multiprocessing)]
+    assert parameters == [60.0] * 3
+
+
+def test_transfer_is_received_within_its_lifetime(memory: MemoryDesc) -> None:
+    transfer = ipc.Transfer(memory, lifetime_s=40)
+    data = ForkingPickler.dumps({"memory": transfer})
+    with pickle.loads(data)["memory"] as received:
+        assert type(received) is MemoryDesc
+        assert os.path.sameopenfile(received.handle.fileno(), memory.handle.fileno())  # type: ignore[union-attr]
+    assert not transfer.take_back()   # it was received
+
+
+def test_sender_takes_back_what_no_process_received(memory: MemoryDesc) -> None:
+    transfer = ipc.Transfer(memory)
+    data, again = ForkingPickler.dumps(transfer), ForkingPickler.dumps(transfer)
+    pickle.loads(data).close()
+    assert transfer.take_back()
+    assert not open_kept()
+    assert reason_of(again) == "transfer_taken_back"
+    assert not transfer.take_back()
+    assert reason_of(ForkingPickler.dumps(transfer)) == "transfer_taken_back"   # a queue can pickle it that late
+    assert not open_kept()
+
+
+def test_pickle_that_fails_half_way_keeps_nothing(memory: MemoryDesc) -> None:
+    kept = ForkingPickler.dumps(memory)
+    for given in ([memory, lambda: 0], [ipc.Transfer(memory), {"deep": [memory, threading.Lock()]}]):
+        with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+            ForkingPickler.dumps(given)
+    assert len(open_kept()) == len(resource_sharer._resource_sharer._cache) == 1  # type: ignore[attr-defined]
+    pickle.loads(kept).close()
+
+
+def test_queue_keeps_nothing_of_a_message_that_it_cannot_pickle(
+    memory: MemoryDesc, capfd: pytest.CaptureFixture[str]
+) -> None:
+    queue = multiprocessing.get_context("spawn").Queue()
+    queue.put([memory, lambda: 0])
+    queue.put("next")
+    assert queue.get(timeout=40) == "next"
+    assert not open_kept()
+    queue.close()
+    queue.join_thread()
+    capfd.readouterr()   # the queue's thread reports the error
+
+
+def test_many_transfers_keep_no_record_after_their_receipt(memory: MemoryDesc) -> None:
+    for _ in range(300):
+        pickle.loads(ForkingPickler.dumps(memory)).close()
+    assert len(transfers._Process.deadlines._heap) < 100
+
+
+def test_forked_child_keeps_no_transfer(memory: MemoryDesc) -> None:
+    transfer = ipc.Transfer(memory)
+    data = ForkingPickler.dumps(transfer)
+    number = next(iter(open_kept()))._handle.fileno()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.fstat(number)
+        except OSError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    pickle.loads(data).close()
+
+
+@pytest.mark.parametrize(("desc", "lifetime_s", "reason"), [
+    (5, 60, "not_a_descriptor"), (SemaphoreDesc.sync_fd(-1), 0, "bad_timeout"),
+    (SemaphoreDesc.sync_fd(-1), None, "bad_timeout"),
+])
+def test_bad_transfer_is_refused(desc: Any, lifetime_s: Any, reason: str) -> None:
+    with pytest.raises(xsem.BadArgumentError) as failure:
+        ipc.Transfer(desc, lifetime_s=lifetime_s)
+    assert failure.value.reason == reason
+
+
+def test_transfer_is_for_channels_of_multiprocessing_only(memory: MemoryDesc) -> None:
+    with pytest.raises(xsem.BadArgumentError) as failure:
+        pickle.dumps(ipc.Transfer(memory))
+    assert failure.value.reason == "pickled_outside_multiprocessing"
+    ForkingPickler.dumps(ipc.Transfer(SemaphoreDesc.sync_fd(-1)))   # it has no handle to keep
+    assert repr(ipc.Transfer(memory)) == "<Transfer of opaque_fd for 60 s>"
+
+
+def open_kept() -> set[transfers.Kept]:
+    return transfers._Process.deadlines.open
 
 
 def test_closed_handle_is_refused_before_it_is_pickled() -> None:

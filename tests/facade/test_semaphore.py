@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import threading
 import uuid
 from collections import deque
 from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
 import pytest
 from support.at_once import in_threads
 from support.fake_backend import ALL, INFO, FakeDriver, binary, fake, timeline
-from support.fixtures import Opened, new_handle
+from support.fixtures import Opened, new_handle, refused
 from support.numpy_bools import IndexedBool
 from support.open_files import numbers
+from support.system_types import MEMORY, TIMELINE
 
 import xsem
 from xsem.errors import (
@@ -403,3 +407,15 @@ def test_failed_export_raises_and_exports_nothing(exporting: Opened) -> None:
 
 def test_declared_capabilities_are_those_of_the_driver(exporting: Opened) -> None:
     assert exporting[0].capabilities is ALL
+
+
+# ---- pickling
+def test_objects_of_a_device_are_not_pickled_and_the_error_names_the_export(device: xsem.Device) -> None:
+    memory = device.create_memory(MEMORY, 4096)
+    objects = [device.create_semaphore(TIMELINE), memory, memory.map_buffer(), device.create_event(),
+               device.create_command_list(), device]
+    for given in objects:
+        for act in (pickle.dumps, ForkingPickler.dumps, copy.copy):
+            error = refused(lambda act=act, given=given: act(given), "object_pickled")  # type: ignore[misc]
+            assert f"a {type(given).__name__} belongs to its process" in str(error)
+            assert ("export()" in str(error)) == (given in objects[:2])

@@ -16,7 +16,10 @@ from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemErr
 if sys.platform == "win32":
     from xsem.data.nt_handles import close_nt, is_open_nt
 
-__all__ = ["Handle", "OwnedHandle", "SupportsFileno", "check_nt", "own", "store"]
+__all__ = [
+    "Follower", "Handle", "OwnedHandle", "SupportsFileno", "check_nt", "follow", "follower_of", "number_of", "own",
+    "store",
+]
 
 _log = logging.getLogger("xsem")
 
@@ -34,6 +37,13 @@ class SupportsFileno(Protocol):
         int
             The number. The object keeps ownership.
         """
+
+
+class Follower(Protocol):
+    """An object that follows where the handle of a semaphore goes."""
+
+    def number_given(self) -> None:
+        """Note that the application has the number, and can give it to any process."""
 
 
 class OwnedHandle:
@@ -66,7 +76,7 @@ class OwnedHandle:
     True
     """
 
-    __slots__ = ("__weakref__", "_slot")
+    __slots__ = ("__weakref__", "_follower", "_slot")
 
     def __init__(self, handle: int) -> None:
         # The slot is a list of one element. pop() is atomic: if two threads close the handle, exactly one gets the
@@ -93,10 +103,8 @@ class OwnedHandle:
         ReleasedError
             ``handle_closed``: the handle was closed or detached.
         """
-        try:
-            return self._slot[0]
-        except IndexError:
-            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+        self._number_given()
+        return number_of(self)
 
     def detach(self) -> int:
         """Give up ownership and return the number. The caller must close it.
@@ -111,6 +119,7 @@ class OwnedHandle:
         ReleasedError
             ``handle_closed``: the handle was closed or detached.
         """
+        self._number_given()
         try:
             return self._slot.pop()
         except IndexError:
@@ -133,7 +142,10 @@ class OwnedHandle:
         """
         taker = object.__new__(type(self))
         taker._slot, self._slot = self._slot, []
-        taker.fileno()
+        number_of(taker)
+        follower = follower_of(self)
+        if follower is not None:
+            follow(taker, follower)
         return taker
 
     def close(self) -> None:
@@ -160,6 +172,11 @@ class OwnedHandle:
         """True if the handle was closed or detached."""
         return not self._slot
 
+    def _number_given(self) -> None:
+        follower = follower_of(self)
+        if follower is not None:
+            follower.number_given()
+
     def __enter__(self) -> Self:
         return self
 
@@ -184,6 +201,24 @@ class OwnedHandle:
             "a handle cannot be pickled by itself; send its descriptor through a channel of multiprocessing",
             reason="handle_pickled",
         )
+
+
+def follow(handle: OwnedHandle, follower: Follower) -> None:
+    """Let an object follow a handle."""
+    handle._follower = follower  # type: ignore[attr-defined]
+
+
+def follower_of(handle: OwnedHandle) -> Follower | None:
+    """Return the object that follows a handle."""
+    return getattr(handle, "_follower", None)   # some owners are made without the constructor
+
+
+def number_of(handle: OwnedHandle) -> int:
+    """Return the number as `OwnedHandle.fileno` does, for a call of xsem that gives it to no other process."""
+    try:
+        return handle._slot[0]
+    except IndexError:
+        raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:

@@ -1,34 +1,59 @@
 """Transfer of a descriptor's handle by the pickler of multiprocessing.
 
 Two ways exist. While multiprocessing spawns a process, the process receives the file descriptor at its start. In a
-Queue, a Pipe, a Pool or a ProcessPoolExecutor, the resource sharer of multiprocessing keeps a duplicate in the sender
-until the receiver fetches it (`multiprocessing.reduction.DupFd`; Windows: `_DupNt`). Any other pickler gives bytes
-only, and a pickled number would refer to another file in the process that unpickles it.
+Queue, a Pipe, a Pool or a ProcessPoolExecutor, the sender keeps a duplicate until the receiver fetches it, or until the
+lifetime of the transfer is over (`Kept`). Any other pickler gives bytes only, and a pickled number would refer to
+another file in the process that unpickles it.
 """
 
 from __future__ import annotations
 
 import os
-import sys
+import threading
 import weakref
+from collections.abc import Callable
 from multiprocessing import AuthenticationError, context, reduction
-from typing import Any
+from typing import Any, Final
 
 from xsem.data.handle_types import OsHandleKind
-from xsem.data.handles import Handle, OwnedHandle, check_open, own
+from xsem.data.handles import Handle, OwnedHandle, check_open, number_of, own
 from xsem.data.hosts import host_id
 from xsem.data.peers import Peer
+from xsem.data.signallers import Signallers, signallers_of
+from xsem.data.transfers import LIFETIME_S, Kept, fetch
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
-
-if sys.platform == "win32":
-    from xsem.data.file_descriptors import duplicate_fd
-    from xsem.data.nt_processes import give_handle, open_process
 
 __all__ = ["carry", "carry_by_multiprocessing", "uncarry"]
 
 # Numbers that each spawned process already received. The "spawn" method keeps the number of a file descriptor. The
 # second descriptor with that number must be duplicated in the child, because otherwise two owners would close it.
 _passed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+# The transfers to each process that is being spawned. Its number is known only when it runs.
+_spawned: weakref.WeakKeyDictionary[Any, list[_Spawned]] = weakref.WeakKeyDictionary()
+
+
+class _Dumping(threading.local):
+    made: list[Kept] | None = None   # by the pickle that this thread writes
+
+
+_dumping: Final = _Dumping()
+_dump: Final[Callable[[Any, Any], None]] = reduction.ForkingPickler.dump
+
+
+def _dump_or_forget(pickler: Any, obj: Any) -> None:
+    """Write a pickle. If it fails half way, forget its transfers. multiprocessing tells no reducer of it."""
+    outer, _dumping.made = _dumping.made, []
+    try:
+        _dump(pickler, obj)
+    except BaseException:
+        for kept in _dumping.made:
+            kept.forget()
+        raise
+    finally:
+        _dumping.made = outer
+
+
+reduction.ForkingPickler.dump = _dump_or_forget  # type: ignore[method-assign]
 
 
 def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
@@ -51,8 +76,20 @@ def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any
     return carry_by_multiprocessing(fields, os_handle_kind)
 
 
-def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
+def carry_by_multiprocessing(
+    fields: dict[str, Any], os_handle_kind: OsHandleKind, *, lifetime_s: float = LIFETIME_S,
+    keep: Callable[[Kept], object] | None = None,
+) -> dict[str, Any]:
     """Return the fields, with the handle in a form that the pickler of multiprocessing can write.
+
+    Parameters
+    ----------
+    fields, os_handle_kind
+        The descriptor.
+    lifetime_s : float
+        How long a channel keeps the handle for its receiver.
+    keep : callable, optional
+        Called with the transfer, outside of a spawn.
 
     Raises
     ------
@@ -65,8 +102,8 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
 
     Notes
     -----
-    The handle stays open in this process, on success and on failure. Outside of a spawn, multiprocessing keeps a
-    duplicate until a process unpickles the descriptor, or until this process ends.
+    The handle stays open in this process, on success and on failure. Outside of a spawn, this process keeps a duplicate
+    until a process unpickles the descriptor, or until the end of the lifetime.
     """
     handle = fields["handle"]
     carried = dict(fields)
@@ -79,28 +116,36 @@ def carry_by_multiprocessing(fields: dict[str, Any], os_handle_kind: OsHandleKin
             capability="descriptor.pickle",
         )
     number = _number(handle)
-    if "peer" in fields and fields["peer"] is None:
-        carried["peer"] = Peer.of(os.getpid())
+    signallers = None
+    if "peer" in fields:
+        carried["peer"] = fields["peer"] or Peer.of(os.getpid())
+        signallers = signallers_of(handle)
     popen: Any = context.get_spawning_popen()
     if popen is None:
-        carried["handle"] = _for_any_process(number)
-    elif os.name == "nt":
+        carried["handle"], kept = _for_any_process(number, lifetime_s, signallers)
+        if keep is not None:
+            keep(kept)
+        return carried
+    if os.name == "nt":
         check_open(number)
         # DuplicateHandle into the child, once for each descriptor, so each owner in the child has its own number.
         carried["handle"] = _CarriedNt(popen.duplicate_for_child(number))
     else:
         carried["handle"] = _for_spawned(popen, number)
+    if signallers is not None:
+        _spawned.setdefault(popen, []).append(_Spawned(popen, signallers))
     return carried
 
 
-def _for_any_process(number: int) -> _Fetched:
-    if sys.platform == "win32":
-        return _Fetched(_DupNt(number), host_id(), os.getpid())
-    if not hasattr(reduction, "DupFd"):
+def _for_any_process(number: int, lifetime_s: float, signallers: Signallers | None) -> tuple[_Fetched, Kept]:
+    if not reduction.HAVE_SEND_HANDLE:
         raise UnsupportedError("multiprocessing passes no file descriptors on this system",
                                capability="descriptor.pickle")
     check_open(number)
-    return _Fetched(reduction.DupFd(number), host_id(), os.getpid())
+    kept = Kept(number, lifetime_s, signallers)
+    if _dumping.made is not None:
+        _dumping.made.append(kept)
+    return _Fetched(kept.ident, host_id(), os.getpid()), kept
 
 
 def _for_spawned(popen: Any, number: int) -> _Carried:
@@ -119,12 +164,34 @@ def uncarry(fields: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     BadArgumentError
-        ``other_host``, ``sender_ended``, ``already_received``, ``authentication_failed``.
+        ``other_host``, ``sender_ended``, ``already_received``, ``authentication_failed``; ``transfer_expired``,
+        ``transfer_taken_back``.
     """
     handle = fields["handle"]
     if isinstance(handle, _Carried | _CarriedNt | _Fetched):
         fields["handle"] = handle.own()
     return fields
+
+
+class _Spawned:
+    """The transfer of a semaphore to a process at its start."""
+
+    def __init__(self, popen: Any, signallers: Signallers) -> None:
+        self._popen = weakref.ref(popen)
+        self._signallers = signallers
+        self._noted = False
+        signallers.opened(self)
+
+    @property
+    def open(self) -> bool:
+        """Whether the process is still being started. If it runs, it is noted."""
+        if not self._noted:
+            pid = getattr(self._popen(), "pid", None)
+            if pid is None:
+                return True
+            self._signallers.receiver(Peer.of(pid))
+            self._noted = True
+        return False
 
 
 class _Carried:
@@ -140,10 +207,10 @@ class _Carried:
 
 
 class _Fetched:
-    """A file descriptor that the process `pid` of the system `host` keeps until it is fetched once."""
+    """A handle that the process `pid` of the system `host` keeps until it is fetched once."""
 
-    def __init__(self, dup_fd: Any, host: str, pid: int) -> None:
-        self._dup_fd = dup_fd
+    def __init__(self, ident: Any, host: str, pid: int) -> None:
+        self._ident = ident
         self._host = host
         self._pid = pid
 
@@ -153,7 +220,7 @@ class _Fetched:
                 f"the descriptor was pickled on another machine ({self._host}): a handle is valid only on the machine "
                 "of its exporter", reason="other_host")
         try:
-            handle = own(self._dup_fd.detach)
+            handle = fetch(self._ident)
         except AuthenticationError as error:
             raise BadArgumentError(
                 f"process {self._pid}, which pickled the descriptor, has another key of multiprocessing "
@@ -171,39 +238,6 @@ class _Fetched:
         return handle
 
 
-class _DupNt:
-    """The counterpart of `multiprocessing.reduction.DupFd` for an NT handle.
-
-    The resource sharer keeps a duplicate until a process of the same key fetches it once. It then duplicates the handle
-    into that process.
-    """
-
-    _id: Any
-
-    def __init__(self, number: int) -> None:
-        if sys.platform == "win32":
-            kept = duplicate_fd(number, for_driver=False)
-
-            def send(connection: Any, pid: int) -> None:
-                process = open_process(pid)
-                if process is not None:
-                    with process:
-                        connection.send_bytes(give_handle(process.fileno(), kept.fileno()).to_bytes(8, "little"))
-
-            self._id = _sharer().register(send, kept.close)
-
-    def detach(self) -> int:
-        """Fetch the handle. The caller owns it."""
-        with _sharer().get_connection(self._id) as connection:
-            return int.from_bytes(connection.recv_bytes(8), "little")
-
-
-def _sharer() -> Any:
-    from multiprocessing import resource_sharer
-
-    return resource_sharer._resource_sharer  # type: ignore[attr-defined,unused-ignore]
-
-
 class _CarriedNt:
     def __init__(self, number: int) -> None:
         self._number = number
@@ -213,6 +247,8 @@ class _CarriedNt:
 
 
 def _number(handle: Handle) -> int:
+    if isinstance(handle, OwnedHandle):
+        return number_of(handle)
     number = handle if isinstance(handle, int) else handle.fileno()
     if number < 0:
         raise ReleasedError("the descriptor's file is closed", reason="handle_closed")

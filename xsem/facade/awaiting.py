@@ -7,7 +7,7 @@ import types
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from xsem.runtime.callbacks import Notifier, Watched
+from xsem.runtime.callbacks import Blocked, Notifier, Watched
 from xsem.runtime.device_state import DeviceState
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ _POLL_S: Final = 0.001   # between two queries on the thread of the event loop
 
 
 @types.coroutine
-def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[Any, None, None]:
+def wait_until_done(device_state: DeviceState, watched: Watched, blocked: Blocked) -> Generator[Any, None, None]:
     """Wait until `watched` is done. A cancellation withdraws the request.
 
     Raises
     ------
     XsemError
-        The error of ``watched.done()``. ReleasedError if the device is released during the wait.
+        The error of ``watched.done()`` or of `blocked`. ReleasedError if the device is released during the wait.
     """
     import asyncio
 
@@ -47,7 +47,7 @@ def wait_until_done(device_state: DeviceState, watched: Watched) -> Generator[An
 
     notifier = device_state.notifier
     pause_s = _POLL_S if device_state.only_application else _RETRY_S
-    remove = notifier.add(watched, reached)
+    remove = notifier.add(watched, reached, blocked)
     try:
         yield from _resumed(notifier, future, pause_s)
         yield from future.__await__()

@@ -557,8 +557,8 @@ class CommandList(DeviceObject):
         ------
         WaitTimeoutError
             ``timeout``, with the pending operations. If xsem can identify the blocked operation, it comes first. The
-            work stays pending. ``peer_ended``: the list waits for a timeline whose sender has ended, and no pending
-            signal meets the wait.
+            work stays pending. ``peer_ended``: the list waits for a semaphore, every process that can signal it has
+            ended (docs/explanation/peers.md), and no signal that is pending in this process meets the wait.
         DriverError
             Earlier work failed.
         BusyError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WrongDeviceError
+from xsem.data.signallers import Ended
+from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WaitTimeoutError, WrongDeviceError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
 from xsem.runtime.claims import Claim, Claimed
@@ -106,13 +107,11 @@ class Event(DeviceObject):
         check_timeout(timeout_s)
         fence = self._running()
         with self._lifetime.held(), self._device_state.calling():
-            watched = WatchedWait(self._device_state.waiting(fence.wait),
-                                  QueueBlocker(self.device._queues, fence.queue, fence.seq))
+            watched = WatchedWait(self._device_state.waiting(fence.wait), self._blocker(fence))
             done = wait_in_slices(watched, timeout_s) and watched.ended is None
         self._reached(done, fence)
         if not done:
-            pending = [] if fence.queue is None else queue_pending(self.device._queues, fence.queue, fence.seq)
-            raise timeout_error(self._device_state, "the event's operation", timeout_s, pending, watched.ended)
+            raise self._not_done(fence, timeout_s, watched.ended)
 
     def reset(self) -> None:
         """Unbind the event.
@@ -167,7 +166,7 @@ class Event(DeviceObject):
     def __await__(self) -> Generator[Any, None, None]:
         """Wait for the operation in asyncio.
 
-        A cancellation ends the wait, but not the work. ``asyncio.timeout`` limits the wait.
+        A cancellation ends the wait, but not the work. The wait has no limit of its own. ``asyncio.timeout`` limits it.
 
         Returns
         -------
@@ -178,8 +177,24 @@ class Event(DeviceObject):
         ------
         EventNotAppendedError, DriverError, BusyError, ReleasedError
             As for `wait`. ReleasedError is also raised if the device is released during the wait.
+        WaitTimeoutError
+            ``peer_ended``, as for `wait`.
         """
-        yield from wait_until_done(self._device_state, self._running())
+        fence = self._running()
+        blocker = self._blocker(fence)
+
+        def blocked() -> Exception | None:
+            ended = blocker.ended_peers()
+            return None if ended is None else self._not_done(fence, None, ended)
+
+        yield from wait_until_done(self._device_state, fence, blocked)
+
+    def _blocker(self, fence: Fence) -> QueueBlocker:
+        return QueueBlocker(self.device._queues, fence.queue, fence.seq)
+
+    def _not_done(self, fence: Fence, timeout_s: float | None, ended: Ended | None) -> WaitTimeoutError:
+        pending = [] if fence.queue is None else queue_pending(self.device._queues, fence.queue, fence.seq)
+        return timeout_error(self._device_state, "the event's operation", timeout_s, pending, ended)
 
     def _bound(self) -> Fence:
         self._check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from xsem.errors import BadArgumentError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import generation
 from xsem.runtime.lifetime import Lifetime, Usable
@@ -52,6 +53,14 @@ class Releasable:
         """
         if generation() == self._device_state.generation:
             self._lifetime.release()
+
+    def __reduce__(self) -> object:  # type: ignore[override]
+        what = ("send the descriptor that its export() returns, through a channel of multiprocessing, with "
+                "xsem.ipc.send or as a ticket of xsem.ipc.offer" if hasattr(self, "export") else
+                "make it in the process that uses it")
+        raise BadArgumentError(
+            f"a {type(self).__name__} belongs to its process and cannot be pickled or copied: {what}",
+            reason="object_pickled")
 
     def _token(self) -> Token | None:
         raise NotImplementedError

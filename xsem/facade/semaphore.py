@@ -6,9 +6,12 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from xsem.data.handles import follow
 from xsem.data.params import UINT64_MAX, check_int, parse_index, parse_member
+from xsem.data.peers import Peer
+from xsem.data.signallers import SENT, Ended, Signallers, signallers_of
 from xsem.data.uuids import UUIDLike
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, WaitTimeoutError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
 from xsem.runtime.claims import new_claim
@@ -21,7 +24,7 @@ from xsem.runtime.handle_import import TOKEN, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout, wait_in_slices
 from xsem.spi import HostSemaphore, SemaphoreExport, SemaphoreImport, Token
 from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
@@ -118,6 +121,7 @@ class Semaphore(Resource):
             claim.over = True
         state.exported = True
         if handle is not None:
+            follow(handle, state.signallers)
             note_origin(handle, device_state, state)
         return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
                              driver_uuid=driver_uuid)
@@ -231,8 +235,9 @@ class Semaphore(Resource):
         BadArgumentError
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``. ``peer_ended``: the process that sent the semaphore has ended (`SemaphoreDesc.peer`), and no
-            pending signal meets the wait. The error has one `PendingOp` with the possible signallers.
+            ``timeout``. ``peer_ended``: every process that can signal the semaphore has ended, as far as xsem knows
+            (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. The error has one
+            `PendingOp` with the possible signallers.
         ForkedError
             ``forked``.
         ReleasedError
@@ -253,12 +258,12 @@ class Semaphore(Resource):
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began,
                                     watched.ended)
 
-    async def reached(self, value: int) -> None:
+    async def reached(self, value: int, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Wait in asyncio until the value of the timeline is at least `value`.
 
-        Use the method as ``await semaphore.reached(7)``. A cancellation ends the wait. ``asyncio.timeout`` limits the
-        wait. One thread of xsem polls the values for all waits of the device. If the backend declares
-        `Callers.APPLICATION` for the device, the thread of the event loop polls.
+        Use the method as ``await semaphore.reached(7)``. A cancellation ends the wait. One thread of xsem polls the
+        values for all waits of the device. If the backend declares `Callers.APPLICATION` for the device, the thread of
+        the event loop polls.
 
         If the device cannot read values (CUDA, Level Zero, OpenCL), append the wait to a command list with a
         ``signal_event``, and await the event.
@@ -267,13 +272,17 @@ class Semaphore(Resource):
         ----------
         value : int
             Smallest value of the timeline that ends the wait.
+        timeout_s : float or None
+            Seconds; None: no limit.
 
         Raises
         ------
         UnsupportedError
             The device cannot read the value.
         BadArgumentError
-            ``not_a_timeline``; ``value_required``, ``value_out_of_range``, ``not_an_int``.
+            ``not_a_timeline``; ``value_required``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
+        WaitTimeoutError
+            ``timeout``, ``peer_ended``, as for `host_wait`.
         ReleasedError
             The semaphore or the device is released, also during the wait.
         DriverError
@@ -285,9 +294,85 @@ class Semaphore(Resource):
         device_state = self._device_state
         device_state.require(Feature.READ_VALUE)
         self._check_timeline()
+        check_timeout(timeout_s)
         least = self._check_value(value)
-        if least is not None:   # always, for a timeline
-            await wait_until_done(device_state, _Reached(device_state, self._state, least))
+        if least is None:   # never, for a timeline
+            return
+        import asyncio  # already loaded: the caller runs in an event loop
+
+        queues, state, began = self.device._queues, self._state, time.monotonic()
+        reached = _Reached(device_state, state, least)
+
+        def failure(ended: Ended | None) -> WaitTimeoutError:
+            return host_wait_timeout(queues, state, least, timeout_s, time.monotonic() - began, ended)
+
+        def blocked() -> Exception | None:
+            ended = SemaphoreBlocker(queues, state, least).ended_peers()
+            return None if ended is None else failure(ended)
+
+        limit = asyncio.timeout(None if timeout_s is None else min(timeout_s, FOREVER_S))
+        try:
+            async with limit:
+                await wait_until_done(device_state, reached, blocked)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if not reached.done():   # a timeout of 0 leaves no time for the thread that polls
+                raise failure(None) from None
+
+    def signalled_by(self, *peers: Peer) -> None:
+        """Declare the processes that signal the semaphore, in place of those that xsem has noted.
+
+        xsem notes the process that sent the semaphore to this process, and the processes to which this process sent it.
+        If these do not signal the semaphore, or others signal it too, call this method. When all declared processes
+        have ended, a wait for the semaphore raises ``peer_ended``. The declaration is valid for all imports of the same
+        handle in this process, until the next call.
+
+        Parameters
+        ----------
+        *peers : Peer
+            The processes, for example ``Peer.of(process.pid)``. None: the signallers are not known, and the end of no
+            process ends a wait. This process, ``Peer.of(os.getpid())``, has the same effect.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_peer``.
+        ForkedError
+            ``forked``.
+        ReleasedError
+            ``released``.
+
+        Examples
+        --------
+        >>> import os
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline(label="frames")
+        ...     frames.signalled_by(xsem.Peer.of(os.getppid()))
+        """
+        self._check()
+        for peer in peers:
+            if not isinstance(peer, Peer):
+                raise BadArgumentError(f"a Peer is needed, for example Peer.of(pid), not {type(peer).__name__}",
+                                       reason="not_a_peer")
+        self._state.signallers.say(peers)
+
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle of the object, as an int. xsem keeps ownership.
+
+        With it, the application can signal and export the semaphore without xsem, so that the end of no process ends a
+        wait from then on.
+
+        Raises
+        ------
+        UnsupportedError
+            ``native_handle``: the object has no native handle.
+        """
+        handle = super().native_handle
+        self._state.signallers.lose()
+        return handle
 
     def _check_timeline(self) -> None:
         if self.kind is not SemaphoreKind.TIMELINE:
@@ -356,11 +441,22 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
                              token_of=TOKEN, may_block=driver.release_semaphore_blocks) as making:
         import_with_duplicate(desc, driver.import_semaphore, making.made)
+        origin = origin_of(desc.handle)
         made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
-                     initial_value=None)
-        made._state.origin = origin_of(desc.handle)
-        made._state.peer = desc.peer
+                     initial_value=None, signallers=_signallers(desc, exported_here=origin is not None))
+        made._state.origin = origin
         return made
+
+
+def _signallers(desc: SemaphoreDesc, *, exported_here: bool) -> Signallers:
+    """Return the other processes that can signal an import."""
+    known = signallers_of(desc.handle) if desc.peer is not None or exported_here else None
+    signallers = known or Signallers(exported_here=False)
+    if desc.peer is not None:
+        signallers.add(desc.peer, SENT)
+    elif not exported_here:
+        signallers.lose()
+    return signallers
 
 
 def create_semaphore(
@@ -380,7 +476,7 @@ def create_semaphore(
     with device_state.making(_described(type, label), driver.release_semaphore, type) as making:
         token = making.call(driver.create_semaphore, type, initial_value)
         return _wrap(device, device_state, type, label, token, making.lifetime(), imported=False,
-                     initial_value=initial_value if timeline else None)
+                     initial_value=initial_value if timeline else None, signallers=Signallers(exported_here=True))
 
 
 def _check_label(label: object) -> None:
@@ -395,11 +491,12 @@ def _described(type: SemaphoreHandleType, label: str) -> str:
 
 def _wrap(
     device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime,
-    *, imported: bool, initial_value: int | None,
+    *, imported: bool, initial_value: int | None, signallers: Signallers,
 ) -> Semaphore:
     state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
-                           lock=device_state.values_lock)
+                           lock=device_state.values_lock, signallers=signallers)
     state.signal_first = (state.kind is SemaphoreKind.BINARY
                           and type not in device_state.capabilities.wait_before_signal)
+    signallers.add_user(device._queues, state)
     return Semaphore(device, state)
 

@@ -21,15 +21,17 @@ from xsem.ipc.packing import pack, unpack
 from xsem.ipc.pipes.connections import connect
 from xsem.ipc.pipes.listener import PipeListener, listen
 from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import MAX_FDS, SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
+from xsem.ipc.transfers import Transfer
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [
-    "Message", "Pipe", "PipeListener", "Ticket", "areceive", "asend", "claim", "connect", "listen", "offer", "pack",
-    "receive", "receive_fds", "send", "unpack",
+    "Message", "Pipe", "PipeListener", "Ticket", "Transfer", "areceive", "asend", "claim", "connect", "listen", "offer",
+    "pack", "receive", "receive_fds", "send", "unpack",
 ]
 
 
@@ -88,6 +90,7 @@ def send(
         check_socket(inner)
         data, fds = encode(descs, payload)
         limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO))
+        note_receivers(inner, descs)
         with Sender(inner, data, fds, limit_s) as sender, sender:
             sender.send()
 

@@ -14,6 +14,7 @@ from xsem.ipc.channels import Channel, SocketOf
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.pipes import asynchronous as pipes
 from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, own_timeout
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
@@ -57,6 +58,7 @@ async def asend(
         check_socket(inner)
         data, fds = encode(descs, payload)
         turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO)))
+        note_receivers(inner, descs)
         with Sender(inner, data, fds, None, waits=False) as sender, sender:
             while True:
                 try:

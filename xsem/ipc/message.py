@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from xsem.data.handles import check_open
+from xsem.data.handles import check_open, number_of
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
 from xsem.ipc import wire
@@ -188,7 +188,7 @@ def _number(handle: Handle | None) -> int:
     if handle is None or isinstance(handle, int):
         return -1 if handle is None else handle
     try:
-        number = handle.fileno()
+        number = number_of(handle) if isinstance(handle, OwnedHandle) else handle.fileno()
     except ReleasedError:
         raise
     except (ValueError, OSError) as error:  # a closed file object raises ValueError

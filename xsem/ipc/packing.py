@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from xsem.data.handles import check_open
+from xsem.data.signallers import note_sent
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
@@ -55,7 +56,9 @@ def pack(message: Message) -> tuple[bytes, list[int]]:
     """
     if not isinstance(message, Message):
         raise BadArgumentError(f"a Message is needed, not {type(message).__name__}", reason="not_a_message")
-    return encode([*message.semaphores, *message.memories], message.payload)
+    data, fds = encode([*message.semaphores, *message.memories], message.payload)
+    note_sent(message.semaphores, ())
+    return data, fds
 
 
 def unpack(data: bytes | bytearray | memoryview, fds: Sequence[int | OwnedHandle]) -> Message:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from xsem.data.transfers import LIFETIME_S
 from xsem.errors import BadArgumentError
 from xsem.ipc.message import Message
 from xsem.ipc.offers import server
-from xsem.ipc.tickets import Ticket, check_system, now_ns
+from xsem.ipc.tickets import Ticket, check_lifetime, check_system, now_ns
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 
@@ -20,12 +21,11 @@ else:
 __all__ = ["claim", "offer"]
 
 _MAX_CLAIMS: Final = 2**31 - 1
-_MAX_LIFETIME_S: Final = 10 * 365 * 86400
 
 
 def offer(
     *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"", claims: int = 1,
-    lifetime_s: float = 60.0,
+    lifetime_s: float = LIFETIME_S,
 ) -> Ticket:
     """Offer descriptors and a payload to other processes, and return a ticket for them.
 
@@ -67,10 +67,7 @@ def offer(
     """
     if isinstance(claims, bool) or not isinstance(claims, int) or not 1 <= claims <= _MAX_CLAIMS:
         raise BadArgumentError(f"claims is an int from 1, not {claims!r}", reason="bad_claims")
-    check_timeout(lifetime_s)
-    if lifetime_s is None or not 0 < lifetime_s <= _MAX_LIFETIME_S:
-        raise BadArgumentError(f"lifetime_s is seconds > 0 and at most ten years, not {lifetime_s!r}",
-                               reason="bad_timeout")
+    check_lifetime(lifetime_s)
     deadline_ns = now_ns() + int(lifetime_s * 1e9)
     return server().add(Content(descs, payload), claims, deadline_ns)
 

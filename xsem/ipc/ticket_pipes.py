@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.handles import store
 from xsem.data.peers import Peer
+from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.message import Message, check_nt_content
 from xsem.ipc.pipes.calls import PipeError, Transfer, wait_for_any
@@ -55,6 +56,7 @@ class Content:
     ) -> None:
         self.payload, self._numbers = check_nt_content(descs, payload)
         self.descs = list(descs)
+        self._signallers = signallers_of_all(descs)
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
@@ -71,6 +73,18 @@ class Content:
             if number is not None:
                 store(self.handles, partial(duplicate_fd, for_driver=False), number)
                 self.descs[at] = replace(self.descs[at], handle=self.handles[-1])
+        for each in self._signallers:
+            each.opened(self)
+
+    @property
+    def open(self) -> bool:
+        """Whether a process may still claim the message."""
+        return any(not handle.closed for handle in self.handles)
+
+    def claimed_by(self, peer: Peer) -> None:
+        """Note the process that claims the message."""
+        for each in self._signallers:
+            each.receiver(peer)
 
     def close(self) -> None:
         """Close the duplicates."""
@@ -97,6 +111,7 @@ class _Connection:
     def send(self, verdict: int, content: Content | None) -> None:
         self.pipe.send((), bytes([verdict]), timeout_s=0)
         if content is not None:
+            content.claimed_by(self.pipe.peer)
             self.pipe.send(content.descs, content.payload, timeout_s=0)
 
     def serve(self, answer: Callable[[bytes, Send], None]) -> bool:

@@ -18,6 +18,7 @@ from typing import Final, Self, TypeAlias
 from xsem.data.handles import own, store
 from xsem.data.hosts import read_small
 from xsem.data.peers import Peer, peer_user
+from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, WaitTimeoutError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, decode, encode, split
@@ -49,6 +50,7 @@ class Content:
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
     ) -> None:
         self.data, self._fds = encode(descs, payload)
+        self._signallers = signallers_of_all(descs)
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
@@ -66,6 +68,18 @@ class Content:
                 store(self.handles, own, os.dup, fd)
         except OSError as error:
             raise _system_error(error) from error
+        for each in self._signallers:
+            each.opened(self)
+
+    @property
+    def open(self) -> bool:
+        """Whether a process may still claim the message."""
+        return any(not handle.closed for handle in self.handles)
+
+    def claimed_by(self, peer: Peer | None) -> None:
+        """Note the process that claims the message."""
+        for each in self._signallers:
+            each.receiver(peer)
 
     def close(self) -> None:
         """Close the duplicates."""
@@ -200,6 +214,7 @@ def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:
         return
     numbers = array.array("i", [handle.fileno() for handle in content.handles])
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)] if numbers else []
+    content.claimed_by(Peer.of_socket(sock))
     sock.sendmsg([bytes([verdict]), content.data], rights, socket.MSG_NOSIGNAL)
 
 

@@ -19,14 +19,16 @@ from typing import Any, Final, Self
 from xsem.data.hosts import host_id
 from xsem.data.peers import start_of
 from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.runtime.timeouts import check_timeout
 
-__all__ = ["MAX_TICKET_BYTES", "Fields", "Ticket", "check_system", "here", "is_running", "now_ns"]
+__all__ = ["MAX_TICKET_BYTES", "Fields", "Ticket", "check_lifetime", "check_system", "here", "is_running", "now_ns"]
 
 _PREFIX: Final = "xsem-ticket-1-"
 _FIELDS: Final = struct.Struct("<16sQIQ8sQQ")
 _MAC_BYTES: Final = 21   # the text then needs no padding
 _LENGTH: Final = len(_PREFIX) + -(-(_FIELDS.size + _MAC_BYTES) // 3) * 4
 MAX_TICKET_BYTES: Final = 256
+_MAX_LIFETIME_S: Final = 10 * 365 * 86400
 
 
 class Ticket(str):
@@ -151,6 +153,14 @@ def check_system(fields: Fields) -> None:
         raise BadArgumentError(
             "the ticket comes from a container with another network namespace, which cannot be reached from here. Use "
             "xsem.ipc.send over a Unix socket in a shared folder", reason="other_container")
+
+
+def check_lifetime(lifetime_s: float) -> None:
+    """Refuse a lifetime that is not a number of seconds, with the reason ``bad_timeout``."""
+    check_timeout(lifetime_s)
+    if lifetime_s is None or not 0 < lifetime_s <= _MAX_LIFETIME_S:
+        raise BadArgumentError(f"lifetime_s is seconds > 0 and at most ten years, not {lifetime_s!r}",
+                               reason="bad_timeout")
 
 
 def is_running(fields: Fields) -> bool:

@@ -14,18 +14,24 @@ from typing import Final, Protocol
 
 from xsem.data.handles import store
 from xsem.errors import DriverError
+from xsem.runtime.native import now
 from xsem.runtime.threads import Background, Deferred, Pause, Worker, exiting, on_own_thread
 
-__all__ = ["Callback", "Notifier", "Watched"]
+__all__ = ["Blocked", "Callback", "Notifier", "Watched"]
 
 _log = logging.getLogger("xsem")
 
 _PAUSE_FIRST_S: Final = 0.0002
 _PAUSE_LAST_S: Final = 0.005
+_LOOK_S: Final = 0.05
 
 Callback = Callable[[Exception | None], object]
 """Called with None when the fence is reached. If it never will be: with the driver's error, or the device's
 ReleasedError."""
+
+
+Blocked = Callable[[], Exception | None]
+"""Returns the error of a wait that no process is left to meet; otherwise None. It may query the device."""
 
 
 class Watched(Protocol):
@@ -39,10 +45,11 @@ class Watched(Protocol):
 
 
 class _Request:
-    __slots__ = ("callback", "fence")
+    __slots__ = ("blocked", "callback", "fence")
 
-    def __init__(self, fence: Watched, callback: Callback) -> None:
+    def __init__(self, fence: Watched, callback: Callback, blocked: Blocked | None) -> None:
         self.fence = fence
+        self.blocked = blocked
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
@@ -72,6 +79,7 @@ class Notifier:
         self._nap = Pause()
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
+        self._looked = 0.0   # time of the last look for requests that no process is left to meet
         self.thread: Worker = (
             Deferred(f"xsem-notify-{name}", self._work_here, self._busy) if only_application
             else Background(f"xsem-notify-{name}", self._work, self._busy))
@@ -94,17 +102,18 @@ class Notifier:
     def _busy(self) -> bool:
         return bool(self._requests or self._new)
 
-    def add(self, fence: Watched, callback: Callback) -> Callable[[], None]:
+    def add(self, fence: Watched, callback: Callback, blocked: Blocked | None = None) -> Callable[[], None]:
         """Request one call of `callback` when the fence is reached, or when it never will be.
 
-        The notifier's thread makes the call. On a device without one, `resume` makes the call.
+        The notifier's thread makes the call. On a device without one, `resume` makes the call. The error of `blocked`
+        is the outcome, too. It is queried seldom, and only for the first unreached fence of a queue.
 
         Returns
         -------
         callable
             Cancels the request. The callback may already be running then.
         """
-        request = _Request(fence, callback)
+        request = _Request(fence, callback, blocked)
         self._new.append(request)
         self._nap.end()
         self.thread.ensure()
@@ -143,6 +152,9 @@ class Notifier:
     def _settled(self, requests: list[_Request]) -> list[tuple[_Request, Exception | None]]:
         settled: list[tuple[_Request, Exception | None]] = []
         unreached: dict[object, int] = {}
+        looks = now() - self._looked > _LOOK_S
+        if looks:
+            self._looked = now()
         try:
             with self._polling():
                 for request in requests:
@@ -153,6 +165,11 @@ class Notifier:
                     try:
                         if fence.done():
                             settled.append((request, None))
+                            continue
+                        failure = request.blocked() if looks and request.blocked is not None else None
+                        if failure is not None:
+                            # A process can have met the wait just before its end.
+                            settled.append((request, None if fence.done() else failure))
                         elif fence.queue is not None:
                             unreached[fence.queue] = min(fence.seq, unreached.get(fence.queue, fence.seq))
                     except BaseException as error:

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Final, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
-from xsem.data.handles import store
+from xsem.data.handles import number_of, store
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
@@ -125,7 +125,7 @@ def _number(handle: Handle) -> int:
     if isinstance(handle, int):
         return handle
     try:
-        number = handle.fileno()
+        number = number_of(handle) if isinstance(handle, OwnedHandle) else handle.fileno()
     except ReleasedError:
         raise
     except (ValueError, OSError) as error:  # a closed file object raises ValueError

@@ -6,7 +6,7 @@ from xsem.runtime.native cimport Lock
 @cython.final
 cdef class SemaphoreState:
     cdef object __weakref__
-    cdef public object type, kind, label, token, origin, peer, last, host_order
+    cdef public object type, kind, label, token, origin, signallers, last, host_order
     cdef public Lock lock
     cdef public Lifetime lifetime
     cdef public Claimed _turning

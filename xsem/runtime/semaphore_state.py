@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import weakref
 
 from xsem.data import locks
-from xsem.data.handles import OwnedHandle
-from xsem.data.peers import Peer
+from xsem.data.handles import OwnedHandle, follower_of
+from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
@@ -37,8 +38,8 @@ class SemaphoreState:
         A binary semaphore whose wait the device takes only after its signal (`Capabilities.wait_before_signal`).
     lent : bool
         The application has the native handle, or a recording has an operation: xsem does not see each signal.
-    peer : Peer or None
-        The process that sent the descriptor of an import.
+    signallers : Signallers
+        The other processes that can signal. All imports of an exported handle share them with the exported semaphore.
     last : int or None
         The value last signalled here, or the initial value; None if neither is known. Protected by `lock`.
     """
@@ -58,16 +59,16 @@ class SemaphoreState:
         "lifetime",
         "lock",
         "origin",
-        "peer",
         "rewound",
         "signal_first",
+        "signallers",
         "token",
         "type",
     )
 
     def __init__(
         self, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime, *, imported: bool,
-        initial_value: int | None, lock: Lock,
+        initial_value: int | None, lock: Lock, signallers: Signallers,
     ) -> None:
         self.type = type
         self.kind = type.kind
@@ -77,7 +78,7 @@ class SemaphoreState:
         self.imported = imported
         self.exported = False
         self.origin: Origin | None = None
-        self.peer: Peer | None = None
+        self.signallers = signallers
         self.lock = lock
         self.last = initial_value
         self._unreset = False
@@ -269,6 +270,18 @@ _origins: weakref.WeakKeyDictionary[OwnedHandle, Origin] = weakref.WeakKeyDictio
 def note_origin(handle: OwnedHandle, device_state: DeviceState, state: SemaphoreState) -> None:
     """Remember the semaphore behind an exported handle."""
     _origins[handle] = Origin(device_state, state)
+
+
+def _lose_open_handles() -> None:
+    """Note that a forked child has the exported handles that were open at the fork."""
+    for handle in list(_origins):
+        follower = follower_of(handle)
+        if not handle.closed and follower is not None:
+            follower.number_given()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_parent=_lose_open_handles)
 
 
 def origin_of(handle: object) -> Origin | None:

@@ -8,13 +8,13 @@ from typing import Final
 
 from xsem.errors import BadArgumentError
 
-__all__ = ["DEFAULT_TIMEOUT_S", "check_timeout", "wait_in_slices"]
+__all__ = ["DEFAULT_TIMEOUT_S", "FOREVER_S", "check_timeout", "wait_in_slices"]
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 """Default timeout of every host wait, in seconds. A timeout of None means no limit."""
 
 SLICE_NS: Final = 50_000_000
-_FOREVER_S: Final = 1e9
+FOREVER_S: Final = 1e9
 
 
 def check_timeout(timeout_s: float | None) -> None:
@@ -49,7 +49,7 @@ def wait_in_slices(wait: Callable[[int], bool], timeout_s: float | None) -> bool
     bool
         True if `wait` returned True; False after a timeout.
     """
-    if timeout_s is None or timeout_s > _FOREVER_S:
+    if timeout_s is None or timeout_s > FOREVER_S:
         while not wait(SLICE_NS):
             pass
         return True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Self
 
 from xsem.data.peers import Peer
+from xsem.data.signallers import note_sent
 from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, check_nt_content, decode, split
@@ -149,6 +150,7 @@ class Pipe:
     ) -> Outgoing:
         settle_all()
         self._transit.settle()
+        note_sent(descs, [self.peer])
         return Outgoing(self._handle, self._transit, descs, payload, numbers)
 
     def receive(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:

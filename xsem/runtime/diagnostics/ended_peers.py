@@ -1,22 +1,25 @@
-"""Host waits that end when only an ended process could have met them."""
+"""Host waits that end when only ended processes could have met them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-from xsem.data.peers import Peer
-from xsem.runtime.diagnostics.pending_operations import ended_peer_of_queue, ended_peer_of_semaphore
+from xsem.data.signallers import Ended
+from xsem.runtime.diagnostics.pending_operations import ended_peers_of_queue, ended_peers_of_semaphore
+from xsem.runtime.native import now
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 
 __all__ = ["QueueBlocker", "SemaphoreBlocker", "WatchedWait"]
 
+_CONFIRM_S: Final = 0.2
+
 
 class _Blocker(Protocol):
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do."""
 
 
 class SemaphoreBlocker:
@@ -27,9 +30,9 @@ class SemaphoreBlocker:
         self._state = state
         self._value = value
 
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
-        return ended_peer_of_semaphore(self._queues, self._state, self._value)
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do."""
+        return ended_peers_of_semaphore(self._queues, self._state, self._value)
 
 
 class QueueBlocker:
@@ -39,10 +42,19 @@ class QueueBlocker:
         self._queues = queues
         self._queue = queue
         self._up_to = up_to
+        self._held: int | None = None   # the operation that held the queue at the last look
+        self._since = 0.0
 
-    def ended_peer(self) -> Peer | None:
-        """Return the ended process that holds the wait, if one does."""
-        return None if self._queue is None else ended_peer_of_queue(self._queues, self._queue, self._up_to)
+    def ended_peers(self) -> Ended | None:
+        """Return the ended processes that hold the wait, if some do and did at the looks before."""
+        found = None if self._queue is None else ended_peers_of_queue(self._queues, self._queue, self._up_to)
+        if found is None:
+            self._held = None
+            return None
+        held, ended = found
+        if held != self._held:
+            self._held, self._since = held, now()
+        return ended if now() - self._since >= _CONFIRM_S else None
 
 
 class WatchedWait:
@@ -50,22 +62,22 @@ class WatchedWait:
 
     Attributes
     ----------
-    ended : Peer or None
-        The ended process because of which the wait is over. The wait is then not met.
+    ended : Ended or None
+        The ended processes because of which the wait is over. The wait is then not met.
     """
 
     def __init__(self, wait: Callable[[int], bool], blocker: _Blocker) -> None:
         self._wait = wait
         self._blocker = blocker
-        self.ended: Peer | None = None
+        self.ended: Ended | None = None
 
     def __call__(self, timeout_ns: int) -> bool:
         """Wait for at most `timeout_ns`. Return whether the wait is met or can never be met."""
         if self._wait(timeout_ns):
             return True
-        peer = self._blocker.ended_peer()
+        ended = self._blocker.ended_peers()
         # The process can have met the wait just before its end.
-        if peer is None or self._wait(0):
-            return peer is not None
-        self.ended = peer
+        if ended is None or self._wait(0):
+            return ended is not None
+        self.ended = ended
         return True

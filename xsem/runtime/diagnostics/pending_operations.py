@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from xsem.data.peers import Peer
+from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
 from xsem.runtime.native import now
@@ -22,8 +22,8 @@ from xsem.types import Feature, PendingOp, SemaphoreKind
 __all__ = [
     "Stuck",
     "device_pending",
-    "ended_peer_of_queue",
-    "ended_peer_of_semaphore",
+    "ended_peers_of_queue",
+    "ended_peers_of_semaphore",
     "host_wait_timeout",
     "overdue_lists",
     "queue_pending",
@@ -107,7 +107,7 @@ def _pending_up_to(look: _Look, queue: FencedQueue, up_to: int) -> list[PendingO
 
 def host_wait_timeout(
     queues: QueueTable, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float,
-    ended: Peer | None,
+    ended: Ended | None,
 ) -> WaitTimeoutError:
     """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds, or whose peer has ended."""
     for queue in queues.live():
@@ -126,24 +126,34 @@ def host_wait_timeout(
     return timeout_error(queues.device_state, f"the host's wait for {state.described}", timeout_s, (op,), ended)
 
 
-def ended_peer_of_semaphore(queues: QueueTable, state: SemaphoreState, value: int | None) -> Peer | None:
-    """Return the ended process that holds a host wait for `state`. Otherwise None."""
-    return _Look(queues).ended_peer(state, value)
+def ended_peers_of_semaphore(queues: QueueTable, state: SemaphoreState, value: int | None) -> Ended | None:
+    """Return the ended processes that hold a host wait for `state`. Otherwise None."""
+    return _Look(queues).ended_peers(state, value)
 
 
-def ended_peer_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> Peer | None:
-    """Return the ended process that holds the operations up to `up_to`. Otherwise None.
+def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> tuple[int, Ended] | None:
+    """Return the operation that holds those up to `up_to`, and the ended processes because of which it does.
 
-    Only a wait for a timeline whose value can be read is known to be unmet.
+    The value of a timeline, or the markers around the wait, tell that the wait is not met. By markers, a wait that is
+    met can seem to be unmet for a moment: the queue has left the one before it, and not yet reached the one behind it.
     """
-    if not any(state.peer is not None for op in queue.pending() if op.seq <= up_to for state, _ in op.targets):
+    waits = {state for op in queue.pending() if op.seq <= up_to and is_wait(op.operation) for state, _ in op.targets}
+    if not any(state.signallers.ended() for state in waits):
         return None
     queue.poll()
     look = _Look(queues)
     left = _not_done([op for op in queue.pending() if op.seq <= up_to], look)
-    if not left or not _is_unmet_wait(left[0], look):
-        return None
-    return next(filter(None, (look.ended_peer(state, value) for state, value in left[0].targets)), None)
+    for op in left:
+        for state, value in op.targets if is_wait(op.operation) else ():
+            ended = look.ended_peers(state, value) if look.value(state) is not None else None
+            if ended is not None:
+                return op.seq, ended
+    # The first operation, if it is a wait between two markers: the first one is reached, and the second one is not.
+    if left and left[0].operation == "wait" and queue.marked_at(left[0].seq) and _kept_done(left[0]):
+        every = [look.ended_peers(state, value) for state, value in left[0].targets]
+        if every[0] is not None and all(every):
+            return left[0].seq, every[0]
+    return None
 
 
 class _Look:
@@ -184,14 +194,12 @@ class _Look:
         return None
 
     # ---- peers
-    def ended_peer(self, state: SemaphoreState, value: int | None) -> Peer | None:
-        """Return the process that sent the descriptor, if it has ended and no pending signal meets the wait."""
-        peer = state.peer
-        if peer is None or state.origin is not None or peer.alive:
+    def ended_peers(self, state: SemaphoreState, value: int | None) -> Ended | None:
+        """Return the processes that could signal, if all have ended and no pending signal meets the wait."""
+        ended = state.signallers.ended()
+        if ended is None or _at_least(self.value(state), value) or self._signals_here(state, value):
             return None
-        current = self.value(state)
-        met = current is not None and value is not None and current >= value
-        return None if met or self._signals_here(state, value) else peer
+        return None if _signals_elsewhere(state, value) else ended
 
     # ---- reports
     def describe(
@@ -229,12 +237,11 @@ class _Look:
                 behind = signals.queue is queue and wait is not None and seq > wait.seq
                 what = "signal" if signalled is None else f"signal of {signalled}"
                 found.append(f"{signals.queue.name} ({what} {BEHIND if behind else 'pending'})")
-        if state.imported:
-            sender = state.peer
-            ended = "" if sender is None or sender.alive else f" (process {sender.pid}, which sent it, has ended)"
-            found.append(f"the exporter{ended}, or another importer of its handle")
-        elif state.exported:
-            found.append("an importer of the exported handle")
+        if state.imported or state.exported:
+            known = "; ".join(state.signallers.named())
+            named = f" ({known})" if known else ""
+            found.append(f"the exporter{named}, or another importer of its handle" if state.imported else
+                         f"an importer of the exported handle{named}")
         return tuple(dict.fromkeys(found))
 
     def _signals_here(self, state: SemaphoreState, value: int | None) -> bool:
@@ -256,6 +263,15 @@ class _Look:
                         found.setdefault(state, []).append(here[state])
                     here[state].add(op.seq, value)
         return found
+
+
+def _signals_elsewhere(state: SemaphoreState, value: int | None) -> bool:
+    """Return whether another import of the semaphore in this process has a pending signal, by xsem's own records."""
+    for queues, other in [(queues(), other()) for queues, other in state.signallers.users]:
+        if (queues is not None and other is not None and other is not state
+                and _Look(queues, ask=False)._signals_here(other, value)):
+            return True
+    return False
 
 
 class _Signals:
@@ -332,6 +348,10 @@ def _passed(op: Operation, look: _Look) -> bool:
 def _is_met(op: Operation, look: _Look) -> bool:
     if is_wait(op.operation) and not all(_at_least(look.value(state), value) for state, value in op.targets):
         return False
+    return _kept_done(op)
+
+
+def _kept_done(op: Operation) -> bool:
     with contextlib.suppress(XsemError):
         return all(fence.done() for fence in op.kept)
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from xsem.data.peers import Peer
+from xsem.data.signallers import Ended
 from xsem.errors import WaitTimeoutError
 from xsem.runtime.device_state import DeviceState
 from xsem.types import PendingOp
@@ -23,7 +23,7 @@ def is_wait(operation: str) -> bool:
 
 def timeout_error(
     device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp],
-    ended: Peer | None = None,
+    ended: Ended | None = None,
 ) -> WaitTimeoutError:
     """Return the error for a host wait that timed out.
 
@@ -36,12 +36,12 @@ def timeout_error(
         The timeout that ended.
     pending : sequence of PendingOp
         Pending operations; the first holds the others, if that is known.
-    ended : Peer, optional
-        The process whose end ended the wait before its timeout.
+    ended : Ended, optional
+        The processes whose end ended the wait before its timeout.
     """
     causes: list[str] = []
     if ended is not None:
-        message = f"{what} cannot be done: process {ended.pid}, which sent the semaphore, has ended"
+        message = f"{what} cannot be done: {ended}"
     else:
         message = f"{what} was not done within {timeout_s:g} s" if timeout_s is not None else f"{what} was not done"
     if pending:

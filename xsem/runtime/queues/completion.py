@@ -211,6 +211,10 @@ class CompletionTracker:
         """Return the operations after `done_seq`, oldest first."""
         return list(self.operations)   # `list` copies in one step: other threads append
 
+    def marked_at(self, seq: int) -> bool:
+        """Return whether a marker directly behind this operation is not known to be reached."""
+        return any(marker.seq == seq for marker in list(self._markers))   # `list` copies in one step
+
     def _is_captured(self) -> bool:
         return self.recording or (self.exposed and not self.closed and self._query_capture())
 

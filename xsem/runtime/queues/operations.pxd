@@ -13,7 +13,7 @@ cdef class Fence:
     cdef public bint captured
 
 cdef class Append:
-    cdef public object operation, lifetimes
+    cdef public object operation, lifetimes, unreadable
     cdef public bint may_wait, reenters
     @cython.locals(lifetime=Lifetime)
     cpdef begin(self, Operation op, user, bint recording)

@@ -41,6 +41,9 @@ class FencedQueue(Protocol):
     def pending(self) -> list[Operation]:
         """Return the operations in flight, oldest first."""
 
+    def marked_at(self, seq: int) -> bool:
+        """Return whether a marker directly behind this operation is not known to be reached."""
+
 
 class Fence:
     """A completion token of the driver.
@@ -137,9 +140,11 @@ class Append:
         The operation can hold the queue behind an unmet wait.
     reenters : bool
         The driver's call can itself append to this queue.
+    unreadable : tuple of SemaphoreState
+        Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
     """
 
-    __slots__ = ("lifetimes", "may_wait", "operation", "reenters")
+    __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
 
     def __init__(
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
@@ -148,6 +153,7 @@ class Append:
         self.lifetimes = lifetimes
         self.may_wait = may_wait
         self.reenters = False
+        self.unreadable: tuple[SemaphoreState, ...] = ()
 
     def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows.

@@ -19,7 +19,7 @@ from xsem.runtime.queues.timeline_values import all_above, last_values, store_va
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.spi.native_call import NativeCall
-from xsem.types import SemaphoreKind, SignalParams, WaitParams
+from xsem.types import Feature, SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["PreparedAppend", "prepared_append"]
 
@@ -84,6 +84,10 @@ class PreparedAppend(Append):
         driver, device_state = queue.driver, queue.device_state
         self.queue = queue
         self.states = tuple(states)
+        if operation == "wait":
+            readable = Feature.READ_VALUE in device_state.capabilities.features
+            self.unreadable = tuple(
+                [state for state in states if not (readable and state.kind is SemaphoreKind.TIMELINE)])
         self.batch = batch
         self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)

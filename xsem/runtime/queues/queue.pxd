@@ -19,7 +19,8 @@ cdef class Queue(CompletionTracker):
     cpdef StreamUse stream_use(self)
     @cython.locals(
         device_state=DeviceState, lifetime=Lifetime, used=Lifetime, fence=Fence, waited=Fence, tokens=list, seq=cython.longlong,
-        calling=cython.bint, foreign=cython.bint, captured=cython.bint, outer=cython.bint,
+        calling=cython.bint, foreign=cython.bint, captured=cython.bint, watched=cython.bint,
+        outer=cython.bint,
     )
     cdef Fence _append(
         self, Operation op, Append append, params, Usable user, kept, lifetimes, memories, bint want_fence, gate,

@@ -148,7 +148,7 @@ class Queue(CompletionTracker):
     ) -> Fence | None:
         """Append the operation. The caller holds the lock."""
         device_state = self.device_state
-        calling = foreign = captured = False
+        calling = foreign = captured = watched = False
         fences: Sequence[Token] = ()
         outer = self._issuing
         # The code makes no call between the new number and `try`: after Ctrl-C in such a call, the number would never
@@ -180,6 +180,13 @@ class Queue(CompletionTracker):
                 if gate.closed:
                     with gate.lock:
                         pass
+            if append.unreadable and not captured:
+                for state in append.unreadable:
+                    watched = watched or state.signallers.known
+                if watched:
+                    # A marker before the wait and one behind it tell whether the wait holds the queue when its
+                    # signallers have ended. The first one is missing only if everything before the wait is done.
+                    self._try_mark()
             append.begin(op, self, self.recording)
             for used in lifetimes:
                 used.use(self, seq)
@@ -222,7 +229,7 @@ class Queue(CompletionTracker):
         if want_fence:
             fence = op.fence = new_fence(device_state, token, self, seq)
             self._note_marker(fence)
-        elif crowded:
+        elif crowded or watched:
             # This marker is directly behind the wait. The next poll can then tell whether the wait is met.
             self._try_mark()
         return fence

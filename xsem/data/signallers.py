@@ -1,0 +1,185 @@
+"""The other processes that can signal a semaphore, as far as this process can see where its handles go.
+
+The rule is: a process is a possible signaller if xsem received the semaphore from it, or sent the semaphore to it. If a
+handle can have gone another way, the signallers are not known, and the end of no process tells anything.
+docs/explanation/peers.md has the rule for users.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from xsem.data import locks
+from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
+from xsem.data.handles import Handle, OwnedHandle, follow, follower_of
+from xsem.data.peers import Peer
+
+__all__ = [
+    "SENT", "Ended", "OpenTransfer", "Signallers", "note_sent", "signallers_of", "signallers_of_all",
+]
+
+SENT: Final = "which sent the semaphore"
+_RECEIVED: Final = "which received the semaphore"
+_SAID: Final = "declared to signal the semaphore"
+
+
+class _Described(Protocol):
+    @property
+    def type(self) -> SemaphoreHandleType | MemoryHandleType: ...
+
+    @property
+    def handle(self) -> Handle | None: ...
+
+
+class OpenTransfer(Protocol):
+    """A handle that a process may still fetch."""
+
+    @property
+    def open(self) -> bool:
+        """Whether a process may still fetch the handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The processes whose end leaves no signaller.
+
+    Attributes
+    ----------
+    peers : tuple of Peer
+        The processes, at least one.
+    role : str
+        What they did with the semaphore.
+    """
+
+    peers: tuple[Peer, ...]
+    role: str
+
+    def __str__(self) -> str:
+        *others, last = [str(peer.pid) for peer in self.peers]
+        if not others:
+            return f"process {last}, {self.role}, has ended"
+        return f"processes {', '.join(others)} and {last}, {self.role}, have ended"
+
+
+class Signallers:
+    """The other processes that can signal one semaphore.
+
+    All imports of one handle in this process share the object with the exporter of the handle.
+
+    Parameters
+    ----------
+    exported_here : bool
+        The semaphore belongs to this process. If the application reads the number of its handle, the number can go to
+        any process. The number of a received handle usually goes to a library of the same process.
+
+    Attributes
+    ----------
+    known : bool
+        The end of processes can end a wait. A list reads this at each append of a wait.
+    users : list of tuple
+        The semaphores of this process, each with the queues of its device, by weak references.
+    """
+
+    __slots__ = ("__weakref__", "_exported_here", "_lock", "_open", "_peers", "_said", "_unseen", "known", "users")
+
+    def __init__(self, *, exported_here: bool) -> None:
+        self._exported_here = exported_here
+        self._lock = locks.Lock()
+        self._peers: dict[Peer, str] = {}
+        self._open: list[weakref.ref[OpenTransfer]] = []
+        self._said: tuple[Peer, ...] | None = None
+        self._unseen = False
+        self.known = False
+        self.users: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
+
+    def add(self, peer: Peer, role: str) -> None:
+        """Note a process that sent the semaphore or receives it. Ended processes are dropped: a server has many."""
+        with self._lock:
+            self._peers = {**{old: did for old, did in self._peers.items() if old.alive}, peer: role}
+            self._note_known()
+
+    def receiver(self, peer: Peer | None) -> None:
+        """Note a process that receives the semaphore; None: it is not known."""
+        if peer is None:
+            self.lose()
+        else:
+            self.add(peer, _RECEIVED)
+
+    def opened(self, transfer: OpenTransfer) -> None:
+        """Note a transfer whose receiver is not known yet. It calls `add` before it is not open any more."""
+        with self._lock:
+            self._open = [*[old for old in self._open if old() is not None], weakref.ref(transfer)]
+            self._note_known()
+
+    def lose(self) -> None:
+        """Note that other processes can have the semaphore, too."""
+        self._unseen = True   # without the lock, which a forked child may never get
+        self._note_known()
+
+    def number_given(self) -> None:
+        """Note that the application has the number of a handle."""
+        if self._exported_here:
+            self.lose()
+
+    def say(self, peers: tuple[Peer, ...]) -> None:
+        """Let the application name the signallers. Empty: not known."""
+        with self._lock:
+            self._said = peers
+            self._note_known()
+
+    def _note_known(self) -> None:
+        self.known = (bool(self._said) if self._said is not None else
+                      not self._unseen and bool(self._peers or self._open))
+
+    def add_user(self, queues: object, state: object) -> None:
+        """Note a semaphore of this process, and the queues that can have signals of it."""
+        with self._lock:
+            self.users = [old for old in self.users if old[1]() is not None]
+            self.users.append((weakref.ref(queues), weakref.ref(state)))
+
+    def ended(self) -> Ended | None:
+        """Return the signallers if all are known and have ended; otherwise None."""
+        if self._said is not None:
+            peers = dict.fromkeys(self._said, _SAID)
+        else:
+            # The transfers first: a transfer that is not open any more has noted its receiver.
+            if self._unseen or any(transfer.open for ref in self._open if (transfer := ref()) is not None):
+                return None
+            peers = self._peers
+        if not peers or any(peer.alive for peer in peers):
+            return None
+        roles = set(peers.values())
+        return Ended(tuple(peers), roles.pop() if len(roles) == 1 else "which had the semaphore")
+
+    def named(self) -> list[str]:
+        """Return the known signallers in words."""
+        peers = self._peers if self._said is None else dict.fromkeys(self._said, _SAID)
+        return [f"process {peer.pid}, {role}{'' if peer.alive else ', has ended'}" for peer, role in peers.items()]
+
+
+def signallers_of(handle: object) -> Signallers | None:
+    """Return the signallers of the semaphore behind a handle, with new ones for a handle from elsewhere."""
+    if not isinstance(handle, OwnedHandle):
+        return None
+    found = follower_of(handle)
+    if isinstance(found, Signallers):
+        return found
+    made = Signallers(exported_here=False)
+    follow(handle, made)
+    return made
+
+
+def signallers_of_all(descs: Iterable[_Described]) -> list[Signallers]:
+    """Return the signallers of the semaphores among some descriptors."""
+    found = [signallers_of(desc.handle) for desc in descs if isinstance(desc.type, SemaphoreHandleType)]
+    return [each for each in found if each is not None]
+
+
+def note_sent(descs: Iterable[_Described], peers: Sequence[Peer]) -> None:
+    """Note the processes that can receive a message with these descriptors; none if they are not known."""
+    for signallers in signallers_of_all(descs):
+        for peer in peers or (None,):
+            signallers.receiver(peer)
