@@ -101,7 +101,7 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     with of as inner, of:
         check_socket(inner)
         turns = _Turns(inner, timeout_s)
-        with Receiver(inner, wire.MAX_DESCRIPTORS, None, waits=False) as receiver, receiver, turns:
+        with Receiver(inner, wire.MAX_FDS, None, waits=False) as receiver, receiver, turns:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
             else:

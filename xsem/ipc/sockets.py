@@ -27,10 +27,7 @@ from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["MAX_FDS", "NotReady", "Receiver", "Sender", "check_socket"]
-
-MAX_FDS: Final = 253
-"""SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one message."""
+__all__ = ["NotReady", "Receiver", "Sender", "check_socket"]
 
 _SLICE_MS: Final = 50
 _LONGEST_S: Final = 1e9
