@@ -7,8 +7,11 @@ Measured on an H200 (driver 580.159.04):
 - Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
 - cuMemGetAddressRange returns the mapping of one allocation, also inside an expandable segment of torch.
 - cuMemRetainAllocationHandle refuses memory of cuMemAlloc and of memory pools with CUDA_ERROR_INVALID_VALUE.
+- cuMemImportFromShareableHandle leaves the fd open, on success and on failure (CUDA_ERROR_UNKNOWN). Each import is a
+  new handle, without an fd, which cannot be exported again.
+- cuMemMap with another size than the allocation's is CUDA_ERROR_NOT_SUPPORTED.
 - A dma-buf covers whole pages of the host. It can span several adjacent mappings. Memory pools have none.
-- cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
+- Imports, mappings, cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
 """
 
 from __future__ import annotations

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BadHandleError, XsemError
+from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryChunk, MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_cuda.allocations import Allocation, map_range, posix_fd, shareable_handle
 from xsem_cuda.results import INVALID_VALUE, call
 
 __all__ = ["Chunks", "import_chunks"]
 
-_INVALID_HANDLE: Final = 400
 _NOT_SUPPORTED: Final = 801
 
 
@@ -67,8 +66,8 @@ def import_chunks(driver: Any, ordinal: int, desc: MemoryDesc, handles: Sequence
 
     Raises
     ------
-    BadHandleError
-        ``refused_by_driver``.
+    DriverError
+        With CUDA_ERROR_UNKNOWN for a handle that is not memory.
     BadArgumentError
         ``bad_size``: the size of a chunk is not that of its allocation.
     OutOfMemoryError
@@ -77,16 +76,8 @@ def import_chunks(driver: Any, ordinal: int, desc: MemoryDesc, handles: Sequence
     sizes = [chunk.size for chunk in desc.chunks]
     with ExitStack() as undo:
         natives = []
-        for number, handle in enumerate(handles):
-            try:
-                native = call(driver.cuMemImportFromShareableHandle, handle.fileno(), posix_fd(driver))
-            except XsemError as error:
-                if error.code not in (INVALID_VALUE, _INVALID_HANDLE):
-                    raise
-                raise BadHandleError(
-                    f"the driver does not accept the handle of chunk {number} of {len(sizes)}",
-                    reason="refused_by_driver", call=error.call, code=error.code, code_name=error.code_name,
-                    likely_causes=("the handle is not memory that CUDA exported on this machine",)) from error
+        for handle in handles:
+            native = call(driver.cuMemImportFromShareableHandle, handle.fileno(), posix_fd(driver))
             undo.callback(call, driver.cuMemRelease, native)
             natives.append(native)
         parts = list(zip(natives, sizes, strict=True))

@@ -70,6 +70,7 @@ _CAUSES: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
         "the exporter runs on another driver release"),
     (_IMPORT_MEMORY, UNKNOWN): (
         "the handle is not memory exported on this device", "the exporter runs on another driver release"),
+    ("cuMemImportFromShareableHandle", UNKNOWN): ("a handle is not memory that CUDA exported on this device",),
     (_IMPORT_MEMORY, INVALID_VALUE): (
         "allocation_size differs from the exporter's", "dedicated differs from the allocation's"),
     (_IMPORT_SEMAPHORE, _OPERATING_SYSTEM): _NO_RESOURCE,

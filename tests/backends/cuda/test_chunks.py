@@ -262,7 +262,7 @@ def test_sizes_that_are_not_those_of_the_allocations_are_refused(
 
 
 @on_stand_in
-def test_handle_that_is_no_memory_is_refused_by_its_chunk() -> None:
+def test_handle_that_is_no_memory_is_refused() -> None:
     with opened() as device:
         right = joined(device, 1, 1)
         other, (pipe, end) = os.memfd_create("other"), os.pipe()
@@ -270,7 +270,7 @@ def test_handle_that_is_no_memory_is_refused_by_its_chunk() -> None:
         for fd, reason in ((other, "refused_by_driver"), (pipe, "fd_is_pipe")):
             chunks = (right.chunks[0], MemoryChunk(size=GRANULE, handle=fd))
             error = refused(xsem.BadHandleError, device, dataclasses.replace(right, chunks=chunks))
-            assert (error.reason, "chunk 1 of 2" in str(error)) == (reason, reason == "refused_by_driver")
+            assert error.reason == reason
         for fd in (other, pipe, end):
             os.close(fd)
         right.close()

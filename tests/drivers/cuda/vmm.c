@@ -159,7 +159,7 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemG
     sim_physical *physical;
     TRY(physical_of(handle, &physical));
     TRY(sim_unsafe());
-    REFUSE_IF(flags || address % GRANULE, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(flags || size == 0 || address % GRANULE, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(offset || size != physical->size, CUDA_ERROR_NOT_SUPPORTED);
     reservation *range = reservation_of(address, size);
     REFUSE_IF(!range, CUDA_ERROR_INVALID_VALUE);
@@ -224,21 +224,21 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
     RETURN(CUDA_SUCCESS);
 }
 
-/* The fd stays the caller's. Each import is an object of its own on the same memory. */
+/* The fd stays the caller's, also after a failure. Each import is a handle of its own on the same memory, and cannot be
+ * exported (all measured). */
 EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *handle, int type) {
     CALL("handle=%p type=%d", handle, type);
     struct stat status;
     int fd = (int)(intptr_t)handle;
     REFUSE_IF(!out || type != HANDLE_POSIX_FD, CUDA_ERROR_INVALID_VALUE);
     TRY(sim_unsafe());
-    REFUSE_IF(xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0, CUDA_ERROR_INVALID_VALUE);
-    REFUSE_IF(status.st_size == 0 || (size_t)status.st_size % GRANULE, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0, CUDA_ERROR_UNKNOWN);
+    REFUSE_IF(status.st_size == 0 || (size_t)status.st_size % GRANULE, CUDA_ERROR_UNKNOWN);
     int kept = FAULTY(memory_is_a_copy) ? xsem_host_memory_create((size_t)status.st_size) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     REFUSE_IF(kept < 0, CUDA_ERROR_OPERATING_SYSTEM);
     if (FAULTY(memory_fd_leaked)) (void)!dup(fd);
     sim_physical *made = sim_new(SIM_PHYSICAL, sizeof *made);
-    made->prop = (CUmemAllocationProp){.type = ALLOCATION_PINNED, .handle_types = HANDLE_POSIX_FD,
-                                       .location = {.type = LOCATION_DEVICE}};
+    made->prop = (CUmemAllocationProp){.type = ALLOCATION_PINNED, .location = {.type = LOCATION_DEVICE}};
     made->size = (size_t)status.st_size;
     made->fd = kept;
     made->handles = 1;
