@@ -46,6 +46,7 @@ LAYERS = {
     """,
     "xsem.data": """
         semaphore_desc | memory_desc | images
+        memory_chunks
         descriptor_fields
         pickling | drm
         transfers

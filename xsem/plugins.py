@@ -289,6 +289,7 @@ _DEVICE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
     Feature.IMAGE: (spi.Images, spi.HostMemory),
     Feature.NATIVE_EVENTS: (spi.BorrowedEvents,),
     Feature.MEMORY_SHARING: (spi.MemorySharing,),
+    Feature.MEMORY_CHUNKS: (spi.ChunkImport,),
 }
 _IMAGES: Final = frozenset({Feature.MIPMAPPED_ARRAY, Feature.IMAGE})
 _PLANAR: Final = frozenset(name for name, each in FORMATS.items() if len(each.planes) > 1)

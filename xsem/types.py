@@ -8,6 +8,7 @@ from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHand
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
 from xsem.data.images import MipmapDesc
 from xsem.data.info import BackendInfo, Capabilities, DeviceInfo, Feature, HealthCheck, PendingOp
+from xsem.data.memory_chunks import MemoryChunk
 from xsem.data.memory_desc import MemoryDesc
 from xsem.data.params import INFINITE, SignalParams, WaitParams
 from xsem.data.semaphore_desc import SemaphoreDesc
@@ -23,6 +24,7 @@ __all__ = [
     "Feature",
     "Handle",
     "HealthCheck",
+    "MemoryChunk",
     "MemoryDesc",
     "MemoryHandleType",
     "MipmapDesc",

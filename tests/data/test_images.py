@@ -17,6 +17,7 @@ from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
     DrmLayout,
     DrmPlane,
+    MemoryChunk,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -152,7 +153,8 @@ TAKEN: dict[type, tuple[dict[str, Any], dict[str, tuple[type, ...]]]] = {
         {"type": M.OPAQUE_FD, "handle": 5, "allocation_size": 4096},
         {"type": (M,), "allocation_size": (int,), "handle": (int,), "name": (type(None),), "dedicated": (bool,),
          "device_uuid": (uuid.UUID, type(None)), "driver_uuid": (uuid.UUID, type(None)), "device_luid": (type(None),),
-         "drm_layout": (type(None),)}),
+         "drm_layout": (type(None),), "chunks": (tuple,)}),
+    MemoryChunk: ({"size": 4096, "handle": 5}, {"size": (int,), "handle": (int,)}),
     DrmPlane: ({"offset": 0, "pitch": 64}, {"offset": (int,), "pitch": (int,)}),
     DrmLayout: ({"modifier": 0, "planes": (DrmPlane(offset=0, pitch=64),)},
                 {"modifier": (int,), "planes": (tuple,), "fourcc": (int, type(None))}),

@@ -204,9 +204,50 @@ print("shared")
 """, "expandable_segments:True") == "shared\n"
 
 
-def test_tensor_over_several_allocations_is_refused(cuda: xsem.Device) -> None:
+def test_tensor_over_several_allocations_is_shared_with_another_process(cuda: xsem.Device) -> None:
+    assert Feature.MEMORY_CHUNKS in cuda.capabilities.features
     assert torch_process("""
-error = refusal(cuda.share, torch.zeros(50 << 20, dtype=torch.uint8, device="cuda"))
+import socket, subprocess, sys
+CHILD = '''
+import socket, sys, torch, xsem
+sock = socket.socket(fileno=int(sys.argv[1]))
+with xsem.ipc.receive(sock) as message, xsem.open_device("cuda:0") as cuda:
+    offset, size = map(int, message.payload.split())
+    memory = cuda.import_memory(message.memories[0])
+    there = torch.from_dlpack(memory.map_buffer(offset, size))
+    assert bool((there == 5).all())
+    there.copy_(torch.arange(size, device="cuda") % 251)
+    torch.cuda.synchronize()
+    del there
+    sock.send(b"x")
+'''
+tensor = torch.full((64 << 20,), 5, dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+shared = cuda.share(tensor)
+assert shared.buffer().address == tensor.data_ptr()
+here, there = socket.socketpair()
+here.settimeout(90)
+child = subprocess.Popen([sys.executable, "-c", CHILD, str(there.fileno())], pass_fds=[there.fileno()])
+there.close()
+with shared.export() as desc:
+    assert len(desc.chunks) > 1 and desc.handle is None, desc
+    xsem.ipc.send(here, desc, payload=f"{shared.offset} {shared.size}".encode())
+assert here.recv(1) == b"x"
+assert child.wait(60) == 0
+assert torch.equal(tensor, (torch.arange(64 << 20, device="cuda") % 251).to(torch.uint8))
+print("shared")
+""", "expandable_segments:True") == "shared\n"
+
+
+def test_tensor_over_several_allocations_is_refused_by_vulkan(cuda: xsem.Device) -> None:
+    assert torch_process("""
+shared = cuda.share(torch.zeros(50 << 20, dtype=torch.uint8, device="cuda"))
+try:
+    vulkan = cuda.companion_exporter()
+except xsem.XsemError:
+    raise SystemExit(print("refused"))
+with shared.export() as desc:
+    error = refusal(vulkan.import_memory, desc)
 assert error.reason == "several_allocations", error
 print("refused")
 """, "expandable_segments:True") == "refused\n"

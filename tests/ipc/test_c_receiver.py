@@ -19,7 +19,7 @@ from support.wire_messages import BAD, raw
 
 from xsem import ipc
 from xsem.ipc import wire
-from xsem.types import DrmLayout, DrmPlane, MemoryDesc, SemaphoreDesc
+from xsem.types import DrmLayout, DrmPlane, MemoryChunk, MemoryDesc, SemaphoreDesc
 
 EXAMPLES = ROOT / "examples" / "c"
 DEVICE, DRIVER = uuid.UUID(bytes=bytes(range(16))), uuid.UUID(bytes=bytes(range(16, 32)))
@@ -177,6 +177,17 @@ def test_c_receives_layouts_of_dma_bufs(program: Path, fds: list[int], type: int
         f"1 1 {inodes[1]} 0 0 -1 -1 1", f"2 9 {inodes[2]} 0 4096 -1 -1 1",
         f"2 9 {inodes[3]} 0 {2**40} -1 -1 1 0 0 5+6 7+8 9+10 11+12",
         "32 0 -1", *[f"2 9 {inodes[0]} 0 {2**40} -1 -1 1 0 0 0+1"] * 32, "ENODATA 0"]
+
+
+@TYPES
+@pytest.mark.parametrize(("count", "error"), [(3, "EPROTO"), (64, "EPROTO"), (65, "EMSGSIZE"), (253, "EMSGSIZE")])
+def test_c_refuses_memory_of_several_allocations(
+    program: Path, fds: list[int], type: int, count: int, error: str
+) -> None:
+    chunks = [MemoryChunk(size=4096, handle=fds[0])] * count
+    receiving = Receiving(program, type)
+    ipc.send(receiving.sock, MemoryDesc(type="opaque_fd", allocation_size=4096 * count, chunks=chunks))
+    assert receiving.lines() == [f"{error} 0"]
 
 
 @TYPES

@@ -37,6 +37,15 @@ def dmabuf(size: int = 4096, number: int = 9) -> bytes:
     return record(sort=2, number=number, size=size)
 
 
+def chunks(count: int = 2, size: int = 4096, number: int = 0, flags: int = 0, reserved: bytes = bytes(48)) -> bytes:
+    return struct.pack("<BBHIQ48s", 4, number, flags, count, size, reserved)
+
+
+def joined(size: int = 8192, flags: int = 0, number: int = 1) -> bytes:
+    """Return the record of memory whose handles are those of its chunks."""
+    return record(sort=2, number=number, flags=flags, size=size)
+
+
 def several(*records: bytes, fds: int = 1) -> bytes:
     body = b"".join(records)
     return header(total=32 + len(body), descs=len(records), fds=fds) + body
@@ -81,5 +90,29 @@ BAD = {
         several(dmabuf(), layout(3, data=struct.pack("<QI", 0, 64) * 3 + bytes(11) + b"\1")), 1, "bad_message"),
     "layout without a pitch": (several(dmabuf(), layout(data=struct.pack("<QI", 0, 0))), 1, "bad_message"),
     "plane behind the dma-buf": (several(dmabuf(), layout(data=struct.pack("<QI", 4096, 64))), 1, "bad_message"),
+    "chunks first": (several(chunks(), joined(), fds=2), 2, "bad_message"),
+    "chunks of a semaphore": (several(record(flags=0, number=11), chunks(), fds=2), 2, "bad_message"),
+    "chunks of memory with an fd": (several(joined(flags=8), chunks(), fds=3), 3, "bad_message"),
+    "chunks of a dma-buf": (several(joined(number=9), chunks(), fds=2), 2, "bad_message"),
+    "chunks of dedicated memory": (several(joined(flags=4), chunks(), fds=2), 2, "bad_message"),
+    "chunks behind a layout": (several(dmabuf(), layout(), chunks(), fds=3), 3, "bad_message"),
+    "memory without its chunks": (several(joined(), record(), fds=1), 1, "bad_message"),
+    "one chunk": (several(joined(4096), chunks(1), fds=1), 1, "bad_message"),
+    "no chunk": (several(joined(), chunks(), chunks(0), fds=2), 2, "bad_message"),
+    "chunks of no bytes": (several(joined(4096), chunks(1), chunks(1, size=0), fds=2), 2, "bad_message"),
+    "chunks that are less than the memory": (several(joined(8193), chunks(), fds=2), 2, "bad_message"),
+    "chunks that are more than the memory": (several(joined(8191), chunks(), fds=2), 2, "bad_message"),
+    "chunks that overflow to the size of the memory": (
+        several(joined(4096), chunks(2, size=2**63 + 2048), fds=2), 2, "bad_message"),
+    "more chunks than fds": (several(joined(3 * 4096), chunks(3), fds=2), 2, "bad_message"),
+    "a bomb of chunks": (several(joined(2**64 - 4096), chunks(2**32 - 1), fds=2), 2, "bad_message"),
+    "more fds than chunks": (several(joined(), chunks(), fds=3), 3, "bad_message"),
+    "chunks with a number": (several(joined(), chunks(number=1), fds=2), 2, "bad_message"),
+    "chunks with flags": (several(joined(), chunks(flags=8), fds=2), 2, "bad_message"),
+    "chunks with reserved bytes": (several(joined(), chunks(reserved=bytes(47) + b"\1"), fds=2), 2, "bad_message"),
+    "chunks with a reserved UUID": (several(joined(), chunks(reserved=b"\1" + bytes(47)), fds=2), 2, "bad_message"),
+    "chunks with a reserved value": (
+        several(joined(), chunks(reserved=bytes(32) + b"\1" + bytes(15)), fds=2), 2, "bad_message"),
+    "more fds than the kernel passes": (several(joined(), chunks(), fds=254), 2, "bad_message"),
     "invalid modifier": (several(dmabuf(), layout(modifier=2**56 - 1)), 1, "bad_message"),
 }

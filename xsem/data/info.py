@@ -37,6 +37,8 @@ class Feature(str, enum.Enum):
     """The device can borrow a framework's event (`Device.event`)."""
     MEMORY_SHARING = "memory_sharing"
     """The device can export an array that another library allocated (`Device.share`)."""
+    MEMORY_CHUNKS = "memory_chunks"
+    """The device imports memory of several allocations as one range (`MemoryDesc.chunks`)."""
     NATIVE_CONTEXT = "native_context"
     """`open_device` accepts the application's own context or device (``native=``)."""
 

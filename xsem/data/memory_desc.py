@@ -7,6 +7,7 @@ the handle type. A descriptor of any type can therefore be created, sent and tes
 from __future__ import annotations
 
 import uuid as _uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +23,7 @@ from xsem.data.descriptor_fields import (
 from xsem.data.drm import DrmLayout
 from xsem.data.handle_types import MemoryHandleType
 from xsem.data.handles import Handle
+from xsem.data.memory_chunks import MemoryChunk, check_chunks
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_member
 from xsem.data.pickling import carry
 from xsem.data.uuids import UUIDLike
@@ -53,12 +55,17 @@ class MemoryDesc:
     drm_layout : DrmLayout or None
         DMABUF_FD: modifier and planes of the image in the dma-buf; None: unknown. The import refuses a modifier that
         the device does not support.
+    chunks : tuple of MemoryChunk
+        OPAQUE_FD: the allocations of memory that consists of several, in the order of their addresses. `handle` is then
+        None, and `allocation_size` is the sum of their sizes. Only devices with `Feature.MEMORY_CHUNKS` import such
+        memory, as one range. Empty: the memory is one allocation. The constructor takes any sequence.
 
     Raises
     ------
     BadArgumentError
         As in `SemaphoreDesc`; also ``bad_size``, ``dedicated_dmabuf``, ``not_a_bool``; ``layout_not_allowed``,
-        ``bad_layout``; ``bad_plane``: a plane begins beyond the dma-buf.
+        ``bad_layout``; ``bad_plane``: a plane begins beyond the dma-buf; ``bad_chunks``: `chunks` contradicts itself or
+        another field.
     BadHandleError
         As in `SemaphoreDesc`.
 
@@ -82,12 +89,14 @@ class MemoryDesc:
     driver_uuid: _uuid.UUID | None = None
     device_luid: bytes | None = None
     drm_layout: DrmLayout | None = None
+    chunks: tuple[MemoryChunk, ...] = ()
 
     if TYPE_CHECKING:   # as in `SemaphoreDesc`
         def __init__(
             self, *, type: MemoryHandleType | str, allocation_size: int, handle: Handle | None = None,
             name: str | None = None, dedicated: bool = False, device_uuid: UUIDLike | None = None,
             driver_uuid: UUIDLike | None = None, device_luid: bytes | None = None, drm_layout: DrmLayout | None = None,
+            chunks: Sequence[MemoryChunk] = (),
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -95,7 +104,12 @@ class MemoryDesc:
         check_identity(self)
         check_int("allocation_size", self.allocation_size, 1, UINT64_MAX, reason="bad_size")
         check_bool("dedicated", self.dedicated)
-        check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
+        if type(self.chunks) is not tuple or self.chunks:
+            object.__setattr__(self, "chunks", check_chunks(
+                self.type, self.chunks, self.allocation_size, dedicated=self.dedicated,
+                other_handle=self.handle is not None or self.name is not None))
+        if not self.chunks:
+            check_handle(self.type, self.type.os_handle_kind, self.handle, self.name)
         if self.type.dedicated:
             object.__setattr__(self, "dedicated", True)
         elif self.dedicated and self.type is MemoryHandleType.DMABUF_FD:
@@ -106,8 +120,10 @@ class MemoryDesc:
             _check_layout(self.type, self.drm_layout, self.allocation_size)
 
     def close(self) -> None:
-        """Close the handle if it is an `OwnedHandle`. A borrowed handle stays open."""
+        """Close the handle, or the handles of all chunks, if they are `OwnedHandle`s. Borrowed handles stay open."""
         close(self.handle)
+        for chunk in self.chunks:
+            chunk.close()
 
     def __enter__(self) -> Self:
         return self

@@ -140,7 +140,8 @@ class Device(Releasable):
             smaller than `MemoryDesc.allocation_size`. On other GPU drivers, xsem cannot check the size. Other reasons
             as in `import_semaphore`.
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
-            As in `import_semaphore`.
+            As in `import_semaphore`. ``several_allocations``: the descriptor has `MemoryDesc.chunks`, and the device
+            does not declare `Feature.MEMORY_CHUNKS`. ``bad_size``: the size of a chunk is not that of its allocation.
         ForkedError
             ``forked``.
         """
@@ -301,9 +302,10 @@ class Device(Releasable):
         Raises
         ------
         UnsupportedError
-            ``unsupported``: the device does not declare `Feature.MEMORY_SHARING` or this type. ``not_shareable``,
-            ``several_allocations``: the device cannot export the allocation. The message names the setting that makes
-            the library allocate exportable memory.
+            ``unsupported``: the device does not declare `Feature.MEMORY_SHARING` or this type. ``not_shareable``: the
+            device cannot export the memory; ``several_allocations``: the array spans several allocations, and the
+            device does not export each of them. The message names the setting that makes the library allocate
+            exportable memory.
         BadArgumentError
             ``bad_type``; ``not_an_array``; ``host_array``; ``managed_memory``; ``not_device_memory``: no memory is
             allocated at the address, for example because the array was freed; ``out_of_range``: the allocation ends

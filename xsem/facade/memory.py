@@ -15,11 +15,11 @@ from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import FIRST, DeviceState
-from xsem.runtime.handle_import import TOKEN, import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_chunks, import_with_duplicate
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
-from xsem.spi import MemoryExport, MemoryImport, Token
-from xsem.types import DrmLayout, MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem.spi import ChunkImport, MemoryExport, MemoryImport, Token
+from xsem.types import DrmLayout, Feature, MemoryChunk, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -99,9 +99,13 @@ class Memory(Resource):
             device_state.unsupported(f"memory.export.{self.type.value}")
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
         with device_state.calling(self.type, self._lifetime):
-            handle = device_state.ability(MemoryExport, "memory.export").export_memory(self._memory)
-        return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle,
+            handle, chunks = self._handles()
+        return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle, chunks=chunks,
                           dedicated=self._dedicated, device_uuid=device_uuid, driver_uuid=driver_uuid)
+
+    def _handles(self) -> tuple[OwnedHandle | None, Sequence[MemoryChunk]]:
+        """Export the handle of the memory, or the handles of its chunks."""
+        return self._device_state.ability(MemoryExport, "memory.export").export_memory(self._memory), ()
 
     def map_buffer(
         self, offset: int = 0, size: int | None = None, *, shape: Sequence[int] | None = None, dtype: Any = "uint8",
@@ -214,15 +218,32 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.memory_import:
         device_state.unsupported(f"memory.import.{desc.type.value}")
+    if desc.chunks:
+        _check_chunks(device_state, desc)
     check_identity(desc, device_state.info)
     _check_modifier(device_state, desc)
     driver = device_state.ability(MemoryImport, "memory.import")
     with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
                              token_of=TOKEN) as making:
-        import_with_duplicate(desc, driver.import_memory, making.made)
+        if desc.chunks:
+            import_chunks(desc, device_state.ability(ChunkImport, "memory_chunks").import_chunks, making.made)
+        else:
+            import_with_duplicate(desc, driver.import_memory, making.made)
         token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
                       dedicated=desc.dedicated, drm_layout=desc.drm_layout)
+
+
+def _check_chunks(device_state: DeviceState, desc: MemoryDesc) -> None:
+    """Refuse memory of several allocations on a device that imports one."""
+    if Feature.MEMORY_CHUNKS not in device_state.capabilities.features:
+        dmabuf = (", or ask its exporter for a dma-buf (share(…, type=MemoryHandleType.DMABUF_FD))"
+                  if MemoryHandleType.DMABUF_FD in device_state.capabilities.memory_import else "")
+        raise UnsupportedError(
+            f"the memory consists of {len(desc.chunks)} allocations, and {device_state.info.id} imports only one: "
+            f"share an array that lies inside one allocation, copy it into memory of create_memory(){dmabuf}",
+            capability=Feature.MEMORY_CHUNKS.value, reason="several_allocations", backend=device_state.info.backend,
+            handle_type=desc.type)
 
 
 def _check_modifier(device_state: DeviceState, desc: MemoryDesc) -> None:

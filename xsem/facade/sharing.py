@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem.data.layout import Layout
@@ -13,7 +14,7 @@ from xsem.facade.memory import Memory
 from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.spi import MemorySharing, Token
-from xsem.types import Feature, MemoryHandleType
+from xsem.types import Feature, MemoryChunk, MemoryHandleType, OwnedHandle
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -25,7 +26,8 @@ class SharedArray(Memory):
     """Memory of an array of another library, made by `Device.share`. Nothing is copied.
 
     The export and all importers see the whole allocation of the array, which can contain other arrays. The array lies
-    at `offset`.
+    at `offset`. An array can span several allocations (torch with expandable segments: above 20 MiB). `export` then
+    returns a descriptor with `MemoryDesc.chunks`, which devices with `Feature.MEMORY_CHUNKS` import as one range.
 
     Attributes
     ----------
@@ -73,6 +75,10 @@ class SharedArray(Memory):
             ``released``.
         """
         return self.map_buffer(self.offset, self.size, shape=self.shape, dtype=self.dtype, strides=self.strides)
+
+    def _handles(self) -> tuple[OwnedHandle | None, Sequence[MemoryChunk]]:
+        chunks = self._device_state.ability(MemorySharing, Feature.MEMORY_SHARING.value).export_chunks(self._memory)
+        return (None, chunks) if chunks else super()._handles()
 
     def __repr__(self) -> str:
         return (f"<SharedArray {self.dtype} {self.shape} at byte {self.offset} of {self.type.value} memory on "

@@ -22,7 +22,7 @@ from xsem.ipc.pipes.connections import connect
 from xsem.ipc.pipes.listener import PipeListener, listen
 from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
-from xsem.ipc.sockets import MAX_FDS, SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, own_timeout
+from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
 from xsem.ipc.transfers import Transfer
@@ -47,9 +47,9 @@ def send(
         A connected Unix socket, or a channel with one: `multiprocessing.Pipe`, `asyncio.open_unix_connection`. Its
         timeout and its flags do not change. A transport must have written all its bytes. On Windows: a `Pipe`.
     *descs : SemaphoreDesc or MemoryDesc
-        At most 64 descriptors, of types whose handle is a file descriptor. The kernel duplicates the fds for the
-        receiver. `Pipe`: of types whose handle is an NT handle, with its handle or name, or a KMT handle. The handles
-        of the caller stay open, on success and on failure.
+        At most 64 descriptors, of types whose handle is a file descriptor, with at most 253 file descriptors. The
+        kernel duplicates the fds for the receiver. `Pipe`: of types whose handle is an NT handle, with its handle or
+        name, or a KMT handle. The handles of the caller stay open, on success and on failure.
     payload : bytes or another C-contiguous buffer
         At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
@@ -66,7 +66,8 @@ def send(
     ReleasedError
         ``handle_closed``: an `OwnedHandle` is closed. Nothing was sent.
     BadArgumentError
-        ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``bad_payload``, ``payload_too_long``;
+        ``not_a_descriptor``, ``not_a_handle``, ``too_many_descriptors``; ``too_many_fds``: memory of several
+        allocations has a file descriptor for each; ``bad_payload``, ``payload_too_long``;
         ``not_a_unix_socket``, ``socket_closed``, ``not_connected``; ``bad_timeout``; ``bad_name``. Nothing was sent.
         ``peer_closed``: the peer closed its socket. ``truncated_message``: the peer closed its socket after a part of
         the message was sent.
@@ -138,7 +139,7 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
     with of as inner, of:
         check_socket(inner)
         limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
-        with Receiver(inner, wire.MAX_DESCRIPTORS, limit_s) as receiver, receiver:
+        with Receiver(inner, wire.MAX_FDS, limit_s) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
             else:
@@ -198,7 +199,7 @@ def receive_fds(
 
 
 def _check_sizes(max_bytes: int, max_fds: int) -> None:
-    for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, MAX_FDS)):
+    for what, value, high in (("max_bytes", max_bytes, 2**30), ("max_fds", max_fds, wire.MAX_FDS)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high or value == max_bytes == 0:
             raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
 

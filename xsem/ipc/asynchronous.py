@@ -102,7 +102,7 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     with of as inner, of:
         check_socket(inner)
         turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO)))
-        with Receiver(inner, wire.MAX_DESCRIPTORS, None, waits=False) as receiver, receiver:
+        with Receiver(inner, wire.MAX_FDS, None, waits=False) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
             else:

@@ -78,7 +78,7 @@ def encode(
         As `xsem.ipc.send`, without the reasons of the socket.
     """
     data, fds = _checked(descs, payload, wire.FDS)
-    return wire.encode(descs, [fd is not None for fd in fds], data), [fd for fd in fds if fd is not None]
+    return wire.encode(descs, [len(each) for each in fds], data), [fd for each in fds for fd in each]
 
 
 def check_nt_content(
@@ -91,22 +91,22 @@ def check_nt_content(
     UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
         As `xsem.ipc.send`, without the reasons of the socket; ``bad_name``.
     """
-    data, numbers = _checked(descs, payload, wire.NT_HANDLES)
+    data, handles = _checked(descs, payload, wire.NT_HANDLES)
     for desc in descs:
         if desc.name is not None and len(desc.name.encode()) > wire.MAX_NAME_BYTES:
             raise BadArgumentError(f"a name takes at most {wire.MAX_NAME_BYTES} bytes in UTF-8", reason="bad_name",
                                    handle_type=desc.type)
-    return data, numbers
+    return data, [each[0] if each else None for each in handles]
 
 
 def _checked(
     descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview, handle_kind: int
-) -> tuple[bytes, list[int | None]]:
+) -> tuple[bytes, list[list[int]]]:
     if len(descs) > wire.MAX_DESCRIPTORS:
         raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
                                reason="too_many_descriptors")
     data = content(payload)
-    return data, [_handle(desc, handle_kind) for desc in descs]
+    return data, [_handles(desc, handle_kind) for desc in descs]
 
 
 def split(data: bytes, handle_kind: int = wire.FDS) -> tuple[wire.Header, bytes]:
@@ -160,8 +160,8 @@ def content(payload: bytes | bytearray | memoryview) -> bytes:
     raise BadArgumentError(f"payload is at most {wire.MAX_PAYLOAD_BYTES} bytes, not {size}", reason="payload_too_long")
 
 
-def _handle(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> int | None:
-    """Return the number of the open handle; None for a descriptor without one."""
+def _handles(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> list[int]:
+    """Return the number of the open handle, or of each chunk; nothing for a descriptor without a handle."""
     semaphores, memories = ((wire.SEMAPHORE_NUMBERS, wire.MEMORY_NUMBERS) if handle_kind == wire.FDS
                             else (wire.NT_SEMAPHORE_NUMBERS, wire.NT_MEMORY_NUMBERS))
     if isinstance(desc, SemaphoreDesc):
@@ -178,10 +178,12 @@ def _handle(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> int | None:
     handle = desc.handle
     # -1: an already signalled sync file. A name and a KMT handle are valid in every process.
     if handle == -1 if handle_kind == wire.FDS else handle is None or desc.type.os_handle_kind is OsHandleKind.KMT:
-        return None
-    number = _number(handle)
-    check_open(number)
-    return number
+        return []
+    chunks = desc.chunks if isinstance(desc, MemoryDesc) else ()
+    numbers = [_number(each) for each in ([chunk.handle for chunk in chunks] if chunks else [handle])]
+    for number in numbers:
+        check_open(number)
+    return numbers
 
 
 def _number(handle: Handle | None) -> int:

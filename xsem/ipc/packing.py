@@ -30,7 +30,7 @@ def pack(message: Message) -> tuple[bytes, list[int]]:
     Returns
     -------
     tuple of bytes and list of int
-        One message in the format of ``docs/ipc.md``, and its file descriptors, at most 64.
+        One message in the format of ``docs/ipc.md``, and its file descriptors, at most 253.
 
     Raises
     ------

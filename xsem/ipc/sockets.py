@@ -28,10 +28,8 @@ from xsem.ipc.received_handles import ReceivedHandles
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["MAX_FDS", "SO_RCVTIMEO", "SO_SNDTIMEO", "NotReady", "Receiver", "Sender", "check_socket", "own_timeout"]
+__all__ = ["SO_RCVTIMEO", "SO_SNDTIMEO", "NotReady", "Receiver", "Sender", "check_socket", "own_timeout"]
 
-MAX_FDS: Final = 253
-"""SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one message."""
 
 SO_RCVTIMEO: Final = getattr(socket, "SO_RCVTIMEO", 20)
 SO_SNDTIMEO: Final = getattr(socket, "SO_SNDTIMEO", 21)

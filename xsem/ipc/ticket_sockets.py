@@ -270,7 +270,7 @@ class _Line:
     def ask(self, ticket: Ticket) -> Message:
         sock = self._sockets[0]
         left = None if self._end is None else max(0.0, self._end - time.monotonic())
-        with Receiver(sock, wire.MAX_DESCRIPTORS, left) as receiver, receiver:
+        with Receiver(sock, wire.MAX_FDS, left) as receiver, receiver:
             try:
                 # A process that refuses this user answers and closes the connection before it reads the ticket.
                 with contextlib.suppress(BrokenPipeError):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import struct
 import uuid as _uuid
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from typing import Any, Final
 
 from xsem.data.handles import check_nt
@@ -13,6 +15,7 @@ from xsem.errors import BadArgumentError, XsemError
 from xsem.types import (
     DrmLayout,
     DrmPlane,
+    MemoryChunk,
     MemoryDesc,
     MemoryHandleType,
     OsHandleKind,
@@ -25,6 +28,7 @@ __all__ = [
     "FDS",
     "HEADER_BYTES",
     "MAX_DESCRIPTORS",
+    "MAX_FDS",
     "MAX_MESSAGE_BYTES",
     "MAX_NAME_BYTES",
     "MAX_NT_MESSAGE_BYTES",
@@ -46,7 +50,7 @@ _HEADER: Final = struct.Struct("<4sHHIHHIH2xQ")
 _RECORD: Final = struct.Struct("<BBHIQ16s16sQ8s")
 _MAGIC: Final = b"XSEM"
 _VERSION: Final = 1
-_SEMAPHORE, _MEMORY, _LAYOUT = 1, 2, 3
+_SEMAPHORE, _MEMORY, _LAYOUT, _CHUNKS = 1, 2, 3, 4
 _PLANE: Final = struct.Struct("<QI")
 _UINT64: Final = 2**64 - 1
 _DEVICE_UUID, _DRIVER_UUID, _DEDICATED, _CARRIES_HANDLE, _DEVICE_LUID = 1, 2, 4, 8, 16
@@ -57,6 +61,8 @@ FDS, NT_HANDLES = 0, 1
 
 HEADER_BYTES: Final = _HEADER.size
 MAX_DESCRIPTORS: Final = 64
+MAX_FDS: Final = 253
+"""SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one packet."""
 MAX_PAYLOAD_BYTES: Final = 65536
 MAX_MESSAGE_BYTES: Final = HEADER_BYTES + MAX_DESCRIPTORS * _RECORD.size + MAX_PAYLOAD_BYTES
 MAX_NAME_BYTES: Final = 1024
@@ -115,19 +121,33 @@ class Header:
     receipt: int = 0
 
 
-def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], carries_fd: Sequence[bool], payload: bytes) -> bytes:
+def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], fds: Sequence[int], payload: bytes) -> bytes:
     """Return the bytes of one message with file descriptors. The caller has checked the types and sizes.
+
+    Parameters
+    ----------
+    descs : sequence of SemaphoreDesc or MemoryDesc
+    fds : sequence of int
+        For each descriptor the count of its file descriptors.
+    payload : bytes
 
     Raises
     ------
     BadArgumentError
-        ``too_many_descriptors``: with the records of layouts, there are more than `MAX_DESCRIPTORS`.
+        ``too_many_descriptors``: with the records of layouts and chunks, there are more than `MAX_DESCRIPTORS`.
+        ``too_many_fds``: there are more than `MAX_FDS` file descriptors.
     """
-    records = [record for desc, has_fd in zip(descs, carries_fd, strict=True) for record in _records(desc, has_fd)]
+    records = [record for desc, count in zip(descs, fds, strict=True) for record in _records(desc, count > 0)]
     if len(records) > MAX_DESCRIPTORS:
-        raise BadArgumentError(f"a message takes at most {MAX_DESCRIPTORS} descriptors, and each DRM layout counts as "
-                               f"one; not {len(records)}", reason="too_many_descriptors")
-    return _message(FDS, 0, records, sum(carries_fd), b"", payload)
+        raise BadArgumentError(
+            f"a message takes at most {MAX_DESCRIPTORS} descriptors, and each DRM layout and each run of chunks of one "
+            f"size counts as one; not {len(records)}", reason="too_many_descriptors")
+    if sum(fds) > MAX_FDS:
+        raise BadArgumentError(
+            f"a message takes at most {MAX_FDS} file descriptors, not {sum(fds)}: memory of several allocations has "
+            "one for each; share parts of the array in several messages, or copy it into memory of create_memory()",
+            reason="too_many_fds")
+    return _message(FDS, 0, records, sum(fds), b"", payload)
 
 
 def encode_nt(
@@ -160,7 +180,10 @@ def _message(
 
 
 def _records(desc: SemaphoreDesc | MemoryDesc, has_fd: bool) -> Iterator[bytes]:
-    yield _record(desc, has_fd, SEMAPHORE_NUMBERS, MEMORY_NUMBERS)
+    chunks = desc.chunks if isinstance(desc, MemoryDesc) else ()
+    yield _record(desc, has_fd and not chunks, SEMAPHORE_NUMBERS, MEMORY_NUMBERS)
+    for size, run in groupby(chunk.size for chunk in chunks):
+        yield _RECORD.pack(_CHUNKS, 0, 0, sum(1 for _ in run), size, bytes(16), bytes(16), 0, bytes(8))
     if isinstance(desc, MemoryDesc) and desc.drm_layout is not None:
         layout = desc.drm_layout
         planes = b"".join(_PLANE.pack(plane.offset, plane.pitch) for plane in layout.planes).ljust(48, b"\0")
@@ -211,7 +234,9 @@ def decode_header(data: bytes, handle_kind: int = FDS) -> Header:
         raise bad_message(f"its handles have the kind {found}, and this channel passes the kind {handle_kind}")
     least = descriptors * _RECORD.size + payload_bytes
     names = descriptors * MAX_NAME_BYTES if handle_kind == NT_HANDLES else 0
-    if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or handles > descriptors
+    # Chunks have a file descriptor each, and at least two records.
+    most = MAX_FDS if handle_kind == FDS and descriptors > 1 else descriptors
+    if (header_bytes != HEADER_BYTES or descriptors > MAX_DESCRIPTORS or handles > most
             or payload_bytes > MAX_PAYLOAD_BYTES or not HEADER_BYTES + least <= total <= HEADER_BYTES + least + names
             or (receipt != 0) != (handle_kind == NT_HANDLES and handles > 0)):
         raise bad_message("its lengths contradict each other or the limits")
@@ -257,12 +282,14 @@ def decode_body(
     names = _Names(body[end:len(body) - header.payload_bytes])
     semaphore_types, memory_types = _SEMAPHORE_TYPES[header.handle_kind], _MEMORY_TYPES[header.handle_kind]
     before = 0
-    for sort, number, flags, length, size, device, driver, value, tail in _RECORD.iter_unpack(body[:end]):
+    records = deque(_RECORD.iter_unpack(body[:end]))
+    while records:
+        sort, number, flags, length, size, device, driver, value, tail = records.popleft()
         if sort == _LAYOUT and before == _MEMORY and not flags and header.handle_kind == FDS:
             _add_layout(memories, number, length, size, device + driver + value.to_bytes(8, "little") + tail)
             before = sort
             continue
-        luid, tail = (tail, b"") if flags & _DEVICE_LUID else (None, tail)  # noqa: PLW2901 - the rest of the field
+        luid, tail = (tail, b"") if flags & _DEVICE_LUID else (None, tail)
         before = sort
         if any(tail) or flags & ~_KNOWN_FLAGS or (header.handle_kind == FDS and (length or value)):
             raise bad_message("a record has reserved bits set")
@@ -281,8 +308,9 @@ def decode_body(
                 semaphores.append(SemaphoreDesc(type=semaphore, handle=handle, name=name, **uuids))
             elif sort == _MEMORY and memory is not None:
                 _check_carried(memory, carried, value)
-                memories.append(MemoryDesc(type=memory, allocation_size=size, handle=handle, name=name,
-                                           dedicated=bool(flags & _DEDICATED), **uuids))
+                chunks = _take_chunks(records, rest) if handle == -1 else ()
+                memories.append(MemoryDesc(type=memory, allocation_size=size, handle=None if chunks else handle,
+                                           name=name, dedicated=bool(flags & _DEDICATED), chunks=chunks, **uuids))
             else:
                 raise bad_message(f"a record has kind {sort} and type {number}, which this xsem does not support")
         except XsemError as error:
@@ -292,6 +320,20 @@ def decode_body(
     if names.left:
         raise bad_message("its names are longer than its records say")
     return semaphores, memories, body[len(body) - header.payload_bytes:]
+
+
+def _take_chunks(records: deque[tuple[Any, ...]], handles: Iterator[OwnedHandle]) -> Sequence[MemoryChunk]:
+    """Return the chunks of the records that follow the record of their memory. Each takes one of the handles."""
+    chunks: list[MemoryChunk] = []
+    while records and records[0][0] == _CHUNKS:
+        _, number, flags, count, size, *reserved = records.popleft()
+        if number or flags or any(map(any, reserved[:2])) or reserved[2] or any(reserved[3]) or not count:
+            raise bad_message("a record of chunks has reserved bits set, or no chunk")
+        run = [MemoryChunk(size=size, handle=handle) for handle in islice(handles, count)]
+        if len(run) != count:
+            raise bad_message(f"a record has {count} chunks, and {len(run)} file descriptors are left for them")
+        chunks += run
+    return chunks
 
 
 def _check_carried(type: SemaphoreHandleType | MemoryHandleType, carried: bool, value: int) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -26,7 +27,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ["TOKEN", "import_with_duplicate"]
+__all__ = ["TOKEN", "import_chunks", "import_with_duplicate"]
 
 TOKEN: Final = attrgetter("token")
 """Takes the token from an `Imported`, for `DeviceState.making`."""
@@ -90,6 +91,40 @@ def import_with_duplicate(
             raise refused
         finally:
             refused = None   # the traceback refers to this frame
+
+
+def import_chunks(
+    desc: MemoryDesc, importer: Callable[[MemoryDesc, Sequence[OwnedHandle]], Imported], made: list[Imported]
+) -> None:
+    """Call ``importer(desc, duplicates)`` with a duplicate for each chunk, otherwise as `import_with_duplicate`."""
+    given: list[tuple[DriverFd, OwnedHandle]] = []
+    try:
+        for chunk in desc.chunks:
+            one = replace(desc, chunks=(), handle=chunk.handle, allocation_size=chunk.size)
+            duplicated = _duplicate(one, OsHandleKind.FD)
+            if duplicated is None:
+                raise AssertionError   # a device that imports chunks is on a system with file descriptors
+            handle, number = duplicated
+            given.append((DriverFd(handle, number), handle))
+            _check_sort(one, handle.fileno(), number)
+    except BaseException:
+        for _, handle in given:
+            handle.close()
+        raise
+    state: HandleState = "unknown"
+    refused: Exception | None = None
+    try:
+        store(made, importer, desc, [handle for _, handle in given])
+    except ImportFailure as failure:
+        state, refused = failure.handle, failure.error
+    finally:
+        for fd, handle in given:
+            _settle(made[0].handle if made else state, fd, handle)
+    if refused is not None:
+        try:
+            raise refused
+        finally:
+            refused = None   # as in `import_with_duplicate`
 
 
 def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:

@@ -46,6 +46,7 @@ from xsem.spi.image_copies import LARGEST_ROW_PITCH, ImageCopyQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import (
+    ChunkImport,
     HostMemory,
     Images,
     Memory,
@@ -78,6 +79,7 @@ __all__ = [
     "BorrowedEvents",
     "BorrowedQueues",
     "Callers",
+    "ChunkImport",
     "CopyQueue",
     "CudaStreamQueue",
     "DeviceDriver",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from xsem.spi.imports import Imported
 from xsem.spi.tokens import Token
-from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
+from xsem.types import MemoryChunk, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
-__all__ = ["HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing", "PlanarImages"]
+__all__ = [
+    "ChunkImport", "HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing", "PlanarImages",
+]
 
 
 class Memory(ABC):
@@ -103,6 +106,36 @@ class MemoryImport(Memory):
         """
 
 
+class ChunkImport(MemoryImport):
+    """Import of memory of several allocations as one range. Declared by Feature.MEMORY_CHUNKS."""
+
+    @abstractmethod
+    def import_chunks(self, desc: MemoryDesc, handles: Sequence[OwnedHandle]) -> Imported:
+        """Import the allocations of `desc.chunks` and map them to one range, in their order.
+
+        Parameters
+        ----------
+        desc : MemoryDesc
+            Description of the memory, with at least two chunks. The facade has checked that their sizes add up to
+            `allocation_size`. It has not compared a size with its allocation.
+        handles : sequence of OwnedHandle
+            A duplicate of the handle of each chunk, as for `SemaphoreImport.import_semaphore`.
+
+        Returns
+        -------
+        Imported
+            The memory, and the state of every duplicate. `map_buffer` takes a range over several chunks. The facade
+            releases the memory with `release_memory`.
+
+        Raises
+        ------
+        ImportFailure
+            As for `SemaphoreImport.import_semaphore`. The state is that of every duplicate: "unknown" if they differ.
+            Nothing stays imported. A `BadArgumentError` (``bad_size``): the size of a chunk is not that of its
+            allocation.
+        """
+
+
 class MemoryExport(Memory):
     """Memory that the device allocates and exports. Declared by `Capabilities.memory_export`."""
 
@@ -153,6 +186,22 @@ class MemoryExport(Memory):
 class MemorySharing(MemoryExport):
     """Export of memory that another library allocated. Declared by Feature.MEMORY_SHARING."""
 
+    def export_chunks(self, memory: Token) -> Sequence[MemoryChunk]:
+        """Export memory of `share_memory` that consists of several allocations.
+
+        Parameters
+        ----------
+        memory : Token
+            Memory of `share_memory`.
+
+        Returns
+        -------
+        sequence of MemoryChunk
+            The allocations in the order of their addresses, with new handles at each call. The caller owns the handles.
+            Empty: the memory is one allocation, which `export_memory` exports. Default: empty.
+        """
+        return ()
+
     @abstractmethod
     def share_memory(
         self, type: MemoryHandleType, address: int, size: int, owner: object
@@ -180,8 +229,8 @@ class MemorySharing(MemoryExport):
         Raises
         ------
         UnsupportedError
-            ``not_shareable``, ``several_allocations``: the device cannot export the allocation of the range. The
-            message names a remedy.
+            ``not_shareable``: the device cannot export the memory of the range; ``several_allocations``: the range
+            spans several allocations, and the device does not export each of them. The message names a remedy.
         BadArgumentError
             ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
         WrongDeviceError

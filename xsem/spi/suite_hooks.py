@@ -153,6 +153,21 @@ class SuiteHooks:
         """
         return None
 
+    def spanning_array(self, type: MemoryHandleType) -> NativeArray | None:
+        """Allocate an array of at least 8,192 bytes that spans several allocations, for a device with MEMORY_CHUNKS.
+
+        Parameters
+        ----------
+        type : MemoryHandleType
+            The type that the suite exports the array as.
+
+        Returns
+        -------
+        NativeArray or None
+            The array. None: the backend does not offer it. Default: None.
+        """
+        return None
+
     def unshareable_array(self, type: MemoryHandleType) -> NativeArray | None:
         """Allocate an array of at least 8,192 bytes that `MemorySharing.share_memory` must refuse for `type`.
 

@@ -7,12 +7,16 @@ Measured on an H200 (driver 580.159.04):
 - Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
 - cuMemGetAddressRange returns the mapping of one allocation, also inside an expandable segment of torch.
 - cuMemRetainAllocationHandle refuses memory of cuMemAlloc and of memory pools with CUDA_ERROR_INVALID_VALUE.
+- cuMemImportFromShareableHandle leaves the fd open, on success and on failure (CUDA_ERROR_UNKNOWN). Each import is a
+  new handle, without an fd, which cannot be exported again.
+- cuMemMap with another size than the allocation's is CUDA_ERROR_NOT_SUPPORTED.
 - A dma-buf covers whole pages of the host. It can span several adjacent mappings. Memory pools have none.
-- cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
+- Imports, mappings, cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -21,7 +25,10 @@ from xsem.types import MemoryHandleType, OwnedHandle
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
 
-__all__ = ["Allocation", "Part", "create_allocation", "dmabuf", "exports_dmabuf", "shareable_handle"]
+__all__ = [
+    "Allocation", "Part", "create_allocation", "create_physical", "dmabuf", "exports_dmabuf", "map_range", "posix_fd",
+    "shareable_handle",
+]
 
 _LARGEST: Final = 1 << 48
 """Bytes of the largest allocation: more than any device has, and few enough to round up."""
@@ -100,6 +107,15 @@ def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: i
     OutOfMemoryError
         ``out_of_memory``.
     """
+    with ExitStack() as undo:
+        native, whole = create_physical(driver, ordinal, size, undo)
+        base = map_range(driver, ordinal, [(native, whole)], undo)
+        return Allocation(driver, type, native, base, whole, undo.pop_all())
+    raise AssertionError   # an ExitStack suppresses no error here
+
+
+def create_physical(driver: Any, ordinal: int, size: int, undo: ExitStack) -> tuple[Any, int]:
+    """Call cuMemCreate for at least `size` bytes. Return the handle, which `undo` releases, and the size in bytes."""
     if size > _LARGEST:
         raise OutOfMemoryError(f"{size} bytes are more than a device allocates at once, {_LARGEST}",
                                reason="out_of_memory")
@@ -107,19 +123,44 @@ def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: i
     granularity = int(call(driver.cuMemGetAllocationGranularity, wanted,
                            driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM))
     whole = -(-size // granularity) * granularity
-    with ExitStack() as undo:
-        native = call(driver.cuMemCreate, whole, wanted, 0)
-        undo.callback(call, driver.cuMemRelease, native)
-        address = call(driver.cuMemAddressReserve, whole, 0, 0, 0)
-        undo.callback(call, driver.cuMemAddressFree, address, whole)
-        call(driver.cuMemMap, address, whole, 0, native, 0)
-        undo.callback(call, driver.cuMemUnmap, address, whole)
-        access = driver.CUmemAccessDesc()
-        access.location = wanted.location
-        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        call(driver.cuMemSetAccess, address, whole, [access], 1)
-        return Allocation(driver, type, native, int(address), whole, undo.pop_all())
-    raise AssertionError   # an ExitStack suppresses no error here
+    native = call(driver.cuMemCreate, whole, wanted, 0)
+    undo.callback(call, driver.cuMemRelease, native)
+    return native, whole
+
+
+def map_range(driver: Any, ordinal: int, parts: Sequence[tuple[Any, int]], undo: ExitStack) -> int:
+    """Map allocations one after the other, for reads and writes of the device.
+
+    Parameters
+    ----------
+    driver : module
+        ``cuda.bindings.driver``.
+    ordinal : int
+        Device.
+    parts : sequence of (CUmemGenericAllocationHandle, int)
+        Handle and size in bytes of each allocation.
+    undo : ExitStack
+        Receives the calls that undo each step, also those of a range that fails half way.
+
+    Returns
+    -------
+    int
+        Address of the range.
+    """
+    whole = sum(size for _, size in parts)
+    address = call(driver.cuMemAddressReserve, whole, 0, 0, 0)
+    undo.callback(call, driver.cuMemAddressFree, address, whole)
+    at = base = int(address)
+    for native, size in parts:
+        call(driver.cuMemMap, at, size, 0, native, 0)
+        undo.callback(call, driver.cuMemUnmap, at, size)
+        at += size
+    access = driver.CUmemAccessDesc()
+    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = ordinal
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    call(driver.cuMemSetAccess, address, whole, [access], 1)
+    return base
 
 
 def _properties(driver: Any, ordinal: int) -> Any:
@@ -127,11 +168,12 @@ def _properties(driver: Any, ordinal: int) -> Any:
     wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     wanted.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     wanted.location.id = ordinal
-    wanted.requestedHandleTypes = _posix_fd(driver)
+    wanted.requestedHandleTypes = posix_fd(driver)
     return wanted
 
 
-def _posix_fd(driver: Any) -> Any:
+def posix_fd(driver: Any) -> Any:
+    """Return CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR."""
     return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
@@ -144,7 +186,7 @@ def shareable_handle(driver: Any, native: Any) -> OwnedHandle:
         ``cuda.bindings.driver``.
     native : CUmemGenericAllocationHandle
     """
-    return OwnedHandle(int(call(driver.cuMemExportToShareableHandle, native, _posix_fd(driver), 0)))
+    return OwnedHandle(int(call(driver.cuMemExportToShareableHandle, native, posix_fd(driver), 0)))
 
 
 def dmabuf(driver: Any, address: int, size: int) -> OwnedHandle:

@@ -109,7 +109,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
             memories |= {_M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE, _M.D3D11_RESOURCE_KMT}
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
     if exported:
-        features.add(Feature.MEMORY_SHARING)
+        features |= {Feature.MEMORY_SHARING, Feature.MEMORY_CHUNKS}
     if attributes.recording:
         features.add(Feature.RECORDING)
     version = attributes.driver_version

@@ -58,6 +58,7 @@ _BY_CALL: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
     (_NVSCISYNC, _VALUE): ("a required permission is already set in the attribute list",),
     ("cuMemcpyAsync", _VALUE): ("one side was freed, or belongs to another context", "the copy ends beyond its memory"),
     ("cuMemHostAlloc", _MEMORY): ("the process or its container may lock no more memory of the host (ulimit -l)",),
+    ("cuMemImportFromShareableHandle", _UNKNOWN): ("a handle is not memory that CUDA exported on this device",),
     ("cuMemCreate", _UNSUPPORTED): ("the device makes no allocation that it can export as this type",),
 }
 _BY_CODE: Final[Mapping[int, tuple[str, ...]]] = {

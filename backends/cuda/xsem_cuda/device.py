@@ -9,13 +9,13 @@ from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
+    ChunkImport,
     DeviceDriver,
     HandleState,
     HostMemory,
     Images,
     Imported,
     ImportFailure,
-    MemoryImport,
     MemorySharing,
     NvSciSync,
     SemaphoreImport,
@@ -23,6 +23,7 @@ from xsem.spi import (
 )
 from xsem.types import (
     Capabilities,
+    MemoryChunk,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -32,6 +33,7 @@ from xsem.types import (
 )
 from xsem_cuda.allocations import Allocation, Part, create_allocation
 from xsem_cuda.causes import causes_of_type
+from xsem_cuda.chunks import Chunks, import_chunks
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
@@ -48,7 +50,7 @@ __all__ = ["CudaDevice"]
 
 
 class CudaDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents,
+    DeviceDriver, SemaphoreImport, ChunkImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents,
     NvSciSync,
 ):
     """A device in one context.
@@ -102,7 +104,7 @@ class CudaDevice(
         ----------
         token : object or None
             None: the CUcontext. A token: its CUexternalSemaphore, CUexternalMemory, CUmemGenericAllocationHandle (of
-            created memory), CUdeviceptr, CUmipmappedArray or CUarray.
+            created memory; of several allocations the CUdeviceptr), CUdeviceptr, CUmipmappedArray or CUarray.
 
         Raises
         ------
@@ -178,6 +180,26 @@ class CudaDevice(
         native, state = self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle)
         return Imported(MemoryToken(native, desc.allocation_size), handle=state)
 
+    def import_chunks(self, desc: MemoryDesc, handles: Sequence[OwnedHandle]) -> Imported:
+        """Call cuMemImportFromShareableHandle for each chunk, and map all to one range.
+
+        Parameters
+        ----------
+        desc : MemoryDesc
+        handles : sequence of OwnedHandle
+            "left", on success and on failure.
+
+        Raises
+        ------
+        ImportFailure
+        """
+        try:
+            with self._context, self._quiet:
+                memory = import_chunks(self._driver, self._ordinal, desc, handles)
+        except XsemError as error:
+            raise ImportFailure(self._blame(error), handle="left") from error
+        return Imported(memory, handle="left")
+
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
         """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity.
 
@@ -213,7 +235,7 @@ class CudaDevice(
         Raises
         ------
         UnsupportedError
-            ``not_shareable``, ``several_allocations``.
+            ``not_shareable``.
         BadArgumentError
             ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
         WrongDeviceError
@@ -230,10 +252,17 @@ class CudaDevice(
         with self._context, self._quiet:
             return memory.export()
 
+    def export_chunks(self, memory: Allocation) -> Sequence[MemoryChunk]:
+        """Call cuMemExportToShareableHandle for each allocation of several. The fds are the caller's."""
+        if not isinstance(memory, Chunks):
+            return ()
+        with self._context, self._quiet:
+            return memory.export_chunks()
+
     def map_buffer(self, memory: DriverObject | Allocation, offset: int, size: int) -> tuple[DriverObject, int]:
         """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address.
 
-        Created memory is mapped already: its buffers are parts of this mapping.
+        Memory that was created, shared or imported in chunks is mapped already: its buffers are parts of this mapping.
         """
         if isinstance(memory, Allocation):
             part = memory.part(offset)
@@ -246,7 +275,7 @@ class CudaDevice(
     def unmap_buffer(self, buffer: DriverObject) -> None:
         """Call cuMemFree. It blocks behind an unmet wait on any stream (measured).
 
-        A part of created memory needs no call.
+        A part of a mapping needs no call.
         """
         if isinstance(buffer, Part):
             return
@@ -254,7 +283,7 @@ class CudaDevice(
             call(self._driver.cuMemFree, buffer.native)
 
     def release_memory(self, memory: DriverObject | Allocation) -> None:
-        """Call cuDestroyExternalMemory. For created memory: cuMemUnmap, cuMemAddressFree and cuMemRelease."""
+        """Call cuDestroyExternalMemory. For an `Allocation`: cuMemUnmap, cuMemAddressFree and cuMemRelease."""
         with self._context, self._quiet:
             if isinstance(memory, Allocation):
                 memory.close()
@@ -280,12 +309,13 @@ class CudaDevice(
         Raises
         ------
         UnsupportedError
-            ``created_memory``: the function takes imported memory only.
+            ``created_memory``: the function takes only memory of cuImportExternalMemory.
         """
         if isinstance(memory, Allocation):
             raise UnsupportedError(
-                "CUDA maps images only onto imported memory: create the memory where the image is made, for example on "
-                "the device's companion_exporter()", capability="mipmapped_array", reason="created_memory")
+                "CUDA maps images only onto imported memory of one allocation: create the memory where the image is "
+                "made, for example on the device's companion_exporter()", capability="mipmapped_array",
+                reason="created_memory")
         return map_array(self._driver, self._context, memory, desc)
 
     def mipmap_level(self, array: ArrayToken, level: int) -> LevelToken:

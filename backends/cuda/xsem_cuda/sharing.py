@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, XsemError
 from xsem.types import MemoryHandleType
-from xsem_cuda.allocations import Allocation, dmabuf
+from xsem_cuda.allocations import Allocation, dmabuf, posix_fd
+from xsem_cuda.chunks import Chunks
 from xsem_cuda.results import INVALID_VALUE, call
 
 __all__ = ["share_allocation"]
@@ -42,14 +43,14 @@ def share_allocation(
     Returns
     -------
     Allocation
-        The allocation of the range. For a dma-buf: the pages of the range.
+        The allocation of the range, or its `Chunks`. For a dma-buf: the pages of the range.
     int
         Bytes from its start to `address`.
 
     Raises
     ------
     UnsupportedError
-        ``not_shareable``, ``several_allocations``.
+        ``not_shareable``.
     BadArgumentError
         ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
     WrongDeviceError
@@ -60,7 +61,7 @@ def share_allocation(
     if type is MemoryHandleType.DMABUF_FD:
         shared = _pages(driver, address, size, owner)
     else:
-        shared = _retained(driver, address, ranges, owner, dmabufs)
+        shared = _retained(driver, ranges, owner, dmabufs)
     return shared, address - shared.base
 
 
@@ -106,37 +107,38 @@ def _ranges(driver: Any, address: int, size: int) -> list[tuple[int, int]]:
     return found
 
 
-def _retained(
-    driver: Any, address: int, ranges: list[tuple[int, int]], owner: object, dmabufs: bool
-) -> Allocation:
-    """Retain the allocation of cuMemCreate."""
-    dmabuf_advice = ", or pass type=MemoryHandleType.DMABUF_FD" if dmabufs else ""
+def _retained(driver: Any, ranges: list[tuple[int, int]], owner: object, dmabufs: bool) -> Allocation:
+    """Retain the allocations of cuMemCreate."""
     with ExitStack() as undo:
-        try:
-            native = call(driver.cuMemRetainAllocationHandle, address)
-        except XsemError as error:
-            if error.code != INVALID_VALUE:
-                raise
-            raise UnsupportedError(
-                "the array is not in memory of cuMemCreate, and CUDA exports no other memory as opaque_fd: "
-                f"{_EXPANDABLE}{dmabuf_advice}, {_COPY}", capability="memory.share.opaque_fd", reason="not_shareable",
-                call=error.call, code=error.code, code_name=error.code_name) from error
-        undo.callback(call, driver.cuMemRelease, native)
-        properties = call(driver.cuMemGetAllocationPropertiesFromHandle, native)
-        posix = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        if not int(properties.requestedHandleTypes) & int(posix):
-            raise UnsupportedError(
-                "the allocation of the array was made without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: allocate it "
-                f"with this handle type{dmabuf_advice}, {_COPY}", capability="memory.share.opaque_fd",
-                reason="not_shareable")
-        if len(ranges) > 1:
-            raise UnsupportedError(
-                f"the array spans {len(ranges)} allocations, and an opaque_fd exports one of them (torch's expandable "
-                f"segments have allocations of 20 MiB, and of 2 MiB for small tensors): share a smaller array"
-                f"{dmabuf_advice}, {_COPY}", capability="memory.share.opaque_fd", reason="several_allocations")
-        (base, whole), = ranges
+        parts = [(_retain(driver, base, undo, dmabufs), whole) for base, whole in ranges]
+        base, _ = ranges[0]
+        if len(parts) > 1:
+            return Chunks(driver, parts, base, undo.pop_all(), owner)
+        (native, whole), = parts
         return Allocation(driver, MemoryHandleType.OPAQUE_FD, native, base, whole, undo.pop_all(), owner)
     raise AssertionError   # an ExitStack suppresses no error here
+
+
+def _retain(driver: Any, address: int, undo: ExitStack, dmabufs: bool) -> Any:
+    """Retain one allocation until `undo` releases it."""
+    dmabuf_advice = ", or pass type=MemoryHandleType.DMABUF_FD" if dmabufs else ""
+    try:
+        native = call(driver.cuMemRetainAllocationHandle, address)
+    except XsemError as error:
+        if error.code != INVALID_VALUE:
+            raise
+        raise UnsupportedError(
+            "the array is not in memory of cuMemCreate, and CUDA exports no other memory as opaque_fd: "
+            f"{_EXPANDABLE}{dmabuf_advice}, {_COPY}", capability="memory.share.opaque_fd", reason="not_shareable",
+            call=error.call, code=error.code, code_name=error.code_name) from error
+    undo.callback(call, driver.cuMemRelease, native)
+    properties = call(driver.cuMemGetAllocationPropertiesFromHandle, native)
+    if not int(properties.requestedHandleTypes) & int(posix_fd(driver)):
+        raise UnsupportedError(
+            "the allocation of the array was made without CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR: allocate it "
+            f"with this handle type{dmabuf_advice}, {_COPY}", capability="memory.share.opaque_fd",
+            reason="not_shareable")
+    return native
 
 
 def _pages(driver: Any, address: int, size: int, owner: object) -> Allocation:

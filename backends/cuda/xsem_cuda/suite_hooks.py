@@ -11,7 +11,7 @@ from typing import Any, Final
 from xsem.errors import XsemError
 from xsem.spi import NativeArray, NativeEvent, NativeQueue, QueueDriver, SuiteHooks
 from xsem.types import MemoryHandleType
-from xsem_cuda.allocations import create_allocation
+from xsem_cuda.allocations import create_allocation, create_physical, map_range
 from xsem_cuda.context import Context
 from xsem_cuda.results import NOT_READY, call
 
@@ -132,6 +132,15 @@ class CudaHooks(SuiteHooks):
         with self._context:
             made = create_allocation(self._driver, int(self._device), type, _BEHIND + _ARRAY)
         return self._array(made.base, made.close)
+
+    def spanning_array(self, type: MemoryHandleType) -> NativeArray:
+        """Allocate over the end of the first of two allocations of cuMemCreate, in one range."""
+        driver, ordinal = self._driver, int(self._device)
+        with contextlib.ExitStack() as undo, self._context:
+            parts = [create_physical(driver, ordinal, _ARRAY, undo) for _ in range(2)]
+            base = map_range(driver, ordinal, parts, undo)
+            return self._array(base + parts[0][1] - _ARRAY, undo.pop_all().close)
+        raise AssertionError   # an ExitStack suppresses no error here
 
     def unshareable_array(self, type: MemoryHandleType) -> NativeArray:
         """Allocate by cuMemAlloc for OPAQUE_FD, and page-locked host memory for dma-bufs."""

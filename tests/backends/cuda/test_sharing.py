@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import os
 import time
 import weakref
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cuda_segments import GRANULE, Array, ask, driver, segment
 from support.cuda_sim import on_stand_in
 from support.importer import BOUND_S
 
@@ -21,17 +21,6 @@ import xsem
 from xsem.types import MemoryHandleType
 
 OPAQUE, DMABUF = MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD
-GRANULE = 2 << 20
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
 
 
 @contextmanager
@@ -45,41 +34,6 @@ def opened(device: str = "cuda:0") -> Iterator[xsem.Device]:
             ask("cuCtxPopCurrent")
 
 
-class Segment:
-    """Memory as torch's expandable segments: `count` allocations of a granule, mapped one after the other."""
-
-    def __init__(self, count: int = 1, handle_type: int = 1, device: int = 0) -> None:
-        wanted = driver().CUmemAllocationProp()
-        wanted.type = driver().CUmemAllocationType(1)
-        wanted.location.type = driver().CUmemLocationType(1)
-        wanted.location.id = device
-        wanted.requestedHandleTypes = driver().CUmemAllocationHandleType(handle_type)
-        access = driver().CUmemAccessDesc()
-        access.location = wanted.location
-        access.flags = driver().CUmemAccess_flags(3)
-        self.size = count * GRANULE
-        self.base = int(ask("cuMemAddressReserve", self.size, 0, 0, 0))
-        for index in range(count):
-            handle = ask("cuMemCreate", GRANULE, wanted, 0)
-            ask("cuMemMap", self.base + index * GRANULE, GRANULE, 0, handle, 0)
-            ask("cuMemRelease", handle)
-        ask("cuMemSetAccess", self.base, self.size, [access], 1)
-
-    def close(self) -> None:
-        for at in range(self.base, self.base + self.size, GRANULE):
-            ask("cuMemUnmap", at, GRANULE)
-        ask("cuMemAddressFree", self.base, self.size)
-
-
-@contextmanager
-def segment(count: int = 1, handle_type: int = 1, device: int = 0) -> Iterator[Segment]:
-    made = Segment(count, handle_type, device)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
 @contextmanager
 def plain(size: int = 5000) -> Iterator[int]:
     """Memory as torch allocates it without expandable segments."""
@@ -88,14 +42,6 @@ def plain(size: int = 5000) -> Iterator[int]:
         yield int(address)
     finally:
         ask("cuMemFree", address)
-
-
-class Array:
-    """An array of CuPy or torch."""
-
-    def __init__(self, address: int, shape: tuple[int, ...], typestr: str = "<f4", strides: Any = None) -> None:
-        self.__cuda_array_interface__ = {
-            "data": (address, False), "shape": shape, "typestr": typestr, "strides": strides, "version": 3}
 
 
 class DLPackArray:
@@ -260,17 +206,6 @@ def test_advice_names_no_dma_buf_where_there_is_none() -> None:
     with opened() as device, plain() as address:
         assert "DMABUF" not in str(refused(xsem.UnsupportedError, device, Array(address, (4,))))
         assert refused(xsem.UnsupportedError, device, Array(address, (4,)), type=DMABUF).reason == "unsupported"
-
-
-@on_stand_in
-def test_array_over_several_allocations_is_refused() -> None:
-    with opened() as device, segment(3) as memory:
-        error = refused(xsem.UnsupportedError, device, Array(memory.base + GRANULE - 4, (2,)))
-        assert (error.reason, "2 allocations" in str(error)) == ("several_allocations", True)
-        shared = device.share(Array(memory.base + GRANULE, (GRANULE // 4,)))
-        assert (shared.offset, shared.allocation_size) == (0, GRANULE)
-        shared.release()
-        until_freed(device)
 
 
 @on_stand_in

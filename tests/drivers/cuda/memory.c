@@ -15,11 +15,20 @@ sim_allocation *sim_allocation_of(CUdeviceptr address) {
     return NULL;
 }
 
+/* A range can span adjacent mappings of physical memory. */
 char *sim_data(CUdeviceptr address, size_t size) {
     sim_allocation *found = sim_allocation_of(address);
-    if (!found || size > found->size - (address - found->address)) return NULL;
-    if (found->physical && !found->accessible) return NULL;
-    return found->data + (address - found->address);
+    if (!found || (found->physical && !found->accessible)) return NULL;
+    char *data = found->data + (address - found->address);
+    for (size_t left = size; left > found->size - (address - found->address);) {
+        left -= found->size - (address - found->address);
+        address = found->address + found->size;
+        sim_allocation *next = sim_allocation_of(address);
+        if (!found->physical || !next || !next->physical || !next->accessible || next->data != found->data + found->size)
+            return NULL;
+        found = next;
+    }
+    return data;
 }
 
 /* The allocation takes ownership of `map` and begins at `offset` in it. */
@@ -62,10 +71,8 @@ bool sim_mapped_in(CUdeviceptr address, size_t size) {
     return false;
 }
 
-CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size) {
-    int fixed = sim.guard ? 0 : MAP_FIXED;
-    void *place = sim.guard ? NULL : (void *)(uintptr_t)address;
-    void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | fixed, fd, 0);
+CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size, void *place) {
+    void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
     if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     sim_allocation *made = add(NULL, MEMORY_HOST, map, size, 0, size); /* the reservation is its guard */
     made->type = MEMORY_DEVICE;
@@ -76,9 +83,7 @@ CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUd
 }
 
 void sim_unmap_physical(sim_allocation *gone) {
-    if (!sim.guard)
-        mmap(gone->map, gone->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-    else munmap(gone->map, gone->map_size);
+    mmap(gone->map, gone->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     for (size_t i = 0; i < count; i++)
         if (table[i] == gone) table[i] = table[--count];
     free(gone);

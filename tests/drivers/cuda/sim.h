@@ -216,7 +216,7 @@ sim_allocation *sim_allocation_of(CUdeviceptr address);
 char *sim_data(CUdeviceptr address, size_t size);
 void sim_free_all(sim_context *context);
 bool sim_mapped_in(CUdeviceptr address, size_t size);
-CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size);
+CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size, void *place);
 void sim_unmap_physical(sim_allocation *gone);
 int sim_file_of(sim_allocation *allocation);
 unsigned sim_handle_types(const struct sim_physical *physical);

@@ -213,7 +213,7 @@ def test_destroying_a_semaphore_blocks_behind_its_queued_wait(kind: SemaphoreHan
 def test_destroying_a_semaphore_blocks_behind_its_queued_signal() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
-        _, here = at.semaphore()
+        there, here = at.semaphore()
         stream = at.stream()
         assert wait(gate, 1, stream) == 0
         assert signal_to(here, 5, stream) == 0
@@ -272,7 +272,7 @@ def test_freeing_memory_blocks_behind_a_wait_of_any_stream(what: str) -> None:
 def test_append_number_1021_behind_an_unmet_wait_blocks() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
-        _, here = at.semaphore()
+        there, here = at.semaphore()
         stream = at.stream()
         assert wait(gate, 1, stream) == 0
         for value in range(1, 1021):
@@ -310,7 +310,7 @@ def test_as_many_waiting_streams_as_connections_stop_all_others() -> None:
     with rig() as at:
         gate_there, gate = at.semaphore()
         waiting, running, other = at.stream(), at.stream(), at.stream()
-        _, here = at.semaphore()
+        there, here = at.semaphore()
         assert wait(gate, 1, waiting) == 0
         assert signal_to(here, 1, running) == 0
         ask("cuStreamSynchronize", running)
@@ -403,7 +403,7 @@ def test_mapping_outlives_the_imported_memory() -> None:
 @on_stand_in
 def test_values_go_backwards_and_compare_over_64_bits() -> None:
     with rig() as at:
-        _, here = at.semaphore()
+        there, here = at.semaphore()
         stream = at.stream()
         for value in (10_000, 1, 2**63, 2**64 - 1, 0):
             assert signal_to(here, value, stream) == 0

@@ -14,7 +14,7 @@ from support.cuda_sim import on_stand_in
 
 GRANULE = 2 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_DEVICE, INVALID_CONTEXT, NOT_FOUND = 1, 2, 101, 201, 500
-NOT_PERMITTED, NOT_SUPPORTED = 800, 801
+NOT_PERMITTED, NOT_SUPPORTED, UNKNOWN = 800, 801, 999
 OPAQUE_FD = POSIX_FD = DMA_BUF = 1
 
 
@@ -120,6 +120,7 @@ def test_reservations_and_mappings_are_checked() -> None:
         free = at(mapped.address, 2 * GRANULE)
         assert code("cuMemMap", free, 2 * GRANULE, 0, other, 0) == NOT_SUPPORTED   # another size
         assert code("cuMemMap", free, GRANULE, GRANULE, other, 0) == NOT_SUPPORTED   # an offset
+        assert code("cuMemMap", free, 0, 0, other, 0) == INVALID_VALUE
         assert code("cuMemMap", free, GRANULE, 0, other, 1) == INVALID_VALUE
         assert code("cuMemMap", at(free, 4096), GRANULE, 0, other, 0) == INVALID_VALUE
         assert code("cuMemMap", mapped.address, GRANULE, 0, other, 0) == INVALID_VALUE   # mapped already
@@ -240,3 +241,43 @@ def test_mapped_memory_outlives_its_handle() -> None:
         ask("cuMemAddressFree", made.address, 3 * GRANULE)
         assert code("cuMemAddressFree", made.address, 3 * GRANULE) == INVALID_VALUE
         assert export(made.handle) == INVALID_VALUE
+
+
+@on_stand_in
+def test_imported_handles_map_to_one_range_and_leave_the_fd() -> None:
+    posix = driver().CUmemAllocationHandleType(POSIX_FD)
+    with mapping() as mapped:
+        fd = ask("cuMemExportToShareableHandle", mapped.handle, posix, 0)
+        handles = [ask("cuMemImportFromShareableHandle", fd, posix) for _ in range(2)]
+        os.close(fd)   # the import left it open
+        assert int(ask("cuMemGetAllocationPropertiesFromHandle", handles[0]).requestedHandleTypes) == 0
+        assert export(handles[0]) == INVALID_VALUE
+        address = ask("cuMemAddressReserve", 4 * GRANULE, 0, 0, 0)
+        for index, handle in enumerate(handles):
+            ask("cuMemMap", at(address, 2 * index * GRANULE), 2 * GRANULE, 0, handle, 0)
+            ask("cuMemRelease", handle)
+        assert code("cuMemsetD8", address, 9, 4 * GRANULE) == INVALID_VALUE   # no access yet
+        assert set_access(address, 4 * GRANULE) == 0
+        ask("cuMemsetD8", at(address, 2 * GRANULE - 8), 9, 16)   # over both mappings
+        ask("cuCtxSynchronize")
+        found = ctypes.create_string_buffer(8)
+        for place in (0, 2 * GRANULE - 8):
+            ask("cuMemcpyDtoH", ctypes.addressof(found), at(mapped.address, place), 8)
+            assert found.raw == b"\x09" * 8
+        assert code("cuMemsetD8", address, 9, 4 * GRANULE + 1) == INVALID_VALUE
+        for index in range(2):
+            ask("cuMemUnmap", at(address, 2 * index * GRANULE), 2 * GRANULE)
+        ask("cuMemAddressFree", address, 4 * GRANULE)
+
+
+@on_stand_in
+def test_import_refuses_what_is_no_memory() -> None:
+    posix = driver().CUmemAllocationHandleType(POSIX_FD)
+    with context():
+        read, write = os.pipe()
+        memory = os.memfd_create("other")
+        os.truncate(memory, GRANULE)
+        for fd in (read, memory, 987654):
+            assert code("cuMemImportFromShareableHandle", fd, posix) == UNKNOWN
+        for fd in (read, write, memory):
+            os.close(fd)   # each is open

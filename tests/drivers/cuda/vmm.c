@@ -20,12 +20,16 @@ typedef struct sim_physical {
 
 typedef struct reservation {
     struct reservation *next;
-    char *start;
+    char *start, *data; /* with SIMCUDA_GUARD=1, the mappings lie at `data`, and a program cannot use `start` */
     size_t size;
 } reservation;
 
 static reservation *reserved;
 static size_t in_use;
+static int held; /* handles, reservations and mappings */
+
+/* For tests in their own process: what is not released, freed and unmapped. */
+EXPORT int simcuda_vmm_held(void) { return held; }
 
 static reservation *reservation_of(CUdeviceptr address, size_t size) {
     for (reservation *each = reserved; each; each = each->next) {
@@ -67,6 +71,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, cons
     made->size = size;
     made->fd = fd;
     made->handles = 1;
+    held++;
     in_use += size;
     *out = (uintptr_t)made;
     RETURN(CUDA_SUCCESS);
@@ -96,6 +101,7 @@ EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     REFUSE_IF(physical->handles == 0, CUDA_ERROR_INVALID_VALUE);
     TRY(sim_unsafe());
     physical->handles--;
+    held--;
     let_go(physical);
     RETURN(CUDA_SUCCESS);
 }
@@ -116,14 +122,17 @@ EXPORT CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignm
     REFUSE_IF(!out || flags || size == 0 || size % GRANULE, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(alignment & (alignment - 1), CUDA_ERROR_INVALID_VALUE);
     size_t step = alignment > GRANULE ? alignment : GRANULE;
+    REFUSE_IF(size > SIZE_MAX / 2, CUDA_ERROR_OUT_OF_MEMORY);
     char *map = mmap(NULL, size + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REFUSE_IF(map == MAP_FAILED, CUDA_ERROR_OUT_OF_MEMORY);
     char *start = (char *)(((uintptr_t)map + step - 1) / step * step);
     if (start > map) munmap(map, (size_t)(start - map));
     munmap(start + size, (size_t)(map + step - start));
     reservation *made = malloc(sizeof *made);
-    *made = (reservation){.next = reserved, .start = start, .size = size};
+    *made = (reservation){.next = reserved, .start = start, .data = start, .size = size};
+    if (sim.guard) made->data = sim_pages_reserve(size);
     reserved = made;
+    held++;
     *out = (uintptr_t)start;
     RETURN(CUDA_SUCCESS);
 }
@@ -136,7 +145,9 @@ EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t size) {
     REFUSE_IF(sim_mapped_in(address, size), CUDA_ERROR_INVALID_VALUE);
     reservation *gone = *at;
     *at = gone->next;
+    held--;
     munmap(gone->start, gone->size);
+    if (gone->data != gone->start) sim_pages_free(gone->data, gone->size);
     free(gone);
     RETURN(CUDA_SUCCESS);
 }
@@ -148,12 +159,15 @@ EXPORT CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemG
     sim_physical *physical;
     TRY(physical_of(handle, &physical));
     TRY(sim_unsafe());
-    REFUSE_IF(flags || address % GRANULE, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(flags || size == 0 || address % GRANULE, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(offset || size != physical->size, CUDA_ERROR_NOT_SUPPORTED);
-    REFUSE_IF(!reservation_of(address, size), CUDA_ERROR_INVALID_VALUE);
+    reservation *range = reservation_of(address, size);
+    REFUSE_IF(!range, CUDA_ERROR_INVALID_VALUE);
     REFUSE_IF(sim_mapped_in(address, size), CUDA_ERROR_INVALID_VALUE);
-    TRY(sim_map_physical(physical, physical->fd, physical->prop.location.id, address, size));
+    TRY(sim_map_physical(physical, physical->fd, physical->prop.location.id, address, size,
+                         range->data + (address - (uintptr_t)range->start)));
     physical->mappings++;
+    held++;
     RETURN(CUDA_SUCCESS);
 }
 
@@ -166,6 +180,7 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     sim_physical *physical = found->physical;
     sim_unmap_physical(found);
     physical->mappings--;
+    held--;
     let_go(physical);
     RETURN(CUDA_SUCCESS);
 }
@@ -209,6 +224,30 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
     RETURN(CUDA_SUCCESS);
 }
 
+/* The fd stays the caller's, also after a failure. Each import is a handle of its own on the same memory, and cannot be
+ * exported (all measured). */
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *handle, int type) {
+    CALL("handle=%p type=%d", handle, type);
+    struct stat status;
+    int fd = (int)(intptr_t)handle;
+    REFUSE_IF(!out || type != HANDLE_POSIX_FD, CUDA_ERROR_INVALID_VALUE);
+    TRY(sim_unsafe());
+    REFUSE_IF(xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0, CUDA_ERROR_UNKNOWN);
+    REFUSE_IF(status.st_size == 0 || (size_t)status.st_size % GRANULE, CUDA_ERROR_UNKNOWN);
+    int kept = FAULTY(memory_is_a_copy) ? xsem_host_memory_create((size_t)status.st_size) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    REFUSE_IF(kept < 0, CUDA_ERROR_OPERATING_SYSTEM);
+    if (FAULTY(memory_fd_leaked)) (void)!dup(fd);
+    sim_physical *made = sim_new(SIM_PHYSICAL, sizeof *made);
+    made->prop = (CUmemAllocationProp){.type = ALLOCATION_PINNED, .location = {.type = LOCATION_DEVICE}};
+    made->size = (size_t)status.st_size;
+    made->fd = kept;
+    made->handles = 1;
+    held++;
+    in_use += made->size;
+    *out = (uintptr_t)made;
+    RETURN(CUDA_SUCCESS);
+}
+
 EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address) {
     CALL("addr=%p", address);
     REFUSE_IF(!out, CUDA_ERROR_INVALID_VALUE);
@@ -216,6 +255,7 @@ EXPORT CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, v
     /* measured: not for memory of cuMemAlloc */
     REFUSE_IF(!found || !found->physical, CUDA_ERROR_INVALID_VALUE);
     found->physical->handles++;
+    held++;
     *out = (uintptr_t)found->physical;
     RETURN(CUDA_SUCCESS);
 }
