@@ -107,8 +107,8 @@ def open_device(
     device : str or DeviceInfo
         ``"cuda:1"``, or only ``"cuda"`` with `uuid` or `luid`. If the backend has one device, ``"cuda"`` is sufficient.
         For a `DeviceInfo` from `devices`, the device must have the same UUID and LUID.
-    uuid : UUID, 16 bytes or str, optional
-        Device UUID of the exporter. The device must have this UUID.
+    uuid : UUIDLike, optional
+        Device UUID of the exporter, as another API or a tool gives it. The device must have this UUID.
     luid : bytes, optional
         LUID, eight bytes (Windows). The device must have this LUID.
     native : object, optional
@@ -173,7 +173,7 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
         must have the UUID. If one of the two devices has no UUID, for example ``host``, the name is returned unchanged.
     importer : str
         Name of the importing device, for messages.
-    uuid : UUID, 16 bytes or str, optional
+    uuid : UUIDLike, optional
         UUID of the importing device.
 
     Returns
