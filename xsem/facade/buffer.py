@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.dlpack import HostArray, exchange_api, make_capsule
+from xsem.facade.dlpack import HostArray, check_aligned, exchange_api, make_capsule
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
@@ -392,10 +392,11 @@ class Buffer(Resource):
         AttributeError
             The buffer is not on a CUDA device.
         BufferError
-            NumPy has no such dtype.
+            NumPy has no such dtype. The address or a stride is not aligned for the dtype.
         """
         if self._dlpack_device is None or self._dlpack_device[0] != _CUDA:
             raise AttributeError("__cuda_array_interface__")
+        check_aligned(self.address, self._dtype, self.shape, self.strides)
         return {**self._interface(), "version": 3, "stream": None}
 
     @property
@@ -447,9 +448,10 @@ if _exchange is not None:
 
 
 def buffer_layout(
-    size: int | None, room: int, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None
+    size: int | None, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None, *, offset: int,
+    allocated: int,
 ) -> tuple[int, Layout, DType]:
-    """Return the size in bytes, layout and dtype of a mapping of at most `room` bytes.
+    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation.
 
     Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one dimension
     of whole elements.
@@ -460,9 +462,11 @@ def buffer_layout(
     if shape is None:
         if strides is not None:
             raise BadArgumentError("strides need a shape", reason="bad_strides")
-        size = room if size is None else size
+        size = allocated - offset if size is None else size
         if size % element.itemsize:
-            raise BadArgumentError(f"{size} bytes are not whole elements of {element.name}", reason="bad_size")
+            raise BadArgumentError(
+                f"{size} bytes from offset {offset} on are not a whole number of {element.name}, {element.itemsize} "
+                "bytes each: pass a shape, or another size", reason="bad_size")
         layout = parse_layout((size // element.itemsize,), None, element.itemsize)
     else:
         layout = parse_layout(shape, strides, element.itemsize)
@@ -473,9 +477,10 @@ def buffer_layout(
                 f"more than size {size} ({math.prod(layout.shape)} elements)",
                 reason="out_of_range",
             )
-    if size > room:
-        raise BadArgumentError(f"offset + size reaches {size - room} bytes beyond the allocation",
-                               reason="out_of_range")
+    if offset + size > allocated:
+        raise BadArgumentError(
+            f"the buffer reaches {offset + size - allocated} bytes beyond the allocation: offset {offset}, size {size} "
+            f"(shape {layout.shape} of {element.name}), allocation {allocated} bytes", reason="out_of_range")
     return size, layout, element
 
 

@@ -457,7 +457,7 @@ class Device(Releasable):
         driver = device_state.ability(HostMemory, "host_buffer")
         with device_state.making("host buffer", driver.release_host_buffer, token_of=FIRST) as making:
             token, address = making.call(driver.host_buffer, size)
-            _, layout, element = buffer_layout(size, size, None, "uint8", None)
+            _, layout, element = buffer_layout(size, None, "uint8", None, offset=0, allocated=size)
             lifetime = making.lifetime()
             place = BufferRange(token, address, 0, lifetime, 0)
             return Buffer(self, lifetime, place, size, layout, element, dlpack_device=HOST_DEVICE)

@@ -23,7 +23,7 @@ if compiled():
 else:
     _native = None
 
-__all__ = ["CapsuleTensor", "HostArray", "exchange_api", "make_capsule", "read_capsule"]
+__all__ = ["CapsuleTensor", "HostArray", "check_aligned", "exchange_api", "make_capsule", "read_capsule"]
 
 
 class _Device(ctypes.Structure):
@@ -190,9 +190,21 @@ def _in_elements(
     steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
     if any(stride % dtype.itemsize for stride in steps):
         raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
-    if address % dtype.alignment:
-        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
+    check_aligned(address, dtype, shape, strides_bytes)
     return tuple(stride // dtype.itemsize for stride in strides_bytes)
+
+
+def check_aligned(address: int, dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> None:
+    """Refuse a misaligned element: a kernel that accesses it makes the context of the GPU unusable.
+
+    Raises
+    ------
+    BufferError
+    """
+    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
+    if any(each % dtype.alignment for each in (address, *steps)):
+        raise BufferError(f"the address {address:#x} with strides {strides_bytes} is not aligned for {dtype.name}; map "
+                          "or view these bytes as uint8")
 
 
 def _numpy_is_versioned(np: Any) -> bool:

@@ -15,11 +15,11 @@ from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import FIRST, DeviceState
-from xsem.runtime.handle_import import TOKEN, import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.spi import MemoryExport, MemoryImport, Token
-from xsem.types import DrmLayout, MemoryDesc, MemoryHandleType, MipmapDesc
+from xsem.types import DrmLayout, MemoryDesc, MemoryHandleType, MipmapDesc, SemaphoreDesc
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -83,7 +83,8 @@ class Memory(Resource):
         Raises
         ------
         UnsupportedError
-            The device does not export this type, or the memory was imported.
+            ``imported``: only the exporting process exports the memory; forward the received descriptor.
+            ``unsupported``: the device does not export this type.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
@@ -95,8 +96,11 @@ class Memory(Resource):
         """
         self._check()
         device_state = self._device_state
-        if self._imported or self.type not in device_state.capabilities.memory_export:
-            device_state.unsupported(f"memory.export.{self.type.value}")
+        capability = f"memory.export.{self.type.value}"
+        if self._imported:
+            refuse_imported(f"{self.type.value} memory", capability, device_state.info.backend)
+        if self.type not in device_state.capabilities.memory_export:
+            device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
         with device_state.calling(self.type, self._lifetime):
             handle = device_state.ability(MemoryExport, "memory.export").export_memory(self._memory)
@@ -112,7 +116,9 @@ class Memory(Resource):
         Parameters
         ----------
         offset : int
-            Bytes from the start of the memory to the first element.
+            Bytes from the start of the memory to the first element. An offset that is not aligned for the dtype is
+            permitted, because copies and NumPy take such a buffer. The exports to GPU libraries, ``__dlpack__`` and
+            ``__cuda_array_interface__``, refuse the buffer with BufferError.
         size : int, optional
             Size of the range in bytes. Default: the bytes that `shape` needs, or all bytes from `offset` to the end.
         shape : sequence of int, optional
@@ -150,7 +156,8 @@ class Memory(Resource):
         if offset >= self.allocation_size:
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
-        size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
+        size, layout, element = buffer_layout(size, shape, dtype, strides, offset=offset,
+                                              allocated=self.allocation_size)
         driver = device_state.ability(spi.Memory, "map_buffer")
         dlpack_device = driver.dlpack_device()
         mapping = Mapping(offset, offset + size)
@@ -210,7 +217,7 @@ class Memory(Resource):
 def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -> Memory:
     """Import memory, as `Device.import_memory` describes."""
     if not isinstance(desc, MemoryDesc):
-        raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}",
+        raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}: {_remedy(desc)}",
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.memory_import:
         device_state.unsupported(f"memory.import.{desc.type.value}")
@@ -223,6 +230,14 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
         token = making.made[0].token
         return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
                       dedicated=desc.dedicated, drm_layout=desc.drm_layout)
+
+
+def _remedy(given: object) -> str:
+    if isinstance(given, Memory):
+        return "memory.export(for_device=device) makes one"
+    if isinstance(given, SemaphoreDesc):
+        return "import_semaphore takes a SemaphoreDesc"
+    return "MemoryDesc.opaque_fd(fd, allocation_size=…, device_uuid=…) describes a file descriptor"
 
 
 def _check_modifier(device_state: DeviceState, desc: MemoryDesc) -> None:

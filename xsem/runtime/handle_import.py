@@ -13,11 +13,11 @@ import stat
 import sys
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
 from xsem.data.handles import store
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
@@ -26,7 +26,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ["TOKEN", "import_with_duplicate"]
+__all__ = ["TOKEN", "import_with_duplicate", "refuse_imported"]
 
 TOKEN: Final = attrgetter("token")
 """Takes the token from an `Imported`, for `DeviceState.making`."""
@@ -90,6 +90,14 @@ def import_with_duplicate(
             raise refused
         finally:
             refused = None   # the traceback refers to this frame
+
+
+def refuse_imported(what: str, capability: str, backend: str) -> NoReturn:
+    """Refuse the export of an imported object. The descriptor that the import has left open can go on instead."""
+    raise UnsupportedError(
+        f"{what} was imported, and only its exporter makes new handles of it. Forward the received descriptor, for "
+        "example xsem.ipc.send(sock, desc): keep it open until then, because an import does not consume it",
+        capability=capability, reason="imported", backend=backend)
 
 
 def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
