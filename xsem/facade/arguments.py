@@ -211,8 +211,8 @@ def check_memories(
     """
     # The exact types come first, as in `checked_params`.
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
-        raise BadArgumentError("acquire= and release= take a sequence of xsem Memory objects, for example [memory], not "
-                               f"{type(memories).__name__}", reason="not_a_memory")
+        raise BadArgumentError("acquire= and release= take a sequence of xsem Memory objects, for example [memory], "
+                               f"not {type(memories).__name__}", reason="not_a_memory")
     lifetimes: list[Lifetime] = []
     tokens: list[Token] = []
     for memory in memories:
@@ -225,8 +225,8 @@ def check_memories(
         if device_state.needs_handover:
             tokens.append(memory._memory)
     if len(lifetimes) > 1 and len(set(lifetimes)) != len(lifetimes):
-        raise BadArgumentError("acquire= or release= names the same memory twice: name it once, because it changes hands "
-                               "once in an operation", reason="duplicate_memory")
+        raise BadArgumentError("acquire= or release= names the same memory twice: name it once, because it changes "
+                               "hands once in an operation", reason="duplicate_memory")
     return lifetimes, tokens
 
 

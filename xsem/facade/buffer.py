@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
-from xsem.data.params import UINT64_MAX, check_int
+from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.dlpack import HostArray, check_aligned, exchange_api, make_capsule
+from xsem.facade.dlpack import HostArray, check_aligned, exchange_api, make_capsule, pair_of_ints
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
@@ -333,6 +333,8 @@ class Buffer(Resource):
 
         Raises
         ------
+        BadArgumentError
+            ``bad_dlpack``: `max_version` or `dl_device` is not a pair of ints. ``not_a_bool``.
         BufferError
             The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
             not a whole number of elements, or the address is not aligned.
@@ -341,13 +343,16 @@ class Buffer(Resource):
         ReleasedError
             ``released``.
         """
+        version = (0, 0) if max_version is None else pair_of_ints("max_version", max_version)
+        wanted = None if dl_device is None else pair_of_ints("dl_device", dl_device)
+        if copy is not None:
+            check_bool("copy", copy)
         address, device, dtype, layout, lease = self._exported()
         if copy:
             raise BufferError("the export of a buffer cannot make a copy; use copy_to_host()")
-        if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
-        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease,
-                            versioned=max_version is not None and max_version[0] >= 1)
+        if wanted is not None and wanted != device:
+            raise BufferError(f"the buffer is on DLPack device {device}, not {wanted}")
+        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease, versioned=version[0] >= 1)
 
     def _exported(self) -> tuple[int, tuple[int, int], DType, Layout, Lease]:
         """Return what DLPack needs of this buffer. The lease keeps the memory mapped."""

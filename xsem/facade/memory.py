@@ -142,7 +142,7 @@ class Memory(Resource):
         ------
         BadArgumentError
             ``out_of_range``: the range ends beyond the allocation; ``bad_offset``, ``bad_size``, ``bad_shape``,
-            ``bad_strides``, ``bad_dtype``, ``not_an_int``; ``overlap``.
+            ``bad_strides``, ``bad_dtype``, ``not_an_int``, ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device cannot map buffers.
         ForkedError
@@ -152,6 +152,7 @@ class Memory(Resource):
         """
         self._check()
         device_state = self._device_state
+        check_bool("overlap", overlap)
         check_int("offset", offset, 0, UINT64_MAX, reason="bad_offset")
         if offset >= self.allocation_size:
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
@@ -194,7 +195,7 @@ class Memory(Resource):
         BadArgumentError
             ``not_a_descriptor``; ``mipmap_of_dmabuf``: a dma-buf without a `DrmLayout`; ``bad_plane``, ``bad_pitch``,
             ``bad_fourcc``, ``bad_extent``, ``bad_offset``, ``bad_layers``: the image does not fit the layout;
-            ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
+            ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
@@ -204,6 +205,7 @@ class Memory(Resource):
             ``released``.
         """
         self._check()
+        check_bool("overlap", overlap)
         return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,
                                    self._mappings, desc, overlap=overlap, drm_layout=self._drm_layout)
 

@@ -101,7 +101,9 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
     BusyError
-        ``fd_limit``, on Windows: this process cannot open so many handles. The claim counts.
+        ``fd_limit``: this process cannot open another file descriptor; on Windows, so many handles: the claim counts.
+    DriverError
+        ``system_call_failed``: the kernel or a sandbox refuses a call of the socket.
     UnsupportedError
         The system is neither Linux nor Windows.
     WaitTimeoutError

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from xsem.data.handles import own, store
 from xsem.data.peers import Peer, peer_user
@@ -155,7 +155,12 @@ class Session:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        if not self._admits(connection):
+        try:
+            admitted = self._admits(connection)
+        except OSError as error:   # a sandbox refuses getsockopt
+            admitted = False
+            _log.warning("a claim of a ticket is refused, because its user is unknown: %s", error)
+        if not admitted:
             with contextlib.suppress(OSError):
                 connection.send(bytes([OTHER_USER]))
             self._drop(connection)
@@ -208,7 +213,12 @@ def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
         As `xsem.ipc.claim`.
     """
     with _Line(fields, timeout_s) as line, line:
-        line.connect()
+        try:
+            line.connect()
+        except XsemError:   # a WaitTimeoutError is an OSError, too
+            raise
+        except OSError as error:
+            raise _system_error(error, "claim") from error
         return line.ask(ticket)
 
 
@@ -276,10 +286,13 @@ def _name(address: bytes) -> bytes:
     return b"\0xsem-" + address.hex().encode("ascii")
 
 
-def _system_error(error: OSError) -> XsemError:
+def _system_error(error: OSError, what: Literal["offer", "claim"] = "offer") -> XsemError:
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return BusyError("this process can open no more file descriptors, which an offer needs", reason="fd_limit")
+        return BusyError(f"this process can open no more file descriptors, which the {what} of a ticket needs: close "
+                         "some, or raise the limit (ulimit -n)", reason="fd_limit")
     if error.errno == errno.EBADF:
         return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
-    return DriverError(f"the kernel refused the socket of an offer: {error.strerror}", reason="system_call_failed",
-                       call="bind", code=error.errno, code_name=errno.errorcode.get(error.errno or 0))
+    call = "bind" if what == "offer" else "connect or getsockopt"
+    return DriverError(f"the kernel or a sandbox (seccomp) refused the socket of the {what} of a ticket: "
+                       f"{error.strerror}", reason="system_call_failed", call=call, code=error.errno,
+                       code_name=errno.errorcode.get(error.errno or 0))

@@ -136,7 +136,7 @@ def _number(handle: Handle) -> int:
         number = handle.fileno()
     except ReleasedError:
         raise
-    except (ValueError, OSError) as error:  # a closed file object raises ValueError
+    except Exception as error:   # a closed file object raises ValueError
         raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
