@@ -10,6 +10,7 @@ from xsem.data.uuids import parse_luid, parse_uuid
 from xsem.errors import BadArgumentError, DeviceNotFoundError, WrongDeviceError, XsemError
 from xsem.facade.device import Device
 from xsem.plugins import check_native_implements, one_line, registry
+from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.spi import Backend
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
@@ -133,7 +134,7 @@ def open_device(
     BusyError
         ``loading_plugins``: a plugin calls this function while xsem loads the plugins.
     UnsupportedError
-        The backend does not take `native`.
+        The backend does not take `native`. ``subinterpreter``: the caller is in a subinterpreter of Python.
 
     Examples
     --------
@@ -141,6 +142,7 @@ def open_device(
     ...     device.info.id
     'host:0'
     """
+    check_main_interpreter()
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
     luid = None if luid is None else parse_luid(luid)

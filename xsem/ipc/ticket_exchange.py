@@ -54,7 +54,7 @@ def offer(
     BadArgumentError
         ``bad_claims``, ``bad_timeout``; as `send`, without the reasons of the socket.
     UnsupportedError, BadHandleError, ReleasedError
-        As `send`; also if the system is neither Linux nor Windows.
+        As `send`; also if the system is neither Linux nor Windows, and ``subinterpreter``.
     BusyError
         ``no_thread``: the system refuses a thread. ``fd_limit``.
 
