@@ -1,4 +1,4 @@
-"""What an error says to somebody who makes a usual mistake: what was wrong, and what to do."""
+"""An error of a usual mistake says what was wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MISTAKES: dict[str, tuple[Callable[[Device], object], tuple[str, ...]]] = {
     "buffer beyond the allocation": (
         mapped(512, shape=(100, 100)),
         ("offset 512", "size 10000", "(100, 100) of uint8", "4096", "6416 bytes beyond")),
-    "bytes that are no whole elements": (mapped(3, dtype="float32"), ("4093 bytes", "offset 3", "float32", "shape")),
+    "bytes beyond the last whole element": (mapped(3, dtype="float32"), ("4093 bytes", "offset 3", "float32", "shape")),
     "memory type": (lambda device: device.create_memory("D3D12_HEAP", 10), ("memory.export", MEMORY.name)),
     "semaphore type": (
         lambda device: device.create_semaphore(OTHER), ("semaphore.export", BINARY.name, TIMELINE.name)),
