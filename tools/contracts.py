@@ -67,7 +67,7 @@ LAYERS = {
         wrapper_lifetime
         lifetime | callbacks
         release_gate
-        threads | forks | claims | timeouts | native
+        threads | forks | claims | subinterpreters | timeouts | native
     """,
     "xsem.runtime.queues": """
         queue_table

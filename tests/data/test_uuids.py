@@ -15,6 +15,20 @@ from xsem.errors import BadArgumentError
 ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
 
 
+class Named:
+    """A UUID of another library, which has the text."""
+
+    def __str__(self) -> str:
+        return str(ONE)
+
+
+class Raw:
+    """A UUID of another library, which has the bytes. torch gives them as a list."""
+
+    def __init__(self, data: object) -> None:
+        self.bytes = data
+
+
 @pytest.mark.parametrize(
     "form",
     [
@@ -27,8 +41,21 @@ ONE = uuid.UUID("a1b2c3d4-0000-4000-8000-0123456789ab")
         ONE.hex,
         f"GPU-{ONE}",
         ONE.urn,
+        f"GPU-{str(ONE).upper()}",
+        f"MIG-{ONE}",
+        f"gpu-{ONE}",
+        f"GPU-{ONE}".encode(),
+        f"MIG-{ONE}".encode(),
+        " ".join(f"{each:02x}" for each in ONE.bytes),
+        list(ONE.bytes),
+        tuple(ONE.bytes),
+        Named(),
+        Raw(ONE.bytes),
+        Raw(list(ONE.bytes)),
     ],
-    ids=["UUID", "bytes", "bytearray", "memoryview", "text", "upper", "hex", "nvidia-smi", "urn"],
+    ids=["UUID", "bytes", "bytearray", "memoryview", "text", "upper", "hex", "nvidia-smi", "urn", "nvidia-smi upper",
+         "MIG", "lower prefix", "NVML", "NVML MIG", "vulkaninfo", "list", "tuple", "str()", "bytes of an object",
+         "list of an object"],
 )
 def test_every_form_gives_the_same_uuid(form: Any) -> None:
     assert parse_uuid(form) == ONE
@@ -45,8 +72,8 @@ def test_bytes_keep_the_order_of_the_drivers(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "value",
     [b"", ONE.bytes[:15], ONE.bytes + b"\0", "", "GPU-", "GPU-GPU-" + str(ONE), str(ONE)[:-1], "cuda:0", 5, 1.5, None,
-     [1] * 16, {}],
-    ids=repr,
+     [1] * 15, [300] * 16, {}, 10**31, f"MIG-GPU-{ONE}/1/0", Raw(5), Raw(b"short"), "\ud800" * 32],
+    ids=ascii,
 )
 def test_bad_uuid_error_names_the_argument(value: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:

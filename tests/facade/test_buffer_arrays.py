@@ -114,6 +114,29 @@ def test_an_interface_that_was_refused_keeps_nothing(gpu: tuple[Device, Gpu]) ->
     until(lambda: driver.released("unmap_buffer"))
 
 
+@pytest.mark.parametrize("layout", [
+    {"offset": 3, "shape": (10,), "dtype": "float32"},
+    {"offset": 2, "shape": (10,), "dtype": "complex64"},
+    {"shape": (2, 3), "dtype": "float32", "strides": (14, 4)},
+], ids=str)
+def test_misaligned_elements_go_to_numpy_and_not_to_a_gpu(
+    device: Device, gpu: tuple[Device, Gpu], layout: dict[str, Any]
+) -> None:
+    here = device.create_memory(MEMORY, PAGE).map_buffer(**layout)
+    here.copy_from_host(np.full(here.shape, 5, here.dtype))
+    assert (here.numpy() == 5).all()
+    there = gpu[0].create_memory(MEMORY, PAGE).map_buffer(**layout)
+    for export in (lambda: there.__cuda_array_interface__, there.__dlpack__):
+        with pytest.raises(BufferError, match=r"float32|complex64|multiples of 4"):
+            export()
+    there.view((4,), "uint8").__dlpack__()
+
+
+def test_aligned_elements_of_one_row_have_any_stride(gpu: tuple[Device, Gpu]) -> None:
+    one = gpu[0].create_memory(MEMORY, PAGE).map_buffer(4, shape=(1, 3), dtype="float32", strides=(13, 4))
+    assert one.__cuda_array_interface__["strides"] == (13, 4)
+
+
 def test_cuda_array_interface_is_version_3(gpu: tuple[Device, Gpu]) -> None:
     device, _ = gpu
     buffer = device.create_memory(MEMORY, PAGE).map_buffer(8, shape=(2, 3), dtype="complex64", strides=(64, 8))

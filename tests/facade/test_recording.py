@@ -185,6 +185,7 @@ def test_bad_values_of_a_replay_are_refused(recording_fake: Opened) -> None:
         ({mark: 1}, "not_a_timeline"), ({sem: True}, "not_an_int"), ({sem: 1.0}, "not_an_int"),
         ({sem: (1, None)}, "not_an_int"), ({sem: (1, 2, 3)}, "not_an_int"), ({sem: -1}, "value_out_of_range"),
         ({sem: (1, 2**64)}, "value_out_of_range"), ({"sem": 1}, "not_a_semaphore"),
+        ([1], "not_a_semaphore"), (5, "not_a_semaphore"), ([], "not_a_semaphore"),
     ]
     for values, reason in cases:
         with pytest.raises(BadArgumentError) as caught:

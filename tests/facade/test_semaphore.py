@@ -358,6 +358,7 @@ def test_export_of_an_imported_semaphore_is_refused(exporting: Opened) -> None:
     with pytest.raises(UnsupportedError) as caught:
         imported(device).export()
     assert caught.value.capability == "semaphore.export.timeline_semaphore_fd"
+    assert caught.value.reason == "imported"
 
 
 def test_export_has_the_device_identity_of_its_importer() -> None:

@@ -33,6 +33,12 @@ def fds() -> Iterator[list[int]]:
         os.close(fd)
 
 
+def test_file_descriptors_come_from_any_iterable(fds: list[int]) -> None:
+    data, given = ipc.pack(message_of(fds))
+    with ipc.unpack(data, (os.dup(fd) for fd in given)) as message:  # type: ignore[arg-type]
+        assert [is_open(each.handle.fileno()) for each in message.memories] == [True]  # type: ignore[union-attr]
+
+
 def message_of(fds: list[int]) -> ipc.Message:
     return ipc.Message(
         semaphores=(SemaphoreDesc.timeline_fd(fds[0], device_uuid=bytes(range(16))), SemaphoreDesc.sync_fd(-1)),

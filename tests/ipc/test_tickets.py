@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import pickle
@@ -22,6 +23,7 @@ from support.open_files import closed_number, numbers
 
 import xsem
 from xsem import ipc
+from xsem.errors import DriverError
 from xsem.ipc import offers, ticket_sockets, tickets
 from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
@@ -273,6 +275,25 @@ def test_claim_by_another_user_is_refused_on_both_sides(desc: MemoryDesc, monkey
     with monkeypatch.context() as stranger:   # the offering side sees a claim of another user
         stranger.setattr(ticket_sockets.Session, "_admits", lambda _session, _connection: False)
         assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
+    ipc.claim(ticket).close()
+
+
+def test_sandbox_that_hides_the_user_refuses_the_claim_on_both_sides(
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(_: socket.socket) -> int:
+        raise PermissionError(errno.EPERM, "seccomp")
+
+    ticket = ipc.offer(desc)
+    with monkeypatch.context() as sandbox:
+        sandbox.setattr(ticket_sockets, "peer_user", denied)
+        with pytest.raises(DriverError, match="sandbox") as caught:
+            ipc.claim(ticket)
+        assert (caught.value.reason, caught.value.code_name) == ("system_call_failed", "EPERM")
+    with monkeypatch.context() as sandbox:
+        sandbox.setattr(ticket_sockets.Session, "_admits", lambda _, connection: bool(denied(connection)))
+        assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
+        assert "its user is unknown" in caplog.text
     ipc.claim(ticket).close()
 
 

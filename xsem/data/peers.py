@@ -12,6 +12,8 @@ from typing import Final, Self
 
 from xsem.data.handles import own
 from xsem.data.hosts import read_small
+from xsem.data.params import check_int
+from xsem.errors import BadArgumentError
 
 if sys.platform == "win32":
     from xsem.data.nt_processes import start_of_process
@@ -20,6 +22,7 @@ __all__ = ["Peer", "peer_user", "start_of"]
 
 _PF_EXITING: Final = 4
 _CREDENTIALS: Final = struct.Struct("iII")
+_LARGEST_PID: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ class Peer:
         Start time of the process, in clock ticks since the start of the machine; Windows: in 100 ns since 1601. It
         distinguishes a later process with the same number. None if the process had ended, or the time cannot be read.
 
+    Raises
+    ------
+    BadArgumentError
+        ``not_a_peer``, ``not_an_int``.
+
     Examples
     --------
     >>> import os
@@ -48,6 +56,11 @@ class Peer:
 
     pid: int
     started: int | None
+
+    def __post_init__(self) -> None:
+        check_int("pid", self.pid, 1, _LARGEST_PID, reason="not_a_peer")
+        if self.started is not None:
+            check_int("started", self.started, 0, 2**64 - 1, reason="not_a_peer")
 
     @classmethod
     def of(cls, pid: int) -> Self:
@@ -62,7 +75,13 @@ class Peer:
         -------
         Peer
             The peer. Its `started` is None if the process does not exist.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_peer``, ``not_an_int``.
         """
+        check_int("pid", pid, 1, _LARGEST_PID, reason="not_a_peer")
         return cls(pid, start_of(pid))
 
     @classmethod
@@ -78,7 +97,15 @@ class Peer:
         -------
         Peer or None
             The process. None if it is this process, as for `socket.socketpair`, or if the system is not Linux.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_unix_socket``: the object is not a socket.
         """
+        if not callable(getattr(sock, "getsockopt", None)):
+            raise BadArgumentError(f"a connected Unix socket is needed, not {type(sock).__name__}",
+                                   reason="not_a_unix_socket")
         if sys.platform != "linux":
             return None
         try:
@@ -100,8 +127,17 @@ class Peer:
         -------
         Peer or None
             The process. None for this process, and for a process of a hidden PID namespace.
+
+        Raises
+        ------
+        BadArgumentError
+            ``not_a_peer``: the bytes are not a ``struct ucred``.
         """
-        pid: int = _CREDENTIALS.unpack(data)[0]
+        try:
+            pid: int = _CREDENTIALS.unpack(data)[0]
+        except (TypeError, struct.error) as error:
+            raise BadArgumentError(f"a struct ucred is {_CREDENTIALS.size} bytes, not {data!r}",
+                                   reason="not_a_peer") from error
         return None if pid <= 0 or pid == os.getpid() else cls.of(pid)
 
     @property

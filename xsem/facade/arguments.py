@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from xsem.data.params import parse_index
 from xsem.errors import BadArgumentError, WrongDeviceError
@@ -108,6 +108,13 @@ def check_can_signal(state: SemaphoreState) -> None:
                                handle_type=state.type)
 
 
+_NEEDS: Final = {
+    "value": "a value: it is a timeline. Pass the value after the semaphore, for example 1, or ",
+    "key": "a key: it is a keyed mutex. Pass ",
+    "nvscisync_fence": "a fence: it is an NvSciSync object. Pass ",
+}
+
+
 def _param(state: SemaphoreState, param: Any, kind: type[WaitParams | SignalParams]) -> WaitParams | SignalParams:
     if isinstance(param, kind):
         return param
@@ -146,7 +153,7 @@ def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> No
     ):
         given = getattr(param, field) is not None
         if state.kind is kind and not given:
-            raise BadArgumentError(f"{state.described} needs {type(param).__name__}({field}=…)",
+            raise BadArgumentError(f"{state.described} needs {_NEEDS[field]}{type(param).__name__}({field}=…)",
                                    reason=required, handle_type=state.type)
         if state.kind is not kind and given:
             raise BadArgumentError(f"{state.described} takes no {field}", reason=refused,
@@ -173,8 +180,10 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
         ``released``.
     """
     if used._device_state is not device_state:
+        here, there = device_state.info.id, used._device_state.info.id
         raise WrongDeviceError(
-            f"the {what} belongs to another device than this list: {used._device_state.info.id}",
+            f"the {what} belongs to another open device than this list: to {there}, and the list to {here}"
+            f"{' (opened twice)' if here == there else ''}. An export and an import bring semaphores and memory there",
             expected=device_state.info.id, actual=used._device_state.info.id, reason="wrong_device",
             backend=device_state.info.backend,
         )
@@ -202,21 +211,22 @@ def check_memories(
     """
     # The exact types come first, as in `checked_params`.
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
-        raise BadArgumentError(f"a sequence of xsem Memory is needed, not {type(memories).__name__}",
-                               reason="not_a_memory")
+        raise BadArgumentError("acquire= and release= take a sequence of xsem Memory objects, for example [memory], "
+                               f"not {type(memories).__name__}", reason="not_a_memory")
     lifetimes: list[Lifetime] = []
     tokens: list[Token] = []
     for memory in memories:
         if not isinstance(memory, Memory):
-            raise BadArgumentError(f"an xsem Memory is needed, not {type(memory).__name__}", reason="not_a_memory")
+            raise BadArgumentError(f"acquire= and release= take xsem Memory objects, not {type(memory).__name__}",
+                                   reason="not_a_memory")
         check_same_device(device_state, memory, "memory")
         checked = memory
         lifetimes.append(checked._lifetime)
         if device_state.needs_handover:
             tokens.append(memory._memory)
     if len(lifetimes) > 1 and len(set(lifetimes)) != len(lifetimes):
-        raise BadArgumentError("a memory is named twice: name it once, it changes hands once in an operation",
-                               reason="duplicate_memory")
+        raise BadArgumentError("acquire= or release= names the same memory twice: name it once, because it changes "
+                               "hands once in an operation", reason="duplicate_memory")
     return lifetimes, tokens
 
 

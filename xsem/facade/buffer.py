@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout, parse_dtype, parse_layout
-from xsem.data.params import UINT64_MAX, check_int
+from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.facade.dlpack import HostArray, exchange_api, make_capsule
+from xsem.facade.dlpack import HostArray, check_aligned, exchange_api, make_capsule, pair_of_ints
 from xsem.facade.resource import Resource
 from xsem.runtime.host_copies import copy_from_device, copy_to_device
 from xsem.runtime.lifetime import Lease, Lifetime
@@ -333,6 +333,8 @@ class Buffer(Resource):
 
         Raises
         ------
+        BadArgumentError
+            ``bad_dlpack``: `max_version` or `dl_device` is not a pair of ints. ``not_a_bool``.
         BufferError
             The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
             not a whole number of elements, or the address is not aligned.
@@ -341,13 +343,16 @@ class Buffer(Resource):
         ReleasedError
             ``released``.
         """
+        version = (0, 0) if max_version is None else pair_of_ints("max_version", max_version)
+        wanted = None if dl_device is None else pair_of_ints("dl_device", dl_device)
+        if copy is not None:
+            check_bool("copy", copy)
         address, device, dtype, layout, lease = self._exported()
         if copy:
             raise BufferError("the export of a buffer cannot make a copy; use copy_to_host()")
-        if dl_device is not None and tuple(dl_device) != device:
-            raise BufferError(f"the buffer is on DLPack device {device}, not {tuple(dl_device)}")
-        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease,
-                            versioned=max_version is not None and max_version[0] >= 1)
+        if wanted is not None and wanted != device:
+            raise BufferError(f"the buffer is on DLPack device {device}, not {wanted}")
+        return make_capsule(address, device, dtype, layout.shape, layout.strides, lease, versioned=version[0] >= 1)
 
     def _exported(self) -> tuple[int, tuple[int, int], DType, Layout, Lease]:
         """Return what DLPack needs of this buffer. The lease keeps the memory mapped."""
@@ -392,10 +397,11 @@ class Buffer(Resource):
         AttributeError
             The buffer is not on a CUDA device.
         BufferError
-            NumPy has no such dtype.
+            NumPy has no such dtype. The address or a stride is not aligned for the dtype.
         """
         if self._dlpack_device is None or self._dlpack_device[0] != _CUDA:
             raise AttributeError("__cuda_array_interface__")
+        check_aligned(self.address, self._dtype, self.shape, self.strides)
         return {**self._interface(), "version": 3, "stream": None}
 
     @property
@@ -447,9 +453,10 @@ if _exchange is not None:
 
 
 def buffer_layout(
-    size: int | None, room: int, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None
+    size: int | None, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None, *, offset: int,
+    allocated: int,
 ) -> tuple[int, Layout, DType]:
-    """Return the size in bytes, layout and dtype of a mapping of at most `room` bytes.
+    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation.
 
     Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one dimension
     of whole elements.
@@ -460,9 +467,11 @@ def buffer_layout(
     if shape is None:
         if strides is not None:
             raise BadArgumentError("strides need a shape", reason="bad_strides")
-        size = room if size is None else size
+        size = allocated - offset if size is None else size
         if size % element.itemsize:
-            raise BadArgumentError(f"{size} bytes are not whole elements of {element.name}", reason="bad_size")
+            raise BadArgumentError(
+                f"{size} bytes from offset {offset} on are not a whole number of {element.name}, {element.itemsize} "
+                "bytes each: pass a shape, or another size", reason="bad_size")
         layout = parse_layout((size // element.itemsize,), None, element.itemsize)
     else:
         layout = parse_layout(shape, strides, element.itemsize)
@@ -473,9 +482,10 @@ def buffer_layout(
                 f"more than size {size} ({math.prod(layout.shape)} elements)",
                 reason="out_of_range",
             )
-    if size > room:
-        raise BadArgumentError(f"offset + size reaches {size - room} bytes beyond the allocation",
-                               reason="out_of_range")
+    if offset + size > allocated:
+        raise BadArgumentError(
+            f"the buffer reaches {offset + size - allocated} bytes beyond the allocation: offset {offset}, size {size} "
+            f"(shape {layout.shape} of {element.name}), allocation {allocated} bytes", reason="out_of_range")
     return size, layout, element
 
 

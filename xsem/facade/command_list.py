@@ -159,7 +159,7 @@ class CommandList(DeviceObject):
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
-        if wait_on != "device":
+        if not isinstance(wait_on, str) or wait_on != "device":
             self._wait_on_host(semaphores, params, wait_events, signal_event, acquire, wait_on, timeout_s)
             return
         self._append_semaphores(self._find("wait", semaphores), params, wait_events, signal_event, acquire)
@@ -616,7 +616,7 @@ class CommandList(DeviceObject):
     ) -> None:
         """Wait on the host for semaphores, as `append_wait` with ``wait_on="host"`` describes."""
         self._check_stopped()
-        if wait_on != "host":
+        if not isinstance(wait_on, str) or wait_on != "host":
             raise BadArgumentError(f'wait_on is "device" or "host", not {wait_on!r}', reason="bad_wait_on")
         device_state, queue = self._device_state, self._queue
         check_timeout(timeout_s)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Final
 
-from xsem.data.params import UINT64_MAX, check_int
+from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.data.streams import Stream, check_stream
 from xsem.errors import BadArgumentError, BadHandleError, DeviceNotFoundError, UnsupportedError, XsemError
 from xsem.facade import memory as _memory
@@ -275,7 +275,8 @@ class Device(Releasable):
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
 
     def share(
-        self, array: Any, *, type: MemoryHandleType | str = MemoryHandleType.OPAQUE_FD, size: int | None = None
+        self, array: Any, *, type: MemoryHandleType | str = MemoryHandleType.OPAQUE_FD, size: int | None = None,
+        read_only: bool = False,
     ) -> SharedArray:
         """Make an array of another library exportable, without a copy.
 
@@ -291,6 +292,9 @@ class Device(Releasable):
             DMABUF_FD takes memory of cuMemAlloc, too.
         size : int, optional
             Size in bytes, only with an address.
+        read_only : bool
+            True: the application promises that importers only read. Needed for an array that its library calls
+            read-only, for example every array of JAX. No driver prevents an importer from writing.
 
         Returns
         -------
@@ -310,8 +314,8 @@ class Device(Releasable):
             ``bad_type``; ``not_an_array``; ``host_array``; ``managed_memory``; ``not_device_memory``: no memory is
             allocated at the address, for example because the array was freed; ``out_of_range``: the allocation ends
             earlier; ``array_refused``: the library refuses to describe the array; ``masked_array``; ``null_address``;
-            ``bad_shape``: the array is empty; ``bad_strides``: a stride is negative; ``bad_dtype``; ``bad_size``,
-            ``not_an_int``.
+            ``read_only_array``: the array is read-only, and `read_only` is False; ``not_a_bool``; ``bad_shape``: the
+            array is empty; ``bad_strides``: a stride is negative; ``bad_dtype``; ``bad_size``, ``not_an_int``.
         WrongDeviceError
             ``wrong_device``: the array is on another device.
         ForkedError
@@ -320,7 +324,7 @@ class Device(Releasable):
             ``released``.
         """
         self._check()
-        return share_array(self, self._device_state, array, type, size)
+        return share_array(self, self._device_state, array, type, size, read_only=read_only)
 
     def companion_exporter(self) -> Device:
         """Open the Vulkan device of the same GPU, which creates and exports semaphores.
@@ -459,7 +463,7 @@ class Device(Releasable):
         driver = device_state.ability(HostMemory, "host_buffer")
         with device_state.making("host buffer", driver.release_host_buffer, token_of=FIRST) as making:
             token, address = making.call(driver.host_buffer, size)
-            _, layout, element = buffer_layout(size, size, None, "uint8", None)
+            _, layout, element = buffer_layout(size, None, "uint8", None, offset=0, allocated=size)
             lifetime = making.lifetime()
             place = BufferRange(token, address, 0, lifetime, 0)
             return Buffer(self, lifetime, place, size, layout, element, dlpack_device=HOST_DEVICE)
@@ -514,7 +518,7 @@ class Device(Releasable):
         WrongDeviceError
             ``wrong_device``, ``wrong_context``: the stream belongs to another device or context.
         BadArgumentError
-            ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``.
+            ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``; ``not_a_bool``.
         UnsupportedError
             The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
         ForkedError
@@ -524,6 +528,7 @@ class Device(Releasable):
         """
         self._check()
         check_stream(stream)
+        check_bool("in_order", in_order)
         queues, device_state = self._queues, self._device_state
         borrowing = self._borrowing
         if borrowing is None:

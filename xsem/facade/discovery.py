@@ -18,6 +18,7 @@ from xsem.errors import (
 )
 from xsem.facade.device import Device
 from xsem.plugins import Registry, check_native_implements, devices_of, one_line, registry
+from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.spi import Backend, free_fds
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
@@ -119,8 +120,8 @@ def open_device(
     device : str or DeviceInfo
         ``"cuda:1"``, or only ``"cuda"`` with `uuid` or `luid`. If the backend has one device, ``"cuda"`` is sufficient.
         For a `DeviceInfo` from `devices`, the device must have the same UUID and LUID.
-    uuid : UUID, 16 bytes or str, optional
-        Device UUID of the exporter. The device must have this UUID.
+    uuid : UUIDLike, optional
+        Device UUID of the exporter, as another API or a tool gives it. The device must have this UUID.
     luid : bytes, optional
         LUID, eight bytes (Windows). The device must have this LUID.
     native : object, optional
@@ -146,7 +147,7 @@ def open_device(
         ``loading_plugins``: a plugin calls this function while xsem loads the plugins. ``fd_limit``: the process cannot
         open the files that the backend needs.
     UnsupportedError
-        The backend does not take `native`.
+        The backend does not take `native`. ``subinterpreter``: the caller is in a subinterpreter of Python.
 
     Examples
     --------
@@ -154,6 +155,7 @@ def open_device(
     ...     device.info.id
     'host:0'
     """
+    check_main_interpreter()
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
     luid = None if luid is None else parse_luid(luid)
@@ -186,7 +188,7 @@ def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
         must have the UUID. If one of the two devices has no UUID, for example ``host``, the name is returned unchanged.
     importer : str
         Name of the importing device, for messages.
-    uuid : UUID, 16 bytes or str, optional
+    uuid : UUIDLike, optional
         UUID of the importing device.
 
     Returns

@@ -12,10 +12,12 @@ deleter of NumPy is C code and supports all these cases.
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout
+from xsem.errors import BadArgumentError
 from xsem.spi import compiled
 
 if compiled():
@@ -23,7 +25,8 @@ if compiled():
 else:
     _native = None
 
-__all__ = ["CapsuleTensor", "HostArray", "exchange_api", "make_capsule", "read_capsule"]
+__all__ = ["CapsuleTensor", "HostArray", "check_aligned", "exchange_api", "make_capsule", "pair_of_ints",
+           "read_capsule"]
 
 
 class _Device(ctypes.Structure):
@@ -60,6 +63,8 @@ class CapsuleTensor(NamedTuple):
     shape : tuple of int
     strides : tuple of int or None
         Elements from one element to the next, for each dimension. None: rows without padding.
+    read_only : bool
+        Only a versioned capsule can say so.
     """
 
     address: int
@@ -67,6 +72,7 @@ class CapsuleTensor(NamedTuple):
     dtype: tuple[int, int, int]
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
+    read_only: bool
 
 
 class _Managed(ctypes.Structure):
@@ -86,6 +92,7 @@ class _ManagedVersioned(ctypes.Structure):
 
 _LEGACY: Final = b"dltensor"
 _VERSIONED: Final = b"dltensor_versioned"
+_READ_ONLY: Final = 1
 
 # All modules share the attributes of ctypes.pythonapi with the declared types of these functions. These two functions
 # therefore have prototypes of their own. A private copy of pythonapi is not possible: PyDLL(None) raises a TypeError on
@@ -116,8 +123,10 @@ def read_capsule(capsule: Any) -> CapsuleTensor:
     BufferError
         The object is not a capsule with a tensor.
     """
+    read_only = False
     if _is_valid(capsule, _VERSIONED):
-        tensor = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED)).tensor
+        managed = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED))
+        tensor, read_only = managed.tensor, bool(managed.flags & _READ_ONLY)
     elif _is_valid(capsule, _LEGACY):
         tensor = _Managed.from_address(_pointer(capsule, _LEGACY)).tensor
     else:
@@ -128,7 +137,7 @@ def read_capsule(capsule: Any) -> CapsuleTensor:
         for address in (tensor.shape, tensor.strides))
     return CapsuleTensor((tensor.data or 0) + tensor.byte_offset,
                          (tensor.device.device_type, tensor.device.device_id),
-                         (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), shape or (), strides)
+                         (tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), shape or (), strides, read_only)
 
 
 def make_capsule(
@@ -190,9 +199,37 @@ def _in_elements(
     steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
     if any(stride % dtype.itemsize for stride in steps):
         raise BufferError(f"DLPack counts strides in elements; {strides_bytes} are not multiples of {dtype.itemsize}")
-    if address % dtype.alignment:
-        raise BufferError(f"the address {address:#x} is not aligned for {dtype.name}; view the buffer as uint8")
+    check_aligned(address, dtype, shape, strides_bytes)
     return tuple(stride // dtype.itemsize for stride in strides_bytes)
+
+
+def pair_of_ints(what: str, value: Any) -> tuple[int, int]:
+    """Return a version or a device of DLPack as a tuple.
+
+    Raises
+    ------
+    BadArgumentError
+        ``bad_dlpack``.
+    """
+    try:
+        first, second = map(operator.index, value)
+    except (TypeError, ValueError) as error:
+        raise BadArgumentError(f"{what} is a pair of ints, for example (1, 0), not {value!r}",
+                               reason="bad_dlpack") from error
+    return first, second
+
+
+def check_aligned(address: int, dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> None:
+    """Refuse a misaligned element: a kernel that accesses it makes the context of the GPU unusable.
+
+    Raises
+    ------
+    BufferError
+    """
+    steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
+    if any(each % dtype.alignment for each in (address, *steps)):
+        raise BufferError(f"the address {address:#x} with strides {strides_bytes} is not aligned for {dtype.name}; map "
+                          "or view these bytes as uint8")
 
 
 def _numpy_is_versioned(np: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from xsem.data.layout import DType, Layout, dlpack_dtype, parse_dtype, parse_layout
 from xsem.data.params import UINT64_MAX, check_int
 from xsem.errors import BadArgumentError, XsemError
-from xsem.facade.dlpack import read_capsule
+from xsem.facade.dlpack import pair_of_ints, read_capsule
 
 __all__ = ["ForeignArray", "describe_array"]
 
@@ -27,6 +27,8 @@ class ForeignArray(NamedTuple):
         DLPack device; None: the array does not tell it.
     owner : object
         Keeps the memory of the array allocated.
+    read_only : bool
+        Whether the library of the array says so.
     """
 
     address: int
@@ -34,6 +36,7 @@ class ForeignArray(NamedTuple):
     dtype: DType
     device: tuple[int, int] | None
     owner: object
+    read_only: bool = False
 
 
 def describe_array(array: Any, size: int | None) -> ForeignArray:
@@ -82,44 +85,55 @@ def _range(address: int, size: int | None) -> ForeignArray:
 
 def _by_interface(array: Any, interface: Any) -> ForeignArray:
     try:
-        address, shape, typestr = interface["data"][0], interface["shape"], interface["typestr"]
-        strides, mask = interface.get("strides"), interface.get("mask")
-    except (TypeError, KeyError, AttributeError, IndexError) as error:
+        (address, read_only), shape, typestr = interface["data"], interface["shape"], interface["typestr"]
+        strides, mask, read_only = interface.get("strides"), interface.get("mask"), bool(read_only)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise BadArgumentError(f"__cuda_array_interface__ of {type(array).__name__} is incomplete: {error!r}",
                                reason="array_refused") from error
     if mask is not None:
         raise BadArgumentError("a masked array has two allocations; share its data and its mask one by one",
                                reason="masked_array")
-    return _described(array, address, shape, strides, parse_dtype(typestr), None)
+    return _described(array, address, shape, strides, parse_dtype(typestr), None, read_only)
 
 
 def _by_dlpack(array: Any) -> ForeignArray:
     device = _asked(array, "__dlpack_device__", call=True)
-    if device is not None and int(device[0]) in _HOST:
+    try:
+        on_host = device is not None and pair_of_ints("__dlpack_device__", device)[0] in _HOST
+    except BadArgumentError as error:
+        raise BadArgumentError(f"{type(array).__name__}: {error}", reason="array_refused") from error
+    if on_host:
         raise _host_array(array)
-    capsule = _asked(array, "__dlpack__", call=True)
+    try:
+        # Only a versioned capsule says that an array is read-only. Libraries before DLPack 1.0 lack the argument.
+        capsule = _asked(array, "__dlpack__", call=True, max_version=(1, 0))
+    except BadArgumentError as error:
+        if not isinstance(error.__cause__, TypeError):
+            raise
+        capsule = _asked(array, "__dlpack__", call=True)
     try:
         found = read_capsule(capsule)
     except BufferError as error:
         raise BadArgumentError(f"__dlpack__ of {type(array).__name__}: {error}", reason="array_refused") from error
     dtype = dlpack_dtype(*found.dtype)
     strides = None if found.strides is None else tuple(step * dtype.itemsize for step in found.strides)
-    return _described((array, capsule), found.address, found.shape, strides, dtype, found.device)
+    return _described((array, capsule), found.address, found.shape, strides, dtype, found.device, found.read_only)
 
 
 def _described(
-    owner: object, address: int, shape: Any, strides: Any, dtype: DType, device: tuple[int, int] | None
+    owner: object, address: int, shape: Any, strides: Any, dtype: DType, device: tuple[int, int] | None,
+    read_only: bool,
 ) -> ForeignArray:
     layout = parse_layout(shape, strides, dtype.itemsize)
     check_int("the address of the array", address, 1, UINT64_MAX, reason="null_address")
-    return ForeignArray(address, layout, dtype, device, owner)
+    return ForeignArray(address, layout, dtype, device, owner, read_only)
 
 
-def _asked(array: Any, name: str, *, call: bool = False) -> Any:
+def _asked(array: Any, name: str, *, call: bool = False, **arguments: Any) -> Any:
     """Return an attribute of the array, or the result of a method. The array's errors become `BadArgumentError`."""
     try:
         value = getattr(array, name)
-        return value() if call else value
+        return value(**arguments) if call else value
     except AttributeError:
         return None
     except XsemError:

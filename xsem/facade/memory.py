@@ -15,11 +15,20 @@ from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import FIRST, DeviceState
-from xsem.runtime.handle_import import TOKEN, import_chunks, import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_chunks, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
 from xsem.spi import ChunkImport, MemoryExport, MemoryImport, Token
-from xsem.types import DrmLayout, Feature, MemoryChunk, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
+from xsem.types import (
+    DrmLayout,
+    Feature,
+    MemoryChunk,
+    MemoryDesc,
+    MemoryHandleType,
+    MipmapDesc,
+    OwnedHandle,
+    SemaphoreDesc,
+)
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -83,7 +92,8 @@ class Memory(Resource):
         Raises
         ------
         UnsupportedError
-            The device does not export this type, or the memory was imported.
+            ``imported``: only the exporting process exports the memory; forward the received descriptor.
+            ``unsupported``: the device does not export this type.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
@@ -95,8 +105,11 @@ class Memory(Resource):
         """
         self._check()
         device_state = self._device_state
-        if self._imported or self.type not in device_state.capabilities.memory_export:
-            device_state.unsupported(f"memory.export.{self.type.value}")
+        capability = f"memory.export.{self.type.value}"
+        if self._imported:
+            refuse_imported(f"{self.type.value} memory", capability, device_state.info.backend)
+        if self.type not in device_state.capabilities.memory_export:
+            device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
         with device_state.calling(self.type, self._lifetime):
             handle, chunks = self._handles()
@@ -116,7 +129,9 @@ class Memory(Resource):
         Parameters
         ----------
         offset : int
-            Bytes from the start of the memory to the first element.
+            Bytes from the start of the memory to the first element. An offset that is not aligned for the dtype is
+            permitted, because copies and NumPy take such a buffer. The exports to GPU libraries, ``__dlpack__`` and
+            ``__cuda_array_interface__``, refuse the buffer with BufferError.
         size : int, optional
             Size of the range in bytes. Default: the bytes that `shape` needs, or all bytes from `offset` to the end.
         shape : sequence of int, optional
@@ -140,7 +155,7 @@ class Memory(Resource):
         ------
         BadArgumentError
             ``out_of_range``: the range ends beyond the allocation; ``bad_offset``, ``bad_size``, ``bad_shape``,
-            ``bad_strides``, ``bad_dtype``, ``not_an_int``; ``overlap``.
+            ``bad_strides``, ``bad_dtype``, ``not_an_int``, ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device cannot map buffers.
         ForkedError
@@ -150,11 +165,13 @@ class Memory(Resource):
         """
         self._check()
         device_state = self._device_state
+        check_bool("overlap", overlap)
         check_int("offset", offset, 0, UINT64_MAX, reason="bad_offset")
         if offset >= self.allocation_size:
             raise BadArgumentError(f"offset {offset} is beyond the allocation of {self.allocation_size} bytes",
                                    reason="out_of_range")
-        size, layout, element = buffer_layout(size, self.allocation_size - offset, shape, dtype, strides)
+        size, layout, element = buffer_layout(size, shape, dtype, strides, offset=offset,
+                                              allocated=self.allocation_size)
         driver = device_state.ability(spi.Memory, "map_buffer")
         dlpack_device = driver.dlpack_device()
         mapping = Mapping(offset, offset + size)
@@ -191,7 +208,7 @@ class Memory(Resource):
         BadArgumentError
             ``not_a_descriptor``; ``mipmap_of_dmabuf``: a dma-buf without a `DrmLayout`; ``bad_plane``, ``bad_pitch``,
             ``bad_fourcc``, ``bad_extent``, ``bad_offset``, ``bad_layers``: the image does not fit the layout;
-            ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``overlap``.
+            ``bad_levels``: NvSciBuf memory has one level; ``out_of_range``; ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
@@ -201,6 +218,7 @@ class Memory(Resource):
             ``released``.
         """
         self._check()
+        check_bool("overlap", overlap)
         return map_mipmapped_array(self.device, self._memory, self.type, self.allocation_size, self._lifetime,
                                    self._mappings, desc, overlap=overlap, drm_layout=self._drm_layout)
 
@@ -214,7 +232,7 @@ class Memory(Resource):
 def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -> Memory:
     """Import memory, as `Device.import_memory` describes."""
     if not isinstance(desc, MemoryDesc):
-        raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}",
+        raise BadArgumentError(f"import_memory takes a MemoryDesc, not {type(desc).__name__}: {_remedy(desc)}",
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.memory_import:
         device_state.unsupported(f"memory.import.{desc.type.value}")
@@ -244,6 +262,14 @@ def _check_chunks(device_state: DeviceState, desc: MemoryDesc) -> None:
             f"share an array that lies inside one allocation, copy it into memory of create_memory(){dmabuf}",
             capability=Feature.MEMORY_CHUNKS.value, reason="several_allocations", backend=device_state.info.backend,
             handle_type=desc.type)
+
+
+def _remedy(given: object) -> str:
+    if isinstance(given, Memory):
+        return "memory.export(for_device=device) makes one"
+    if isinstance(given, SemaphoreDesc):
+        return "import_semaphore takes a SemaphoreDesc"
+    return "MemoryDesc.opaque_fd(fd, allocation_size=…, device_uuid=…) describes a file descriptor"
 
 
 def _check_modifier(device_state: DeviceState, desc: MemoryDesc) -> None:

@@ -140,6 +140,9 @@ class Recording(Resource):
         self._check_stopped()
         if not self._recorded or self._queue.recording:
             raise BusyError("the recording is not complete: append inside its `with` block first", reason="recording")
+        if values is not None and not isinstance(values, Mapping):
+            raise BadArgumentError("values is a mapping of Semaphore to its value, for example {frames: 5}, not "
+                                   f"{type(values).__name__}", reason="not_a_semaphore")
         triples: list[tuple[Token, int, int]] = []
         lifetimes = [self._lifetime]
         waits = self._targets("wait")

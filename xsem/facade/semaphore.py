@@ -20,13 +20,13 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
-from xsem.runtime.handle_import import TOKEN, import_with_duplicate
+from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout, wait_in_slices
 from xsem.spi import HostSemaphore, SemaphoreExport, SemaphoreImport, Token
-from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -91,7 +91,8 @@ class Semaphore(Resource):
         Raises
         ------
         UnsupportedError
-            The device does not export this type, or the semaphore was imported.
+            ``imported``: only the exporting process exports the semaphore; forward the received descriptor.
+            ``unsupported``: the device does not export this type.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
@@ -105,8 +106,11 @@ class Semaphore(Resource):
         """
         self._check()
         device_state, state = self._device_state, self._state
-        if state.imported or state.type not in device_state.capabilities.semaphore_export:
-            device_state.unsupported(f"semaphore.export.{state.type.value}")
+        capability = f"semaphore.export.{state.type.value}"
+        if state.imported:
+            refuse_imported(state.described, capability, device_state.info.backend)
+        if state.type not in device_state.capabilities.semaphore_export:
+            device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
         claim = new_claim()
         try:
@@ -391,8 +395,8 @@ class Semaphore(Resource):
     def _check_value(self, value: int | None) -> int | None:
         if self.kind is SemaphoreKind.TIMELINE:
             if value is None:
-                raise BadArgumentError(f"{self._state.described} is a timeline: it takes a value",
-                                       reason="value_required", handle_type=self.type)
+                raise BadArgumentError(f"{self._state.described} is a timeline: pass the value to wait for or to "
+                                       "signal, for example 1", reason="value_required", handle_type=self.type)
             with contextlib.suppress(TypeError):  # check_int then raises a better error
                 value = parse_index(value)
             check_int("value", value, 0, UINT64_MAX, reason="value_out_of_range")
@@ -432,7 +436,7 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     """Import a semaphore, as `Device.import_semaphore` describes."""
     _check_label(label)
     if not isinstance(desc, SemaphoreDesc):
-        raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}",
+        raise BadArgumentError(f"import_semaphore takes a SemaphoreDesc, not {type(desc).__name__}: {_remedy(desc)}",
                                reason="not_a_descriptor")
     if desc.type not in device_state.capabilities.semaphore_import:
         device_state.unsupported(f"semaphore.import.{desc.type.value}")
@@ -457,6 +461,14 @@ def _signallers(desc: SemaphoreDesc, *, exported_here: bool) -> Signallers:
     elif not exported_here:
         signallers.lose()
     return signallers
+
+
+def _remedy(given: object) -> str:
+    if isinstance(given, Semaphore):
+        return "semaphore.export(for_device=device) makes one"
+    if isinstance(given, MemoryDesc):
+        return "import_memory takes a MemoryDesc"
+    return "SemaphoreDesc.timeline_fd(fd, device_uuid=…) and opaque_fd (binary) describe a file descriptor"
 
 
 def create_semaphore(

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from xsem.data.layout import Layout
-from xsem.data.params import parse_member
-from xsem.errors import WrongDeviceError
+from xsem.data.params import check_bool, parse_member
+from xsem.errors import BadArgumentError, WrongDeviceError
 from xsem.facade.buffer import Buffer
 from xsem.facade.foreign_arrays import ForeignArray, describe_array
 from xsem.facade.memory import Memory
@@ -86,7 +86,8 @@ class SharedArray(Memory):
 
 
 def share_array(
-    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType | str, size: int | None
+    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType | str, size: int | None,
+    *, read_only: bool,
 ) -> SharedArray:
     """Share an array, as `Device.share` describes."""
     type = parse_member("type", type, MemoryHandleType, reason="bad_type")
@@ -94,7 +95,12 @@ def share_array(
     if type not in device_state.capabilities.memory_export:
         device_state.unsupported(f"memory.export.{type.value}")
     driver = device_state.ability(MemorySharing, Feature.MEMORY_SHARING.value)
+    check_bool("read_only", read_only)
     found = describe_array(array, size)
+    if found.read_only and not read_only:
+        raise BadArgumentError(
+            f"{array.__class__.__name__} is read-only, and its importers could write to it: share a writable copy, or "
+            "pass read_only=True if each importer only reads", reason="read_only_array")
     here = driver.dlpack_device()
     if found.device is not None and found.device != here:
         raise WrongDeviceError(

@@ -94,9 +94,9 @@ class SocketOf:
 def _number(channel: Any) -> int:
     try:
         number = channel.fileno()
-    except (AttributeError, OSError, ValueError) as error:   # multiprocessing raises OSError for a closed connection
+    except Exception as error:   # multiprocessing raises OSError for a closed connection
         raise _not_a_socket(channel) from error
-    if type(number) is not int or number < 0:
+    if type(number) is not int or not 0 <= number < 2**31:
         raise BadArgumentError(f"the socket is closed or detached: {channel!r}", reason="socket_closed")
     return number
 

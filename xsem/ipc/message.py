@@ -30,6 +30,11 @@ class Message:
     peer : Peer or None
         The process that sent the message; also in the descriptors of `semaphores`. None: not known.
 
+    Raises
+    ------
+    BadArgumentError
+        ``not_a_descriptor``: `semaphores` or `memories` is not a sequence of such descriptors. ``not_a_peer``.
+
     Notes
     -----
     Ownership: each received file descriptor is an `OwnedHandle`, close-on-exec. `close` and the end of ``with`` close
@@ -52,6 +57,16 @@ class Message:
     memories: tuple[MemoryDesc, ...]
     payload: bytes
     peer: Peer | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("semaphores", SemaphoreDesc), ("memories", MemoryDesc)):
+            given = getattr(self, name)
+            if not isinstance(given, Sequence) or not all(isinstance(each, kind) for each in given):
+                raise BadArgumentError(f"{name} is a sequence of {kind.__name__}, not {given!r}",
+                                       reason="not_a_descriptor")
+            object.__setattr__(self, name, tuple(given))
+        if self.peer is not None and not isinstance(self.peer, Peer):
+            raise BadArgumentError(f"peer must be a Peer, not {type(self.peer).__name__}", reason="not_a_peer")
 
     def close(self) -> None:
         """Close all handles. An earlier import keeps its own duplicate of the handle."""

@@ -21,6 +21,7 @@ from typing import Final
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.ticket_verdicts import FORGED, GRANTED, OVER, SPENT
 from xsem.ipc.tickets import Ticket, here, now_ns
+from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.runtime.threads import Background, exiting
 
 if sys.platform == "win32":
@@ -102,7 +103,10 @@ class Server:
         ------
         BusyError
             ``no_thread``, ``fd_limit``.
+        UnsupportedError
+            ``subinterpreter``.
         """
+        check_main_interpreter()
         number = next(self._numbers)
         try:
             offer = _Offer(content, claims, deadline_ns)

@@ -100,6 +100,11 @@ def unpack(data: bytes | bytearray | memoryview, fds: Sequence[int | OwnedHandle
         if isinstance(error, BadArgumentError):
             raise
         raise BadArgumentError(f"data must be bytes or another buffer: {error}", reason="bad_payload") from error
+    try:
+        fds = list(fds)
+    except TypeError as error:
+        raise BadArgumentError(f"fds must be a sequence of ints or OwnedHandles, not {type(fds).__name__}",
+                               reason="not_an_int") from error
     numbers = [_checked(fd) for fd in fds]
     if len(set(numbers)) != len(numbers):
         raise BadHandleError("a file descriptor occurs twice: each number has one owner", reason="duplicate_fd")

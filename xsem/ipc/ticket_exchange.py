@@ -54,7 +54,7 @@ def offer(
     BadArgumentError
         ``bad_claims``, ``bad_timeout``; as `send`, without the reasons of the socket.
     UnsupportedError, BadHandleError, ReleasedError
-        As `send`; also if the system is neither Linux nor Windows.
+        As `send`; also if the system is neither Linux nor Windows, and ``subinterpreter``.
     BusyError
         ``no_thread``: the system refuses a thread. ``fd_limit``.
 
@@ -98,7 +98,9 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
     BusyError
-        ``fd_limit``, on Windows: this process cannot open so many handles. The claim counts.
+        ``fd_limit``: this process cannot open another file descriptor; on Windows, so many handles: the claim counts.
+    DriverError
+        ``system_call_failed``: the kernel or a sandbox refuses a call of the socket.
     UnsupportedError
         The system is neither Linux nor Windows.
     DriverError

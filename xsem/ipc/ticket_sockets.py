@@ -172,9 +172,11 @@ class Session:
         connection.setblocking(False)
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        admitted = False
-        with contextlib.suppress(OSError):
+        try:
             admitted = self._admits(connection)
+        except OSError as error:   # a sandbox refuses getsockopt
+            admitted = False
+            _log.warning("a claim of a ticket is refused, because its user is unknown: %s", error)
         if not admitted:
             with contextlib.suppress(OSError):
                 connection.send(bytes([OTHER_USER]))
@@ -227,7 +229,12 @@ def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
         As `xsem.ipc.claim`.
     """
     with _Line(fields, timeout_s) as line, line:
-        line.connect()
+        try:
+            line.connect()
+        except XsemError:   # a WaitTimeoutError is an OSError, too
+            raise
+        except OSError as error:
+            raise _system_error(error, "socket") from error
         return line.ask(ticket)
 
 
@@ -327,9 +334,12 @@ def _every_user_is_mapped() -> bool:
 
 
 def _system_error(error: OSError, call: str = "bind") -> XsemError:
+    what = "offer" if call == "bind" else "claim"
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return BusyError("this process can open no more file descriptors, which an offer needs", reason="fd_limit")
+        return BusyError(f"this process can open no more file descriptors, which the {what} of a ticket needs: close "
+                         "some, or raise the limit (ulimit -n)", reason="fd_limit")
     if error.errno == errno.EBADF:
         return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
-    return DriverError(f"the kernel refused the socket of an offer: {error.strerror}", reason="system_call_failed",
-                       call=call, code=error.errno, code_name=errno.errorcode.get(error.errno or 0))
+    return DriverError(f"the kernel or a sandbox (seccomp) refused the socket of the {what} of a ticket: "
+                       f"{error.strerror}", reason="system_call_failed", call=call, code=error.errno,
+                       code_name=errno.errorcode.get(error.errno or 0))

@@ -28,6 +28,7 @@ _log = logging.getLogger("xsem")
 FIRST: Final = itemgetter(0)
 """Takes the token from a tuple that begins with it, for `DeviceState.making`."""
 
+_TYPES: Final = ("semaphore.import", "semaphore.export", "memory.import", "memory.export")
 _SLICE_NS: Final = 5_000_000   # longest wait between two looks at the work of `catch_up`
 
 _T = TypeVar("_T")
@@ -166,13 +167,25 @@ class DeviceState:
     def unsupported(self, capability: str) -> NoReturn:
         """Raise `UnsupportedError` for a capability that the device does not declare."""
         raise UnsupportedError(
-            f"{self.info.id} does not declare {capability}", capability=capability, backend=self.info.backend,
-            likely_causes=self.undeclared_causes(capability),
+            f"{self.info.id} does not declare {capability}{self._declared(capability)}", capability=capability,
+            backend=self.info.backend, likely_causes=self.undeclared_causes(capability),
         )
 
     def undeclared_causes(self, capability: str) -> tuple[str, ...]:
         """Return why the device does not declare a capability, as far as its driver knows."""
         return tuple(self.driver.undeclared_causes.get(capability, ()))
+
+    def _declared(self, capability: str) -> str:
+        """Return what the device declares of the kind of the capability, for a message."""
+        group = capability.rpartition(".")[0]
+        names: list[str] = []
+        if group in _TYPES:
+            names = sorted(each.name for each in getattr(self.capabilities, group.replace(".", "_")))
+        elif capability in {each.value for each in Feature}:
+            group, names = "features", sorted(each.name for each in self.capabilities.features)
+        else:
+            return ""
+        return f"; its {group}: {', '.join(names) or 'none'}"
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
         """Return a driver as an instance of the class of an ability.

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
 from xsem.data.handles import number_of, store
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
@@ -27,7 +27,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-__all__ = ["TOKEN", "import_chunks", "import_with_duplicate"]
+__all__ = ["TOKEN", "import_chunks", "import_with_duplicate", "refuse_imported"]
 
 TOKEN: Final = attrgetter("token")
 """Takes the token from an `Imported`, for `DeviceState.making`."""
@@ -127,6 +127,14 @@ def import_chunks(
             refused = None   # as in `import_with_duplicate`
 
 
+def refuse_imported(what: str, capability: str, backend: str) -> NoReturn:
+    """Refuse the export of an imported object. The descriptor that the import has left open can go on instead."""
+    raise UnsupportedError(
+        f"{what} was imported, and only its exporter makes new handles of it. Forward the received descriptor, for "
+        "example xsem.ipc.send(sock, desc): keep it open until then, because an import does not consume it",
+        capability=capability, reason="imported", backend=backend)
+
+
 def _settle(state: HandleState, fd: DriverFd, given: OwnedHandle) -> None:
     if given.closed:
         return  # an error of the backend: it must neither close nor detach the handle
@@ -163,7 +171,7 @@ def _number(handle: Handle) -> int:
         number = number_of(handle) if isinstance(handle, OwnedHandle) else handle.fileno()
     except ReleasedError:
         raise
-    except (ValueError, OSError) as error:  # a closed file object raises ValueError
+    except Exception as error:   # a closed file object raises ValueError
         raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")

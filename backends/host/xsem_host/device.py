@@ -179,7 +179,7 @@ class HostDevice(
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
-        """Import a sealed memfd (``OPAQUE_FD``) or a section (``OPAQUE_WIN32``), by handle or by name.
+        """Import a sealed memfd or a dma-buf (``OPAQUE_FD``), or a section (``OPAQUE_WIN32``), by handle or by name.
 
         ``desc.allocation_size`` bytes of it are used.
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from xsem.errors import BadHandleError
 from xsem_host.linux import SEALS, has_huge_pages, seals
 
 __all__ = ["check_sealed_memfd", "file_name"]
+
+
+_INSTEAD: Final = ("share memory of create_memory() in its place, which each process maps as an array, or copy the "
+                   "data into such memory")
 
 
 def file_name(fd: int) -> str:
@@ -44,13 +49,19 @@ def check_sealed_memfd(fd: int, what: str, size: int) -> None:
     """
     present = seals(fd)
     if present is None:
-        raise BadHandleError(f"{what} of host must be a sealed memfd; this file is not a memfd", reason="not_a_memfd")
+        raise BadHandleError(f"{what} of host must be a sealed memfd{' or a dma-buf' if what == 'memory' else ''}; "
+                             f"this file is neither: {_INSTEAD}", reason="not_a_memfd")
     if has_huge_pages(fd):
         # The kernel fills a punched hole from a pool of huge pages. An empty pool means SIGBUS, with all seals set.
         raise BadHandleError(f"{what} of host must be a memfd without MFD_HUGETLB", reason="not_a_memfd")
     if present & SEALS != SEALS:
-        raise BadHandleError(f"the {what}'s memfd lacks seals (SEAL, SHRINK, GROW): its owner could kill this process",
-                             reason="unsealed")
+        # Files of /dev/shm have F_SEAL_SEAL from the start.
+        remedy = (f"fcntl.fcntl(fd, fcntl.F_ADD_SEALS, {SEALS}) by its owner adds them"
+                  if file_name(fd).startswith("/memfd:") else
+                  f"a file of /dev/shm, such as multiprocessing.SharedMemory, cannot get them: {_INSTEAD}")
+        raise BadHandleError(
+            f"the {what}'s file lacks the seals SEAL, SHRINK and GROW, so a process that can write it could shrink it "
+            f"and kill this process: {remedy}", reason="unsealed")
     if os.fstat(fd).st_size < size:
         raise BadHandleError(f"the {what}'s memfd has {os.fstat(fd).st_size} bytes; at least {size} are needed",
                              reason="short_page")

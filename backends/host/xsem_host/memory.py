@@ -6,7 +6,7 @@ import mmap
 import sys
 import weakref
 
-from xsem.errors import BadHandleError
+from xsem.errors import BadHandleError, DriverError
 from xsem.spi import Lock
 from xsem.types import OwnedHandle
 
@@ -14,6 +14,7 @@ if sys.platform == "win32":
     from xsem_host.windows import Pages, check_section, duplicate, map_private, map_shared, new_section
     from xsem_host.windows_semaphores import HEAD, TIMELINE_BYTES, read_at_start
 else:
+    from xsem_host.dmabufs import begin_access, check_dmabuf, end_access, is_dmabuf
     from xsem_host.files import check_sealed_memfd, file_name
     from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
     from xsem_host.semaphores import TIMELINE_NAME
@@ -22,7 +23,7 @@ __all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory
 
 
 class HostMemory:
-    """Memory that several processes can share: a sealed memfd, or a section on Windows.
+    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows.
 
     It is mapped once, while a buffer uses it.
 
@@ -60,7 +61,13 @@ class HostMemory:
         """
         with self._lock:
             if self._pages is None:
-                self._pages = map_shared(self._file.fileno(), self.size)
+                pages = map_shared(self._file.fileno(), self.size)
+                try:
+                    self._begin_access()
+                except BaseException:
+                    pages.close()
+                    raise
+                self._pages = pages
             use = HostMapping(self, self._pages.address + offset)
             self._uses.add(use)
             return use
@@ -72,11 +79,20 @@ class HostMemory:
             if self._pages is not None and not self._uses:
                 # Reset before `close`: if Ctrl-C interrupts that, the next `map` creates a new mapping.
                 pages, self._pages = self._pages, None
-                pages.close()
+                try:
+                    self._end_access()
+                finally:
+                    pages.close()
 
     def close(self) -> None:
         """Close the file. An existing mapping lives until its last `unmap`."""
         self._file.close()
+
+    def _begin_access(self) -> None:
+        """Do nothing: only a dma-buf has devices whose accesses must be ordered with those of the CPU."""
+
+    def _end_access(self) -> None:
+        """Do nothing, as `_begin_access`."""
 
 
 class HostMapping:
@@ -109,9 +125,19 @@ def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
     Raises
     ------
     BadHandleError
-        ``short_page``, ``wrong_kind``, ``read_only``; ``not_a_memfd``, ``unsealed``, ``no_proc``; Windows:
-        ``wrong_object``, ``not_of_paging_file``. The handle stays the caller's.
+        ``short_page``, ``wrong_kind``, ``read_only``; ``not_a_memfd``, ``unsealed``, ``no_proc``; ``not_mappable``: a
+        dma-buf that only devices can access; Windows: ``wrong_object``, ``not_of_paging_file``. The handle stays the
+        caller's.
     """
+    if sys.platform != "win32" and is_dmabuf(handle.fileno()):
+        check_dmabuf(handle.fileno(), size)
+        try:
+            return _DmabufMemory(handle, size)
+        except DriverError as error:
+            raise BadHandleError("the exporter of this dma-buf lets the CPU not map it, only devices can access it: "
+                                 "import it on a device, or ask the exporter for memory of the host",
+                                 reason="not_mappable", call=error.call, code=error.code,
+                                 code_name=error.code_name) from error
     if _is_timeline(handle.fileno(), size):
         raise BadHandleError("the handle is one of a timeline, not of memory: import it as a semaphore",
                              reason="wrong_kind")
@@ -130,6 +156,16 @@ if sys.platform == "win32":
         return whole == TIMELINE_BYTES and read_at_start(handle, len(HEAD)) == HEAD
 
 else:
+
+    class _DmabufMemory(HostMemory):
+        """A dma-buf. The CPU's access begins with the first use of the mapping and ends with the last."""
+
+        def _begin_access(self) -> None:
+            begin_access(self._file.fileno())
+
+        def _end_access(self) -> None:
+            if not self._file.closed:
+                end_access(self._file.fileno())
 
     def _new_object(size: int) -> OwnedHandle:
         return new_sealed_memfd("xsem-memory", size)

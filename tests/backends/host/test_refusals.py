@@ -6,7 +6,9 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.shared_memory import SharedMemory
 
 import pytest
 from support.host_peers import (
@@ -109,6 +111,25 @@ MEMORIES: Cases = {
     "eventfd": (lambda: os.eventfd(0), "not_a_memfd"),
     **{name: (make, "not_a_memfd") for name, make in ANYTHING.items()},
 }
+
+
+def test_refusal_of_shared_memory_says_what_to_share_instead(driver: HostDevice) -> None:
+    with shared_memory() as fd:
+        said = str(refused_fd(os.dup(fd), "unsealed", driver, memory_desc(4096)))
+    assert "multiprocessing.SharedMemory" in said
+    assert "create_memory()" in said
+    said = str(refused_fd(memfd(4096, seals=0, name="m"), "unsealed", driver, memory_desc(4096)))
+    assert "F_ADD_SEALS, 7" in said
+
+
+@contextmanager
+def shared_memory() -> Iterator[int]:
+    made = SharedMemory(create=True, size=4096)
+    try:
+        yield made._fd   # type: ignore[attr-defined]
+    finally:
+        made.close()
+        made.unlink()
 
 
 @pytest.mark.parametrize("case", TIMELINES)
