@@ -54,9 +54,9 @@ LAYERS = {
         peers
         file_descriptors | streams | hosts | nt_processes
         handles | uuids | layout | locks
-        params
-        info | nt_handles
-        handle_types | image_formats
+        params | nt_handles
+        info
+        handle_types | image_formats | windows_codes
     """,
     "xsem.runtime": """
         host_copies

@@ -356,6 +356,21 @@ def test_host_wait_for_an_ended_peer_ends_early(device: xsem.Device) -> None:
             assert str(pipe.peer.pid) in str(error)
 
 
+def test_host_wait_ends_when_the_receiver_of_the_semaphore_ends(device: xsem.Device) -> None:
+    semaphore = device.create_semaphore(xsem.SemaphoreHandleType.OPAQUE_WIN32)
+    with ipc.listen() as listener:
+        child = spawned(nt.connect_and_sleep, listener.name)
+        with listener.accept(timeout_s=nt.BOUND_S) as pipe:
+            with semaphore.export() as desc:
+                ipc.send(pipe, desc)
+            refused(lambda: semaphore.host_wait(timeout_s=0.2), "timeout", WaitTimeoutError)
+            child.kill()
+            child.join(nt.BOUND_S)
+            child.close()
+            error = refused(lambda: semaphore.host_wait(timeout_s=600), "peer_ended", WaitTimeoutError)
+            assert f"process {pipe.peer.pid}, which received" in str(error)
+
+
 def test_queue_of_multiprocessing_carries_descriptors(device: xsem.Device) -> None:
     context = multiprocessing.get_context("spawn")
     there, back = context.Queue(), context.Queue()

@@ -161,7 +161,7 @@ def _query(function: str, number: int, into: ctypes.Structure, what: str) -> boo
     status = ctypes.WinDLL("ntdll")[function](ctypes.c_void_p(number), 0, ctypes.byref(into), ctypes.sizeof(into),
                                               None) & 0xFFFFFFFF
     if status in (0, _STATUS_ACCESS_DENIED):
-        return status == 0
+        return bool(status == 0)
     if status == _STATUS_INVALID_HANDLE:
         raise BadHandleError(f"NT handle {number:#x} is not open", reason="closed_fd")
     raise BadHandleError(f"{what}; NT handle {number:#x} is a handle of another type", reason="wrong_object",
