@@ -553,7 +553,7 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            watched = WatchedWait(self._device_state.waiting(lambda slice_ns: queue.wait(target, slice_ns)),
+            watched = WatchedWait(lambda slice_ns: queue.wait(target, slice_ns),
                                   QueueBlocker(self.device._queues, queue, target))
             over = wait_in_slices(watched, timeout_s)
         self._check_stopped()

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi.callers import Callers
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
 from xsem.types import Capabilities
@@ -52,12 +51,6 @@ class DeviceDriver(ABC):
     undeclared_causes: Sequence[str] = ()
     """Why the device does not declare handle types that its API supports, one sentence each, for example a flaw of the
     driver's release. The facade names them in the error of a refused import."""
-    callers: Callers = Callers.ANY
-    """The threads that may call the methods of the driver. The value is constant for the life of the driver.
-
-    Two values are allowed: `Callers.ANY` and `Callers.APPLICATION`. `Callers.APPLICATION` also holds for all methods
-    of the queues of the device, whatever their own `QueueDriver.callers`."""
-
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
