@@ -23,7 +23,6 @@ from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.image import MipmapLevel
 from xsem.facade.image_copies import CopyRegion, image_copy
 from xsem.facade.memory import Memory
-from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
@@ -186,51 +185,6 @@ class CommandList(DeviceObject):
             As for `append_wait`.
         """
         self._append_semaphores(self._find("signal", semaphores), params, wait_events, signal_event, release)
-
-    def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """Prepare a wait that the application repeats with new values.
-
-        xsem checks the semaphores once, and the driver prepares its arrays once. Use the prepared wait for batches of
-        timelines that occur in each frame.
-
-        Parameters
-        ----------
-        semaphores : Semaphore or sequence of Semaphore
-            As for `append_wait`.
-
-        Returns
-        -------
-        Prepared
-            Each call ``prepared(values)`` is an `append_wait` of these semaphores, without events and memory.
-
-        Raises
-        ------
-        BadArgumentError, ReleasedError, WrongDeviceError
-            As for `append_wait`.
-        """
-        return self._make_prepared("wait", semaphores)
-
-    def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """Prepare a signal that the application repeats with new values.
-
-        Parameters
-        ----------
-        semaphores : Semaphore or sequence of Semaphore
-            As for `append_wait`.
-
-        Returns
-        -------
-        Prepared
-            Each call ``prepared(values)`` is an `append_signal` of these semaphores, without events and memory.
-
-        Raises
-        ------
-        BadArgumentError
-            ``signal_of_sync_file`` and others.
-        ReleasedError, WrongDeviceError
-            As for `append_wait`.
-        """
-        return self._make_prepared("signal", semaphores)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -587,16 +541,6 @@ class CommandList(DeviceObject):
         return Recording(self.device, self._queue, self._check_stopped)
 
     # ---- inside
-    def _make_prepared(
-        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
-    ) -> Prepared:
-        self._check_stopped()
-        chosen, append = self._new_append(operation, semaphores, f"prepare_{operation}")
-        queue = self._queue
-        with queue.lifetime.held(), self._device_state.calling(), queue.lock:
-            append.prepare()
-        return Prepared(chosen, append, self._append_semaphores)
-
     def _find(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
     ) -> PreparedAppend:
@@ -609,20 +553,14 @@ class CommandList(DeviceObject):
             found = cache.find_batch(operation, semaphores)
         if found is not None:
             return found
-        _, append = self._new_append(operation, semaphores, f"append_{operation}")
-        cache.add(append)
-        return append
-
-    def _new_append(
-        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore], call: str
-    ) -> tuple[Sequence[Semaphore], PreparedAppend]:
         self._check()
-        chosen = batch(self._device_state, semaphores, call)
-        states = [semaphore._state for semaphore in chosen]
+        states = [each._state for each in batch(self._device_state, semaphores, f"append_{operation}")]
         if operation == "signal":
             for state in states:
                 check_can_signal(state)
-        return chosen, prepared_append(self._queue, operation, states, batch=not isinstance(semaphores, Semaphore))
+        append = prepared_append(self._queue, operation, states, batch=not isinstance(semaphores, Semaphore))
+        cache.add(append)
+        return append
 
     def _append_semaphores(
         self, append: PreparedAppend, params: Any, wait_events: Sequence[Event] = _NONE,

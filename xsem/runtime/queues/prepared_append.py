@@ -47,7 +47,7 @@ class PreparedAppend(Append):
     last_seq : int
         Number of the last operation of this append.
     dropped : bool
-        The cache or the application has discarded the append. The lifetimes of the semaphores can then forget this
+        The cache has discarded the append. The lifetimes of the semaphores can then forget this
         user, so each further append notes the queue as the user.
     """
 
