@@ -31,7 +31,7 @@ print(json.dumps([repr(each) for each in registry().get(sys.argv[1]).devices()])
 """
 
 HEAVY: Final = (
-    "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
+    "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "argcomplete", "PIL")
 """Packages that `import xsem` and the registration of a plugin load only when they are needed."""
 _OTHER_SYSTEM: Final = {OsHandleKind.FD} if sys.platform == "win32" else {OsHandleKind.NT, OsHandleKind.KMT}
 """Kinds of handles that this operating system does not have. NvSci exists on several systems."""
