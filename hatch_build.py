@@ -36,7 +36,6 @@ MODULES: Final = (
     "xsem/facade/command_list.py",
     "xsem/facade/device.py",
     "xsem/facade/event.py",
-    "xsem/facade/prepared.py",
     "xsem/facade/recording.py",
     "xsem/facade/resource.py",
     "xsem/facade/semaphore.py",

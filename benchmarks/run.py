@@ -76,9 +76,8 @@ def _measure(asked: argparse.Namespace, c_loop: CLoop | None, origin: str) -> di
     found: list[Series] = []
     with open_rig(asked.device, asked.exporter, c_loop=c_loop, quick=asked.quick, load=asked.load) as rig:
         info = rig.device.info
-        prepared = hasattr(rig.commands, "prepare_signal")
-        print(f"{info.name}, driver {info.driver_version}; exporter {rig.exporter.info.name}; C loop: {origin}; "
-              f"prepared form: {'yes' if prepared else 'not in this xsem'}", flush=True)
+        print(f"{info.name}, driver {info.driver_version}; exporter {rig.exporter.info.name}; C loop: {origin}",
+              flush=True)
         for name in asked.only or _PARTS:
             for series in _PARTS[name].measure(rig):
                 found.append(series)
@@ -93,7 +92,7 @@ def _measure(asked: argparse.Namespace, c_loop: CLoop | None, origin: str) -> di
         "commit": asked.commit, "compiled": compiled(), "quick": asked.quick, "device": info.name, "exporter": exporter,
         "driver_version": info.driver_version,
         "platform": f"{sys.platform} {platform.release()} {platform.machine()}", "packages": _packages(),
-        "c_loop": origin, "prepared": prepared, "series": [each.as_json() for each in found],
+        "c_loop": origin, "series": [each.as_json() for each in found],
         "aims": [each.as_json() for each in judged],
     }
 

@@ -30,9 +30,6 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/project/test_loops.py", "needs CPython 3.12 or newer in pyenv"),
     ("tests/ipc/test_tickets.py::test_process_of_another_user", "only root can start a process of another user"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
-    ("tests/cli/test_completion.py::test_other_shells_", "is not installed"),
-    ("tests/cli/test_completion.py::test_zsh_", "zsh is not installed"),
-    ("tests/cli/test_completion.py::test_fish_", "fish is not installed"),
     *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else []),
 )
 

@@ -60,16 +60,6 @@ SEMAPHORE = frozenset({SemaphoreHandleType.OPAQUE_FD})
 MEMORY = frozenset({MemoryHandleType.OPAQUE_FD})
 
 
-@pytest.mark.parametrize("callers", [spi.Callers.ONE_AT_A_TIME, "application", None])
-def test_bad_callers_of_a_device_are_refused(callers: Any) -> None:
-    driver = Bare(Capabilities())
-    driver.callers = callers
-    with pytest.raises(BackendUnavailableError, match=r"Callers\.ANY and Callers\.APPLICATION are allowed") as caught:
-        Device(INFO, driver)
-    assert caught.value.reason == "broken_promise"
-    assert caught.value.backend == "fake"
-
-
 @pytest.mark.parametrize(
     ("declared", "missing"),
     [

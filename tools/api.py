@@ -18,7 +18,6 @@ _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__st
 # Classes that only xsem constructs, so that their __init__ is not listed.
 MADE_BY_XSEM = (
     "xsem.facade.resource.Releasable", "xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel",
-    "xsem.facade.prepared.Prepared",
 )
 
 

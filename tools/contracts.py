@@ -89,7 +89,7 @@ LAYERS = {
         command_list
         arguments | image_copies
         sharing
-        prepared | recording | memory | event
+        recording | memory | event
         foreign_arrays
         semaphore | image | buffer
         resource | dmabuf_images

@@ -13,10 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from pathlib import Path
-from typing import Any, Final, get_args, get_type_hints
-
-import typer
+from typing import Final
 
 from xsem.cli import others
 from xsem.cli.options import COMMON, new_parser
@@ -79,12 +76,10 @@ def _number(api: str, number: int) -> str:
 # ---- command line
 def command_line() -> str:
     """Return a section for each command, with its arguments and options."""
-    loaded = {name: typer.main.get_command(others.load(name)) for name in others.names()}
-    return "".join(_own(new_parser(others.names().items()), "xsem")) + "".join(
-        part for name, command in loaded.items() for part in _of_typer(command, f"xsem {name}"))
+    return "".join(_sections(new_parser(others.names().items(), others.load), "xsem"))
 
 
-def _own(parser: argparse.ArgumentParser, path: str) -> Iterator[str]:
+def _sections(parser: argparse.ArgumentParser, path: str) -> Iterator[str]:
     rows = []
     below: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:
@@ -99,33 +94,8 @@ def _own(parser: argparse.ArgumentParser, path: str) -> Iterator[str]:
     else:
         rows += [(_code(name), text) for name, text in {**COMMON, "-h": "Show the help and exit."}.items()]
         yield _section(path, parser.description or "", rows)
-    known = others.names()
     for name, command in below.items():
-        if name not in known:
-            yield from _own(command, f"{path} {name}")
-
-
-def _of_typer(command: Any, path: str) -> Iterator[str]:
-    rows = []
-    types = {} if command.callback is None else get_type_hints(command.callback)
-    for each in command.params:
-        if "--help" in each.opts or "--json" in each.opts or "--quiet" in each.opts:
-            continue
-        is_option = each.param_type_name == "option"
-        value = None if not is_option or each.is_flag else _value(types[each.name])
-        default = each.default if isinstance(each.default, int | float | str) and not each.is_flag else None
-        rows.append((_words([*each.opts, *each.secondary_opts] if is_option else [each.name], value),
-                     (each.help or "") + ("" if default in (None, "") else f" (default: {default})")))
-    yield _section(path, command.help or "", rows)
-    for name, below in getattr(command, "commands", {}).items():
-        if not below.hidden:
-            yield from _of_typer(below, f"{path} {name}")
-
-
-def _value(type_: Any) -> str:
-    """Return the word for the value of an option with this annotation."""
-    types = {type_, *get_args(type_)}
-    return "PATH" if Path in types else "NUMBER" if types & {int, float} else "TEXT"
+        yield from _sections(command, f"{path} {name}")
 
 
 def _words(names: Iterable[str], value: object) -> str:

@@ -3,9 +3,6 @@
 `open_device` opens a device. `xsem.ipc` sends descriptors between processes. Backends implement `xsem.spi`.
 """
 
-import warnings
-from typing import TYPE_CHECKING
-
 from xsem import _sources as _sources  # the first import: it decides which modules the others find
 
 # isort: split
@@ -37,7 +34,6 @@ from xsem.facade.discovery import backends, devices, open_device
 from xsem.facade.event import Event
 from xsem.facade.image import MipmapLevel, MipmappedArray
 from xsem.facade.memory import Memory
-from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray
@@ -65,15 +61,6 @@ from xsem.types import (
     UUIDLike,
     WaitParams,
 )
-
-if TYPE_CHECKING:
-    Kind = SemaphoreKind
-else:
-    def __getattr__(name: str) -> object:
-        if name != "Kind":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn("xsem.Kind is deprecated: use xsem.SemaphoreKind", DeprecationWarning, stacklevel=2)
-        return SemaphoreKind
 
 __version__ = "0.2.0"
 
@@ -111,7 +98,6 @@ __all__ = [
     "OwnedHandle",
     "Peer",
     "PendingOp",
-    "Prepared",
     "Recording",
     "ReleasedError",
     "Semaphore",

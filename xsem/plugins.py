@@ -302,7 +302,7 @@ _QUEUE_CLASSES: Final[dict[Feature, tuple[type, ...]]] = {
 
 
 def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
-    """Refuse a device driver that does not inherit the classes of its capabilities, or has bad `DeviceDriver.callers`.
+    """Refuse a device driver that does not inherit the classes of its capabilities.
 
     Parameters
     ----------
@@ -314,13 +314,8 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
     Raises
     ------
     BackendUnavailableError
-        ``broken_promise``: classes are missing. The message names them. Or `DeviceDriver.callers` is neither
-        `Callers.ANY` nor `Callers.APPLICATION`.
+        ``broken_promise``: classes are missing. The message names them.
     """
-    if driver.callers not in (spi.Callers.ANY, spi.Callers.APPLICATION):
-        raise BackendUnavailableError(
-            f"the backend {info.backend!r} declares {driver.callers!r} as DeviceDriver.callers of {info.id}; "
-            "Callers.ANY and Callers.APPLICATION are allowed", reason="broken_promise", backend=info.backend)
     capabilities = driver.capabilities
     declared: list[tuple[object, type]] = [
         (capabilities.semaphore_import, spi.SemaphoreImport),

@@ -1,8 +1,5 @@
 """Types that applications and backends share. Backends import them from this module."""
 
-import warnings
-from typing import TYPE_CHECKING
-
 from xsem.data.drm import DrmLayout, DrmPlane
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
@@ -39,12 +36,3 @@ __all__ = [
     "UUIDLike",
     "WaitParams",
 ]
-
-if TYPE_CHECKING:
-    pass
-else:
-    def __getattr__(name: str) -> object:
-        if name != "Kind":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        warnings.warn("xsem.types.Kind is deprecated: use xsem.types.SemaphoreKind", DeprecationWarning, stacklevel=2)
-        return SemaphoreKind

@@ -15,7 +15,7 @@ from bench.objects import BESIDE
 from bench.timing import Series
 from bench.waits import BESIDE as BESIDE_WAITS
 from bench.waits import NONE_PENDING, SIX_PENDING
-from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
+from bench.ways import C_LOOP, DOCUMENTED, REUSED, XSEM
 
 __all__ = ["Aim", "aims"]
 
@@ -79,8 +79,8 @@ def aims(found: Sequence[Series], *, compiled: bool) -> list[Aim]:
         *(of_one(f"{group}, {label}: xsem / cuda.bindings, params reused", (with_it, without), group, label, XSEM,
                  REUSED)
           for group, label, with_it, without in _BESIDE_BINDINGS),
-        *(of_one(f"{count} signals: xsem prepared / cuda.bindings, params reused", _BATCHES, "signal",
-                 f"{count} semaphores", PREPARED, REUSED) for count in (8, 64)),
+        *(of_one(f"{count} signals: xsem / cuda.bindings, params reused", _BATCHES, "signal",
+                 f"{count} semaphores", XSEM, REUSED) for count in (8, 64)),
         # The two series have different times, so the calls of cuda.bindings in each cancel a change of the clock rate.
         most("signal that hands over memory / signal, each xsem / cuda.bindings, params reused", _HANDOVER,
              _ratio(median("frame", HANDOVER, XSEM), median("frame", HANDOVER, REUSED)),

@@ -18,7 +18,7 @@ from bench.images import BY_HAND
 from bench.objects import BESIDE, IMPORT, IMPORT_DOCUMENTED
 from bench.renderer import AFTER, ALONE, BEFORE, HOST
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
-from bench.ways import C_LOOP, DOCUMENTED, PREPARED, REUSED, XSEM
+from bench.ways import C_LOOP, DOCUMENTED, REUSED, XSEM
 
 __all__ = ["plot", "title"]
 
@@ -43,7 +43,6 @@ _WORDS: Final = {
     DOCUMENTED: ("by hand in Python, as documented", _BLUE),
     REUSED: ("by hand in Python, tuned", _BLUE),
     XSEM: ("xsem", _RED),
-    PREPARED: ("xsem, prepared", _RED),
     BY_HAND: ("by hand in Python, cuMemcpy2DAsync", _BLUE),
     "append_copy": ("xsem, append_copy", _RED),
     IMPORT: ("xsem, import and release", _RED),

@@ -12,26 +12,23 @@ from typing import Any, Final, Literal, TypeAlias
 
 from bench.rig import Rig, Shared
 
-__all__ = ["C_LOOP", "DOCUMENTED", "PREPARED", "REUSED", "XSEM", "Way", "What", "ways"]
+__all__ = ["C_LOOP", "DOCUMENTED", "REUSED", "XSEM", "Way", "What", "ways"]
 
 C_LOOP: Final = "a: C loop"
 DOCUMENTED: Final = "b: cuda.bindings, params built"
 REUSED: Final = "c: cuda.bindings, params reused"
 XSEM: Final = "d: xsem"
-PREPARED: Final = "e: xsem, prepared"
 
 What: TypeAlias = Literal["signal", "wait"]
 Way: TypeAlias = Callable[[int, int], float]
 
 
 def ways(rig: Rig, shared: Sequence[Shared], what: What) -> dict[str, Way]:
-    """Return the ways for this machine. `C_LOOP` needs the loop in C, and `PREPARED` an xsem with prepared appends."""
+    """Return the ways for this machine. `C_LOOP` needs the loop in C."""
     found = {DOCUMENTED: _documented(rig, shared, what), REUSED: _reused(rig, shared, what),
              XSEM: _xsem(rig, shared, what)}
     if rig.c_loop is not None:
         found[C_LOOP] = _c_loop(rig, shared, what)
-    if hasattr(rig.commands, f"prepare_{what}"):
-        found[PREPARED] = _prepared(rig, shared, what)
     return dict(sorted(found.items()))
 
 
@@ -113,26 +110,6 @@ def _xsem(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
         began = perf_counter()
         for value in range(first, first + calls):
             append(semaphores, [value] * count)
-        return perf_counter() - began
-
-    return one if count == 1 else several
-
-
-def _prepared(rig: Rig, shared: Sequence[Shared], what: What) -> Way:
-    prepare: Any = getattr(rig.commands, f"prepare_{what}")
-    semaphores, count = [each.here for each in shared], len(shared)
-    prepared = prepare(semaphores[0] if count == 1 else semaphores)
-
-    def one(first: int, calls: int) -> float:
-        began = perf_counter()
-        for value in range(first, first + calls):
-            prepared(value)
-        return perf_counter() - began
-
-    def several(first: int, calls: int) -> float:
-        began = perf_counter()
-        for value in range(first, first + calls):
-            prepared([value] * count)
         return perf_counter() - began
 
     return one if count == 1 else several

@@ -23,7 +23,7 @@ def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_version_and_help() -> None:
     assert xsem("--version").stdout.startswith("xsem ")
-    for command in ((), ("devices",), ("doctor",), ("demo",), ("completion",), ("conformance",),
+    for command in ((), ("devices",), ("doctor",), ("demo",), ("conformance",),
                     ("conformance", "run")):
         for option in ("--help", "-h"):
             done = xsem(*command, option)
@@ -39,8 +39,7 @@ def test_version_as_json(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"],
-                                       ["devices", "--patience", "nan"], ["devices", "more"], ["devices", "--js"],
-                                       ["completion", "tcsh"]])
+                                       ["devices", "--patience", "nan"], ["devices", "more"], ["devices", "--js"]])
 def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     done = xsem(*arguments)
     assert done.returncode == 2
@@ -176,3 +175,12 @@ def test_plugin_that_fails_to_import_is_reported(tmp_path: Path) -> None:
     alone = xsem("devices", PYTHONPATH=path, XSEM_BACKENDS="acme")
     assert alone.returncode == 3
     assert "libacme.so" in alone.stdout
+
+
+@pytest.mark.parametrize(("line", "found"), [
+    ("xsem de", ["demo", "devices"]), ("xsem conformance m", ["matrix"]),
+    ("xsem conformance run --max", ["--max-failures", "--max-hangs"])])
+def test_completion_knows_the_commands_and_options(tmp_path: Path, line: str, found: list[str]) -> None:
+    xsem(_ARGCOMPLETE="1", _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "words"), COMP_LINE=line,
+         COMP_POINT=str(len(line)))
+    assert sorted(each.strip() for each in (tmp_path / "words").read_text().split("\x0b")) == found

@@ -206,10 +206,10 @@ def test_doctor_lists_missing_plugins(
 
 def test_commands_of_other_packages_are_added(acme: Any, tmp_path: Path) -> None:
     (tmp_path / "acme_commands.py").write_text(
-        "import typer\napp = typer.Typer()\n@app.command()\ndef hello() -> None:\n    print('from acme')\n"
-        "@app.callback()\ndef group() -> None:\n    pass\n"
+        "def hello(asked):\n    print('from acme')\n    return 0\n"
+        "def add(parser):\n    parser.add_subparsers().add_parser('hello').set_defaults(run=hello)\n"
     )
-    more = "[xsem.commands]\nacme = acme_commands:app\nbroken = acme_commands:nothing\n"
+    more = "[xsem.commands]\nacme = acme_commands:add\nbroken = acme_commands:nothing\n"
     done = acme("acme", "hello", more=more)
     assert (done.returncode, done.stdout, done.stderr) == (0, "from acme\n", "")
     assert "Command of the package acme." in acme("--help").stdout
@@ -225,7 +225,7 @@ def test_command_without_its_package_says_what_to_install(acme: Any, tmp_path: P
     (tmp_path / "acme_commands.py").write_text("import no_such_package\n")
     with (tmp_path / "acme-1.0.dist-info" / "METADATA").open("a") as metadata:
         metadata.write("Provides-Extra: acme\n")
-    done = acme("acme", more="[xsem.commands]\nacme = acme_commands:app\nother = acme_commands:app\n")
+    done = acme("acme", more="[xsem.commands]\nacme = acme_commands:add\nother = acme_commands:add\n")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "xsem: `xsem acme` needs no_such_package: pip install 'acme[acme]'\n"
     assert acme("other").stderr == "xsem: `xsem other` needs no_such_package: pip install 'no_such_package'\n"

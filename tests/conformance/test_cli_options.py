@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
+from support import command_line
 from support.paths import ROOT
-from typer.testing import CliRunner
 
-from xsem_conformance.cli import app
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
 
 REPORT = str(ROOT / "conformance" / "reports" / "nvidia-h200-opencl-vulkan.json")
 OTHER = str(ROOT / "conformance" / "reports" / "nvidia-h200-cuda-vulkan.json")
 RUN = ("run", "--only", "XSEM-BUF-006")
-COMMANDS: Any = typer.main.get_command(app)
 
 
 def called(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments))
+    done = command_line.called("conformance", *arguments)
     assert done.exit_code == 0, done.output
     return done.stdout
-
-
-@pytest.mark.parametrize("name", COMMANDS.commands)
-def test_every_command_has_json_and_quiet(name: str) -> None:
-    options = {option for each in COMMANDS.commands[name].params for option in each.opts}
-    assert {"--json", "--quiet", "-q"} <= options
 
 
 @pytest.mark.parametrize(("arguments", "result"), [

@@ -56,7 +56,7 @@ class Slow:
 def opened(watched: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return a function that opens a watched device. Its complaints and the threads of its queues are in it."""
 
-    def open_(callers: Callers, of_device: Callers = Callers.ANY) -> Any:
+    def open_(callers: Callers) -> Any:
         complaints: list[str] = []
         names: set[str] = set()
 
@@ -72,7 +72,6 @@ def opened(watched: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
                     yield
 
         driver = watched.Watched(Inner())
-        driver.callers = of_device
         driver.list_type = List
         driver.complain = complaints.append
         return SimpleNamespace(device=Device(INFO, driver), driver=driver, complaints=complaints, names=names)
@@ -99,19 +98,6 @@ def _overlap(at: Any, queue: Any) -> None:
 
 def _on_own_thread(at: Any, queue: Any) -> None:
     thread = threading.Thread(target=queue.append_barrier, args=((), False), name="xsem-release-x")
-    thread.start()
-    thread.join()
-
-
-def _call_on_own_thread(at: Any, queue: Any) -> None:
-    fence = queue.append_barrier((), True)
-    thread = threading.Thread(target=at.driver.release_fence, args=(fence,), name="xsem-release-x")
-    thread.start()
-    thread.join()
-
-
-def _close_on_own_thread(at: Any, queue: Any) -> None:
-    thread = threading.Thread(target=queue.close, name="xsem-release-x")
     thread.start()
     thread.join()
 
@@ -156,21 +142,6 @@ def _assert_said(at: Any, said: str) -> None:
     at.device.release()
 
 
-@pytest.mark.parametrize(("callers", "act", "said"), [
-    (Callers.APPLICATION, _on_own_thread, "append_barrier of a queue of a device of the application in xsem-release-x"),
-    (Callers.APPLICATION, _close_on_own_thread, "close of a queue of a device of the application in xsem-release-x"),
-    (Callers.APPLICATION, _call_on_own_thread, "release_fence of a device of the application in xsem-release-x"),
-    (Callers.ANY, _close_on_own_thread, ""),
-    (Callers.ANY, _call_on_own_thread, ""),
-], ids=lambda each: getattr(each, "value", getattr(each, "__name__", None)))
-def test_broken_rule_of_a_device_is_complained_of(
-    opened: Any, callers: Callers, act: Callable[..., None], said: str
-) -> None:
-    at = opened(Callers.ONE_AT_A_TIME, callers)
-    act(at, at.driver.create_queue())
-    _assert_said(at, said)
-
-
 # ---- xsem keeps the rules
 def _work(device: xsem.Device, shared: xsem.CommandList, turns: int) -> None:
     """Use most of xsem: own and shared lists, events with callbacks, imports, mappings, and releases behind waits."""
@@ -191,17 +162,12 @@ def _work(device: xsem.Device, shared: xsem.CommandList, turns: int) -> None:
             each.release()   # behind the wait: xsem's own threads release them later
         shared.append_signal(after, 1)
         gate.host_signal(1) if turn % 2 else _signal(device, gate)
-        _wait(device, called)
+        until(called.is_set)
         shared.query()
         for each in (gate, after):
             each.release()
     own.synchronize(timeout_s=30)
     own.release()
-
-
-def _wait(device: xsem.Device, called: threading.Event) -> None:
-    """Wait for a callback. On a device of the application, the call runs the callback."""
-    until(lambda: called.is_set() or device.pending() is None)
 
 
 def _setting(called: threading.Event) -> Callable[[xsem.Event], object]:
@@ -214,12 +180,9 @@ def _signal(device: xsem.Device, gate: xsem.Semaphore) -> None:
     signals.release()
 
 
-@pytest.mark.parametrize(("callers", "of_device"), [
-    *((callers, Callers.ANY) for callers in Callers),
-    (Callers.ONE_AT_A_TIME, Callers.APPLICATION),
-], ids=lambda each: each.value)
-def test_xsem_keeps_the_rules_of_the_interface(opened: Any, callers: Callers, of_device: Callers) -> None:
-    at = opened(callers, of_device)
+@pytest.mark.parametrize("callers", Callers, ids=lambda each: each.value)
+def test_xsem_keeps_the_rules_of_the_interface(opened: Any, callers: Callers) -> None:
+    at = opened(callers)
     at.device.watch(after_s=0.01, report=lambda _: None)
     shared = at.device.create_command_list()
     failures: list[BaseException] = []
@@ -241,5 +204,5 @@ def test_xsem_keeps_the_rules_of_the_interface(opened: Any, callers: Callers, of
     at.device.release()
     until(lambda: at.device.releasing() == () and at.driver._closed)
     assert set(at.complaints) == set()
-    if Callers.APPLICATION not in (callers, of_device):   # the work is such that xsem calls queues on its own threads
+    if callers is not Callers.APPLICATION:   # the work is such that xsem calls queues on its own threads
         assert any(name.startswith("xsem-") for name in at.names)

@@ -185,7 +185,6 @@ def test_sync_file_is_waited_for_and_not_signalled(opened: Opened) -> None:
     commands, sem = device.create_command_list(), device.import_semaphore(SemaphoreDesc.sync_fd(-1))
     commands.append_wait(sem)
     refused_unasked(driver, "signal_of_sync_file", lambda: commands.append_signal(sem))
-    refused_unasked(driver, "signal_of_sync_file", lambda: commands.prepare_signal(sem))
 
 
 # ---- batches

@@ -115,11 +115,6 @@ def with_buffer(act: Callable[[xsem.Buffer], object]) -> Act:
     return made
 
 
-def prepared(scene: Scene) -> Callable[[], object]:
-    call = scene.commands.prepare_signal([scene.sem, scene.other])
-    return lambda: call([20, 20])
-
-
 def dropped(scene: Scene) -> Callable[[], object]:
     def run() -> None:
         for made in (scene.device.create_semaphore(TIMELINE), scene.device.create_event()):
@@ -193,8 +188,6 @@ OPERATIONS: dict[str, Act] = {
     "append_wait": plain(lambda scene: scene.commands.append_wait(scene.sem, 1)),
     "append_wait with an event": plain(
         lambda scene: scene.commands.append_wait(scene.sem, 1, signal_event=scene.event)),
-    "prepared signal": prepared,
-    "prepare_signal": plain(lambda scene: scene.commands.prepare_signal(scene.sem)(20)),
     "append_work": plain(lambda scene: scene.commands.append_work(int)),
     "append_barrier": plain(Scene.bind),
     "append_copy": copies,

@@ -1,10 +1,9 @@
-"""Prepared signals and waits: repeated calls with new values, with the same checks as appends."""
+"""Repeated appends of the same semaphores, which xsem prepares: each has the checks of the first one."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gc
 import os
 import threading
 from collections.abc import Callable
@@ -37,10 +36,9 @@ from xsem.errors import (
     ReleasedError,
     WaitTimeoutError,
     WouldBlockError,
-    WrongDeviceError,
 )
 from xsem.runtime.queues.completion import MARK_EVERY
-from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitParams
+from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 
 
 # ---- appended operations
@@ -48,8 +46,8 @@ from xsem.types import SemaphoreDesc, SemaphoreHandleType, SignalParams, WaitPar
 def test_each_call_appends_its_values(opened: Opened, operation: str) -> None:
     device, driver = opened
     commands, sems, one = device.create_command_list(), batch(device, 3), timeline(device)
-    prepare = getattr(commands, f"prepare_{operation}")
-    prepared, single, sequence = prepare(sems), prepare(one), prepare([one])
+    append = getattr(commands, f"append_{operation}")
+    prepared, single, sequence = partial(append, sems), partial(append, one), partial(append, [one])
     prepared([1, 2, 3])
     prepared((5, 4, 6))
     single(7)
@@ -68,12 +66,12 @@ def test_other_kinds_and_parameters_are_taken_as_by_an_append(opened: Opened) ->
     device, driver = opened
     commands, sem, mark = device.create_command_list(), timeline(device), binary(device)
     mutex = device.create_semaphore(SemaphoreHandleType.D3D11_KEYED_MUTEX)
-    commands.prepare_signal(mark)()
-    both = commands.prepare_signal([mark, sem])
+    partial(commands.append_signal, mark)()
+    both = partial(commands.append_signal, [mark, sem])
     both([None, 5])
     both([None, SignalParams(value=3, allow_rewind=True)])
-    commands.prepare_signal([mutex])([SignalParams(key=4)])
-    commands.prepare_wait([mutex])([WaitParams(key=4, timeout_ms=5)])
+    partial(commands.append_signal, [mutex])([SignalParams(key=4)])
+    partial(commands.append_wait, [mutex])([WaitParams(key=4, timeout_ms=5)])
     assert values_of(driver, "signal") == [(None,), (None, 5), (None, 3), (None,)]
     assert sem._state.last == 3
 
@@ -81,7 +79,7 @@ def test_other_kinds_and_parameters_are_taken_as_by_an_append(opened: Opened) ->
 def test_timelines_take_parameters_too(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     prepared([5, 6])
     prepared([SignalParams(value=3, allow_rewind=True), 7])
     assert last_of(sems) == [3, 7]
@@ -92,7 +90,7 @@ def test_timelines_take_parameters_too(opened: Opened) -> None:
 def test_recorded_values_are_those_of_the_call(opened: Opened) -> None:
     device, _ = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared, values = commands.prepare_signal(sems), [2, 3]
+    prepared, values = partial(commands.append_signal, sems), [2, 3]
     prepared(values)
     values[:] = [99, 98]
     assert [op.value for op in device.pending()] == [2, 3]
@@ -100,37 +98,6 @@ def test_recorded_values_are_those_of_the_call(opened: Opened) -> None:
 
 
 # ---- refusals
-@pytest.mark.parametrize(("semaphores", "reason"), [
-    ([], "empty_batch"), ("ab", "not_a_semaphore"), (5, "not_a_semaphore"), ([5], "not_a_semaphore")])
-def test_bad_semaphores_are_refused_when_prepared(opened: Opened, semaphores: Any, reason: str) -> None:
-    commands = opened[0].create_command_list()
-    for prepare in (commands.prepare_signal, commands.prepare_wait):
-        with pytest.raises(BadArgumentError) as caught:
-            prepare(semaphores)
-        assert caught.value.reason == reason
-
-
-def test_unusable_semaphores_are_refused_when_prepared(opened: Opened) -> None:
-    device, _ = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    sync_file = device.import_semaphore(SemaphoreDesc.sync_fd(-1))
-    released = timeline(device)
-    released.release()
-    with pytest.raises(BadArgumentError) as twice:
-        commands.prepare_signal([sem, sem])
-    assert twice.value.reason == "duplicate_semaphore"
-    with pytest.raises(BadArgumentError) as caught:
-        commands.prepare_signal([sync_file])
-    assert caught.value.reason == "signal_of_sync_file"
-    with pytest.raises(ReleasedError):
-        commands.prepare_wait([sem, released])
-    with fake() as (other, _), pytest.raises(WrongDeviceError):
-        commands.prepare_signal([timeline(other)])
-    commands.release()
-    with pytest.raises(ReleasedError):
-        commands.prepare_signal([sem])
-
-
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize(("values", "reason"), [
     ([True, 9], "not_an_int"), ([9.0, 9], "not_an_int"), (["9", 9], "not_an_int"), ([9], "params_mismatch"),
@@ -140,7 +107,7 @@ def test_unusable_semaphores_are_refused_when_prepared(opened: Opened) -> None:
 def test_bad_values_append_nothing(opened: Opened, values: Any, reason: str, warm: bool) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     if warm:
         prepared([1, 2])
     else:
@@ -160,7 +127,7 @@ def test_bad_values_append_nothing(opened: Opened, values: Any, reason: str, war
 def test_bad_values_wait_for_nothing(opened: Opened, values: Any, reason: str) -> None:
     device, driver = opened
     commands = device.create_command_list()
-    prepared = commands.prepare_wait(batch(device, 2))
+    prepared = partial(commands.append_wait, batch(device, 2))
     prepared([5, 6])
     with pytest.raises(BadArgumentError) as caught:
         prepared(values)
@@ -174,7 +141,7 @@ def test_bad_values_wait_for_nothing(opened: Opened, values: Any, reason: str) -
 def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, reason: str) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    prepared = commands.prepare_signal(sem)
+    prepared = partial(commands.append_signal, sem)
     commands.append_signal(sem, 4)
     prepared(5)
     for call in (prepared, lambda value: commands.append_signal(sem, value)):
@@ -190,7 +157,7 @@ def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, r
 def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) -> None:
     device, driver = opened
     commands, other, sems = device.create_command_list(), device.create_command_list(), batch(device, 3)
-    prepared, overlapping = commands.prepare_signal(sems), other.prepare_signal(sems[1:])
+    prepared, overlapping = partial(commands.append_signal, sems), partial(other.append_signal, sems[1:])
     prepared([5, 5, 5])
     with pytest.raises(BadArgumentError):
         other.append_signal(sems[0], 5)
@@ -214,7 +181,7 @@ def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) 
 def test_prepared_single_signals_see_the_values_of_a_batch(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared, single = commands.prepare_signal(sems), commands.prepare_signal(sems[0])
+    prepared, single = partial(commands.append_signal, sems), partial(commands.append_signal, sems[0])
     commands.append_signal(sems[0], 1)
     single(2)
     for value in (5, 6):
@@ -233,7 +200,7 @@ def test_bool_is_refused_also_after_a_first_value_of_0(opened: Opened) -> None:
     commands, sems = device.create_command_list(), batch(device, 2)
     for sem in sems:
         set_last(sem, None)   # as after an import: 0 may be the first value
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     prepared([0, 0])
     with pytest.raises(BadArgumentError) as caught:
         prepared([True, 1])
@@ -248,7 +215,7 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
     sems, numbers, take = batch(device, 4), iter(range(1, 4001)), threading.Lock()
 
     def work(_index: int) -> None:
-        prepared = device.create_command_list().prepare_signal(sems)
+        prepared = partial(device.create_command_list().append_signal, sems)
         for _ in range(300):
             with take:
                 prepared([next(numbers)] * 4)
@@ -262,7 +229,7 @@ def test_threads_that_signal_the_same_semaphores_never_go_back(opened: Opened) -
 def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: int) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, count)
-    prepared = commands.prepare_signal(sems if count > 1 else sems[0])
+    prepared = partial(commands.append_signal, sems if count > 1 else sems[0])
 
     def call(value: int) -> None:
         prepared([value] * count if count > 1 else value)
@@ -285,7 +252,7 @@ def test_append_that_the_driver_refuses_changes_nothing(opened: Opened, count: i
 def test_work_that_failed_stops_prepared_calls(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     prepared([1, 1])
     commands.append_wait(sems[0], 1)
     commands.append_signal(sems[0], 2)
@@ -303,7 +270,7 @@ def test_work_that_failed_stops_prepared_calls(opened: Opened) -> None:
 def test_failed_list_refuses_prepared_calls(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    prepared = commands.prepare_signal(sem)
+    prepared = partial(commands.append_signal, sem)
     prepared(1)
     commands.query()
     driver.lists[0].fences[-1].error = DriverError("gone", reason="driver")
@@ -323,7 +290,7 @@ def test_released_semaphore_is_refused_and_freed_after_last_use(
 ) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, count)
-    prepared = getattr(commands, f"prepare_{operation}")(sems if count > 1 else sems[0])
+    prepared = partial(getattr(commands, f"append_{operation}"), sems if count > 1 else sems[0])
     values = [[5] * count, [6] * count, [7] * count] if count > 1 else [5, 6, 7]
     prepared(values[0])
     prepared(values[1])
@@ -345,7 +312,7 @@ def test_idle_semaphore_is_freed_though_it_is_prepared(opened: Opened) -> None:
     device, driver = opened
     driver.finish()
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     prepared([1, 1])
     sems[0].release()
     until(lambda: driver.released("release_semaphore") == [sems[0]._state.token])
@@ -358,7 +325,7 @@ def test_released_list_or_device_refuses_prepared_calls(opened: Opened, what: st
     device, driver = opened
     driver.finish()
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = commands.prepare_signal(sems)
+    prepared = partial(commands.append_signal, sems)
     prepared([1, 1])
     commands.append_signal(sems[0], 2)
     (commands if what == "list" else device).release()
@@ -373,7 +340,7 @@ def test_released_list_of_a_borrowed_stream_refuses_calls(opened: Opened) -> Non
     device, driver = opened
     first, second = device.command_list(FakeStream(9)), device.command_list(FakeStream(9))
     sem = timeline(device)
-    prepared = first.prepare_signal(sem)
+    prepared = partial(first.append_signal, sem)
     prepared(1)
     first.release()
     with pytest.raises(ReleasedError):
@@ -385,7 +352,7 @@ def test_released_list_of_a_borrowed_stream_refuses_calls(opened: Opened) -> Non
 def test_prepared_call_in_a_capture_pins_its_semaphores(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.command_list(FakeStream(9)), timeline(device)
-    prepared = commands.prepare_signal(sem)
+    prepared = partial(commands.append_signal, sem)
     prepared(1)
     driver.lists[0].capture = True
     prepared(2)
@@ -405,7 +372,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
 
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    prepared = commands.prepare_signal(sem)
+    prepared = partial(commands.append_signal, sem)
     prepared(1)
     with monkeypatch.context() as child:
         child.setattr(xsem.runtime.forks.clock, "now", xsem.runtime.forks.clock.now + 1)   # as at the start of a child
@@ -420,7 +387,7 @@ def test_prepared_call_in_a_forked_child_is_refused(opened: Opened, monkeypatch:
 def test_many_calls_keep_the_queue_small_or_are_refused(opened: Opened) -> None:
     with fake(dataclasses.replace(ALL, max_pending=1020)) as (device, driver):
         commands, sems = device.create_command_list(), batch(device, 2)
-        prepared, gate = commands.prepare_signal(sems), commands.prepare_wait(timeline(device))
+        prepared, gate = partial(commands.append_signal, sems), partial(commands.append_wait, timeline(device))
         gate(1)
         count = 0
 
@@ -444,22 +411,10 @@ def test_many_calls_keep_the_queue_small_or_are_refused(opened: Opened) -> None:
         assert len(sems[0]._lifetime.uses) <= 3
 
 
-def test_dropped_prepared_leaves_nothing_in_the_lifetimes(opened: Opened) -> None:
-    device, driver = opened
-    driver.everything_is_done = True
-    commands, sem = device.create_command_list(), timeline(device)
-    for value in range(1, 500):
-        commands.prepare_signal(sem)(value)
-        commands.query()
-        commands.append_signal(sem, SignalParams(value=value, allow_rewind=True))
-    gc.collect()
-    assert len(sem._lifetime.uses) < 100
-
-
 def test_pending_prepared_wait_holds_releases(opened: Opened) -> None:
     device, driver = opened
     commands, sem = device.create_command_list(), timeline(device)
-    prepared = commands.prepare_wait(sem)
+    prepared = partial(commands.append_wait, sem)
     prepared(1)
     assert device._queues.waits()
     for fence in driver.lists[0].fences:
@@ -473,7 +428,7 @@ def test_pending_prepared_wait_holds_releases(opened: Opened) -> None:
 def test_two_threads_append_one_after_the_other(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 2)
-    prepared = [commands.prepare_signal(each) for each in sems]
+    prepared = [partial(commands.append_signal, each) for each in sems]
     (inside, go), threads = hold_next(driver.lists[0]), []
     for call in prepared:
         threads.append(threading.Thread(target=call, args=(1,)))
@@ -489,7 +444,7 @@ def test_two_threads_append_one_after_the_other(opened: Opened) -> None:
 
 def test_call_runs_the_jobs_of_finalizers_only(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     device, _ = opened
-    prepared = device.create_command_list().prepare_signal(timeline(device))
+    prepared = partial(device.create_command_list().append_signal, timeline(device))
     done: list[int] = []
     releaser = device._device_state.releaser
     monkeypatch.setattr(releaser._thread, "wake", lambda: None)   # otherwise the thread may be first
@@ -506,7 +461,8 @@ def test_value_is_accepted_once_from_several_signallers(opened: Opened) -> None:
     driver.everything_is_done = True
     sems = batch(device, 2)
     lists = [device.create_command_list() for _ in range(4)]
-    both, one, two = lists[0].prepare_signal(sems), lists[1].prepare_signal(sems[0]), lists[2].prepare_signal(sems[0])
+    both, one, two = (partial(commands.append_signal, each)
+                      for commands, each in zip(lists, (sems, sems[0], sems[0]), strict=False))
     calls: list[Callable[[int], object]] = [
         lambda value: both([value, value]), one, two,
         lambda value: lists[3].append_signal(sems[0], SignalParams(value=value)),

@@ -16,7 +16,6 @@ from support.system_types import TIMELINE
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, UnsupportedError
-from xsem.spi import Callers
 from xsem.types import Capabilities, SemaphoreHandleType
 
 
@@ -235,19 +234,3 @@ def test_only_the_awaiting_task_keeps_the_semaphore(opened: Opened) -> None:
         assert kept() is None
 
     asyncio.run(main())
-
-
-def test_loop_polls_if_only_the_application_may_call() -> None:
-    with fake(driver=FakeDriver(callers=Callers.APPLICATION)) as (device, _):
-        frames = timeline(device)
-
-        async def main() -> None:
-            task = asyncio.create_task(frames.reached(1))
-            await settle()
-            assert not task.done()
-            assert not notifiers()
-            frames.host_signal(1)
-            await eventually(task)
-            assert task.result() is None
-
-        asyncio.run(main())

@@ -6,14 +6,10 @@ import difflib
 import importlib
 import shutil
 from pathlib import Path
-from typing import Any
 
 import api
 import pytest
 from support.paths import ROOT
-
-import xsem
-import xsem.types
 
 LISTED = (ROOT / "tests" / "api.txt").read_text(encoding="utf-8")
 
@@ -59,9 +55,3 @@ def test_changed_signature_is_detected(tmp_path: Path, old: str, new: str, diffe
     assert any(difference in line for line in set(api.lines(tmp_path)) - set(before))
 
 
-@pytest.mark.parametrize("module", [xsem, xsem.types])
-def test_old_name_of_semaphore_kind_warns_and_works(module: Any) -> None:
-    with pytest.warns(DeprecationWarning, match="SemaphoreKind"):
-        assert module.Kind is xsem.SemaphoreKind
-    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
-        _ = module.Nothing

@@ -18,7 +18,7 @@ from support.paths import ROOT
 from bench import aims, frames, images, plot, renderer, waits
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
-from bench.ways import DOCUMENTED, PREPARED, REUSED, XSEM
+from bench.ways import DOCUMENTED, REUSED, XSEM
 from xsem.spi import compiled
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -74,7 +74,6 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
     for group in ("signal", "wait"):
         for count in ("1 semaphore", "8 semaphores", "64 semaphores"):
             assert {C, DOCUMENTED, REUSED, XSEM} <= set(series[group, count])
-            assert (PREPARED in series[group, count]) == found["prepared"]
     assert [label for group, label in series if group == "frame"] == list(frames.LABELS)
     assert all(set(series["frame", label]) == {REUSED, XSEM} for label in frames.LABELS)
     for group in ("import", "release"):
@@ -155,7 +154,7 @@ def test_missing_device_or_file_gives_status_3(arguments: list[str], environment
 
 
 def series(group: str, label: str, size: float = 1, **medians: float) -> Series:
-    names = {"documented": DOCUMENTED, "reused": REUSED, "xsem": XSEM, "prepared": PREPARED}
+    names = {"documented": DOCUMENTED, "reused": REUSED, "xsem": XSEM}
     return Series(group, label, int(size), "us",
                   {names.get(way, way): Figure(median, median, median) for way, median in medians.items()}, 3)
 
@@ -163,7 +162,7 @@ def series(group: str, label: str, size: float = 1, **medians: float) -> Series:
 def test_aims_are_ratios_of_medians() -> None:
     found = {aim.text: aim for aim in aims.aims([
         series("signal", "1 semaphore", documented=3.0, reused=2.0, xsem=3.0),
-        series("signal", "64 semaphores", 64, documented=3.0, reused=10.0, xsem=30.0, prepared=10.5),
+        series("signal", "64 semaphores", 64, documented=3.0, reused=10.0, xsem=10.5),
         series("frame", frames.STREAM, reused=2.0, xsem=7.0),
         series("import", "semaphore", documented=50.0, xsem=60.0),
         series("copy", "device to device", plain=100.0, mapped=97.0),
@@ -177,7 +176,7 @@ def test_aims_are_ratios_of_medians() -> None:
     assert measured == {
         "signal, 1 semaphore: xsem / cuda.bindings, params reused": (1.5, True),
         "frame, command_list(stream), wait, signal: xsem / cuda.bindings, params reused": (3.5, False),
-        "64 signals: xsem prepared / cuda.bindings, params reused": (1.05, True),
+        "64 signals: xsem / cuda.bindings, params reused": (1.05, True),
         "import of a semaphore: xsem / cuda.bindings": (1.2, True),
         "import and release of a semaphore until gone: xsem / cuda.bindings": (105 / 80, True),
         "signal that hands over memory / signal, each xsem / cuda.bindings, params reused": (1.25, True),

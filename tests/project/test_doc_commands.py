@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import yaml
@@ -25,7 +25,7 @@ from support.doc_blocks import ALL, START, Block, as_shown, blocks
 from support.paths import ROOT
 
 from xsem.cli import others
-from xsem.cli.options import COMMON, new_parser
+from xsem.cli.options import new_parser
 from xsem_conformance import profiles, waivers
 
 NOT_RUN: Final = {
@@ -148,29 +148,14 @@ def wrong_names(command: str) -> Iterator[str]:
 
 
 def _wrong_options(words: list[str]) -> Iterator[str]:
-    if words[0] not in others.names():
-        try:
-            new_parser().parse_args(words)
-        except SystemExit as end:
-            if end.code:
-                yield f"xsem {shlex.join(words)} is a usage error"
+    try:
+        asked = new_parser(others.names().items(), others.load).parse_args(words)
+    except SystemExit as end:
+        if end.code:
+            yield f"xsem {shlex.join(words)} is a usage error"
         return
-    import typer
-
-    command: Any = typer.main.get_command(others.load(words[0]))
-    at = 1
-    while words[at:] and words[at] in getattr(command, "commands", {}):
-        command = command.commands[words[at]]
-        at += 1
-    if hasattr(command, "commands"):
-        yield f"xsem {shlex.join(words[:at])} has no command {words[at] if words[at:] else 'without a name'}"
-        return
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "-q", *COMMON}
-    for option, value in zip(words[at:], [*words[at + 1:], ""], strict=True):
-        if option.startswith("-") and option not in known:
-            yield f"xsem {shlex.join(words[:at])} has no option {option}"
-        if option == "--profile" and value not in profiles.profiles():
-            yield f"the suite has no profile {value}"
+    if getattr(asked, "profile", "") not in ("", *profiles.profiles()):
+        yield f"the suite has no profile {asked.profile}"
 
 
 def _extras() -> set[str]:

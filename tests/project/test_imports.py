@@ -12,8 +12,8 @@ import pytest
 from support.paths import ROOT
 
 PACKAGES = list(contracts.packages(ROOT))
-# Arrays use numpy; the demo uses PIL; commands of other packages use typer; one backend or the tests use the others.
-LATE = ("numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
+# Arrays use numpy; the demo uses PIL; one backend or the tests use the others.
+LATE = ("numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "argcomplete", "PIL")
 
 
 def run(program: str, *arguments: str) -> str:
@@ -79,7 +79,7 @@ def test_public_modules_need_no_import_of_their_own() -> None:
         "xsem.ipc", "xsem.errors"]
 
 
-@pytest.mark.parametrize("late", ["numpy", "rich"])
+@pytest.mark.parametrize("late", ["numpy", "argcomplete"])
 def test_loaded_module_is_detected(late: str) -> None:
     assert late in run(f"import xsem, {late}\n{SEEN}").split()
 
@@ -90,7 +90,7 @@ ELSEWHERE = """
 import importlib, importlib.abc, os, pkgutil, select, signal, socket, sys
 import asyncio, ctypes, importlib.metadata, inspect, json, logging, mmap, multiprocessing.reduction, pickle, platform
 import multiprocessing.resource_tracker, multiprocessing.spawn, queue, selectors, shutil, subprocess, tempfile, uuid
-import argparse, numpy, pluggy, PIL.Image, PIL.ImageDraw, PIL.ImageFont, typer
+import argparse, numpy, pluggy, PIL.Image, PIL.ImageDraw, PIL.ImageFont
 platform_name, *packages = sys.argv[1:]
 
 class Refuse(importlib.abc.MetaPathFinder):

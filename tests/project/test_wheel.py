@@ -262,13 +262,11 @@ def test_devices_doctor_and_version_need_no_extra(installed: Path, tmp_path: Pat
     assert "host:0" in run(installed / "xsem", "devices", cwd=tmp_path)
     assert run(installed / "xsem", "doctor", "--quiet", cwd=tmp_path).startswith("host works; ")
     assert json.loads(run(installed / "xsem", "--version", "--json", cwd=tmp_path))["schema"] == 1
-    for command in ("", "devices", "doctor", "demo", "completion"):
+    for command in ("", "devices", "doctor", "demo", "conformance"):
         assert "usage: xsem" in run(installed / "xsem", *command.split(), "-h", cwd=tmp_path)
-    assert "conformance" in run(installed / "xsem", "completion", "bash", cwd=tmp_path)
 
 
-@pytest.mark.parametrize(("command", "needs"), [
-    ("demo", "Pillow: pip install 'xsem[demo]'"), ("conformance", "typer: pip install 'xsem[conformance]'")])
+@pytest.mark.parametrize(("command", "needs"), [("demo", "Pillow: pip install 'xsem[demo]'")])
 def test_command_without_its_extra_says_in_one_line_what_to_install(
     installed: Path, tmp_path: Path, command: str, needs: str
 ) -> None:

@@ -94,7 +94,7 @@ class Driver(spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.Bor
     def release_semaphore(self, semaphore: object) -> None: ...
 
 
-KINDS = ("signal", "wait", "binary", "event", "barrier", "batch", "prepared", "frame", "refused", "parameters", "work")
+KINDS = ("signal", "wait", "binary", "event", "barrier", "batch", "frame", "refused", "parameters", "work")
 
 
 class Stream:
@@ -114,7 +114,6 @@ class Scene:
             device.create_command_list(), device.create_event(), device.create_event(), Stream())
         commands.append_signal(sem, 1)
         commands.append_barrier(signal_event=bound)
-        prepared = commands.prepare_signal(device.create_semaphore(TIMELINE))
 
         def with_event(value: int) -> None:
             event.reset()
@@ -140,7 +139,6 @@ class Scene:
             "event": with_event,
             "barrier": barrier,
             "batch": lambda value: commands.append_signal(signals, [value] * 8),
-            "prepared": prepared,
             "frame": frame,
             "refused": refused,
             "parameters": lambda value: commands.append_wait(sem, xsem.WaitParams(value=value)),

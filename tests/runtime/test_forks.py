@@ -156,7 +156,6 @@ class AllKinds:
         self.borrowed = self.device.command_list(FakeStream(0x77))
         self.event = self.device.create_event()
         self.commands.append_signal(self.semaphore, 1, signal_event=self.event)
-        self.prepared = self.commands.prepare_signal(self.semaphore)
         with self.commands.record() as self.recording:
             self.commands.append_signal(self.semaphore, 2)
 
@@ -221,17 +220,14 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("commands", "query"): lambda x: x.query(),
     ("commands", "synchronize"): lambda x: x.synchronize(timeout_s=0),
     ("commands", "record"): lambda x: x.record(),
-    ("commands", "prepare_wait"): lambda x: x.prepare_wait([]),
     ("commands", "__cuda_stream__"): lambda x: x.__cuda_stream__(),
     ("commands", "as_current"): lambda x: x.as_current(),
-    ("commands", "prepare_signal"): lambda x: x.prepare_signal([]),
     ("event", "query"): lambda x: x.query(),
     ("event", "wait"): lambda x: x.wait(timeout_s=0),
     ("event", "reset"): lambda x: x.reset(),
     ("event", "add_done_callback"): lambda x: x.add_done_callback(print),
     ("event", "__await__"): lambda x: next(x.__await__()),
     ("recording", "replay"): lambda x: x.replay(),
-    ("prepared", "__call__"): lambda x: x(100),
 }
 for _name in ("device", "semaphore", "memory", "buffer", "array", "commands", "event", "recording"):
     CALLS[_name, "__enter__"] = lambda x: x.__enter__()

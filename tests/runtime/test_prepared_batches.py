@@ -6,6 +6,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -178,7 +179,7 @@ def test_one_number_for_all_must_be_above_different_ones(opened: Opened) -> None
 def test_values_signalled_by_others_are_seen_and_seen_by_others(opened: Opened) -> None:
     device, driver = opened
     commands, sems = device.create_command_list(), batch(device, 3)
-    prepared = device.create_command_list().prepare_signal(sems[1:])
+    prepared = partial(device.create_command_list().append_signal, sems[1:])
     for value in (1, 2):
         commands.append_signal(sems, [value] * 3)
     for value in (4, 5):

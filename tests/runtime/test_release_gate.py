@@ -279,11 +279,10 @@ def test_loop_that_always_has_a_wait_pending_is_warned_once(
     driver.lists[0].reach_all()
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: bool) -> None:
+def test_append_of_a_wait_lets_a_running_release_end(opened: Opened) -> None:
     device, driver = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
-    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
+    wait = partial(commands.append_wait, waited)
     inside, go, order = threading.Event(), threading.Event(), []
 
     def release() -> None:
@@ -311,12 +310,11 @@ def test_append_of_a_wait_lets_a_running_release_end(opened: Opened, prepared: b
     driver.lists[0].reach_all()
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened, prepared: bool) -> None:
+def test_release_does_not_begin_while_the_driver_is_given_a_wait(opened: Opened) -> None:
     device, driver = opened
     commands, waited, sem = device.create_command_list(), timeline(device), timeline(device)
     inside, go = hold_next(driver.lists[0])
-    wait = commands.prepare_wait(waited) if prepared else partial(commands.append_wait, waited)
+    wait = partial(commands.append_wait, waited)
     thread = threading.Thread(target=wait, args=(1,))
     thread.start()
     assert inside.wait(10)

@@ -159,9 +159,8 @@ class FakeDriver(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.NvSciSync, spi.MemoryImport,
     spi.MemorySharing, spi.BorrowedQueues, spi.BorrowedEvents,
 ):
-    def __init__(self, capabilities: Capabilities = ALL, callers: spi.Callers = spi.Callers.ANY) -> None:
+    def __init__(self, capabilities: Capabilities = ALL) -> None:
         self._capabilities = capabilities
-        self.callers = callers
         self.queues: weakref.ref[QueueTable] | None = None
         self.log: list[tuple[Any, ...]] = []
         self.lists: list[FakeList] = []

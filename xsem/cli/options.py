@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from xsem.cli.questions import PATIENCE_S
+from xsem.cli.status import USAGE
 
-__all__ = ["COMMON", "SHELLS", "new_parser"]
+__all__ = ["COMMON", "flag", "new_parser", "number", "seconds"]
 
-SHELLS: Final = ("bash", "zsh", "fish")
 COMMON: Final = {
     "--json": "Print JSON, for programs.",
     "--no-color": "Print no colours.",
@@ -34,13 +34,17 @@ class _Parser(argparse.ArgumentParser):
             self.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=text)
 
 
-def new_parser(others: Iterable[tuple[str, str]] = ()) -> argparse.ArgumentParser:
+def new_parser(
+    others: Iterable[tuple[str, str]] = (), load: Callable[[str, argparse.ArgumentParser], None] | None = None
+) -> argparse.ArgumentParser:
     """Return the parser of the command line.
 
     Parameters
     ----------
     others : iterable of (str, str)
-        Names of the commands of other packages, for the help, each with a text.
+        Names of the commands of other packages, each with a text for the help.
+    load : callable, optional
+        Adds the arguments of another package's command, by its name, to its parser.
 
     Returns
     -------
@@ -55,24 +59,24 @@ def new_parser(others: Iterable[tuple[str, str]] = ()) -> argparse.ArgumentParse
         ("doctor", "Find missing backends, loaders and permissions, and say what to do."),
     ):
         found = commands.add_parser(name, help=text, description=text)
-        found.add_argument("--patience", type=_seconds, default=PATIENCE_S, metavar="SECONDS",
+        found.add_argument("--patience", type=seconds(0.1), default=PATIENCE_S, metavar="SECONDS",
                            help="Seconds until a backend without an answer counts as hung (default: %(default)s).")
     _add_demo(commands)
-    text = "Print the completion of the command line for a shell."
-    completion = commands.add_parser("completion", help=text, description=f"{text} {HOW}",
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    completion.add_argument("shell", choices=SHELLS, help="The shell.")
     for name, text in others:
-        commands.add_parser(name, help=text)
+        other = commands.add_parser(name, help=text, description=text)
+        other.set_defaults(run=_help_of(other))
+        if load is not None:
+            load(name, other)
     return parser
 
 
-HOW: Final = """To load it in each new shell:
+def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    """Return what a group of commands does without one of them."""
+    def show(_asked: argparse.Namespace) -> int:
+        parser.print_help()
+        return USAGE
 
-  bash: echo 'eval "$(xsem completion bash)"' >> ~/.bashrc
-  zsh:  echo 'eval "$(xsem completion zsh)"' >> ~/.zshrc    (after compinit)
-  fish: xsem completion fish > ~/.config/fish/completions/xsem.fish
-"""
+    return show
 
 
 def _add_demo(commands: Any) -> None:
@@ -92,17 +96,18 @@ def _add_demo(commands: Any) -> None:
         ("--frames", 1, 100_000, 120, "Number of frames"), ("--width", 8, 16384, 640, "Width of a frame in pixels"),
         ("--height", 8, 16384, 360, "Height of a frame in pixels"),
     ):
-        demo.add_argument(name, type=_number(least, most), default=default, metavar="NUMBER",
+        demo.add_argument(name, type=number(least, most), default=default, metavar="NUMBER",
                           help=f"{text} (default: %(default)s).")
     demo.add_argument("--output", type=Path, metavar="PATH",
                       help="Path of the contact sheet, or a folder for it. Default: demo-DEVICE.png or "
                            "demo-DEVICE-without-wait.png, in the current folder.")
-    demo.add_argument("--timeout", type=_seconds, default=30.0, metavar="SECONDS",
+    demo.add_argument("--timeout", type=seconds(0.1), default=30.0, metavar="SECONDS",
                       help="Longest time for one frame, and for the opening of a device (default: %(default)s).")
 
 
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
+def number(least: int, most: int) -> Callable[[str], int]:
+    """Return a converter for whole numbers of this range."""
+    def convert(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
@@ -111,14 +116,23 @@ def _number(least: int, most: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
         return value
 
-    return number
+    return convert
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.1 <= value <= sys.float_info.max:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, at least 0.1")
-    return value
+def seconds(least: float) -> Callable[[str], float]:
+    """Return a converter for numbers of seconds, at least `least`."""
+    def convert(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= sys.float_info.max:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, at least {least:g}")
+        return value
+
+    return convert
+
+
+def flag(asked: argparse.Namespace, name: str) -> bool:
+    """Return whether a flag of `COMMON` is given, before or after the command."""
+    return bool(getattr(asked, name, False))

@@ -1,16 +1,20 @@
-"""Commands of other packages: typer apps of the entry-point group ``xsem.commands``, loaded when they are used."""
+"""Commands of other packages: the entry-point group ``xsem.commands``.
+
+An entry point is a function that adds the arguments of the command to an `argparse.ArgumentParser`. The parser's
+default ``run`` is the function of the command: it takes the parsed arguments and returns the exit status.
+"""
 
 from __future__ import annotations
 
+import argparse
 from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
-from xsem.cli.options import COMMON
 from xsem.cli.status import MissingPackageError
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 
-__all__ = ["CannotLoadError", "command", "load", "names", "run"]
+__all__ = ["CannotLoadError", "load", "names"]
 
 _GROUP: Final = "xsem.commands"
 _OWN: Final = {"conformance": "Check a device case by case."}
@@ -26,8 +30,8 @@ def names() -> dict[str, str]:
             for each in sorted(metadata.entry_points(group=_GROUP), key=lambda each: each.name)}
 
 
-def load(name: str) -> Any:
-    """Load the typer app of a command.
+def load(name: str, parser: argparse.ArgumentParser) -> None:
+    """Load a command, and add its arguments to its parser.
 
     Raises
     ------
@@ -38,7 +42,7 @@ def load(name: str) -> Any:
     """
     [entry_point, *_] = metadata.entry_points(group=_GROUP, name=name)
     try:
-        return entry_point.load()
+        entry_point.load()(parser)
     except ModuleNotFoundError as error:
         package = _package(entry_point)
         extras = () if entry_point.dist is None else entry_point.dist.metadata.get_all("Provides-Extra") or ()
@@ -48,47 +52,6 @@ def load(name: str) -> Any:
     except (Exception, SystemExit) as error:
         raise CannotLoadError(f"the command {name!r} cannot be loaded: {printable(str(error))}",
                               reason="plugin_failed") from error
-
-
-def run(name: str, arguments: list[str]) -> None:
-    """Run a command. The end is a SystemExit."""
-    command(name)(arguments, prog_name=f"xsem {name}", help_option_names=["-h", "--help"])
-
-
-def command(name: str) -> Any:
-    """Load the command of click behind the typer app of a command, with ``--no-color`` in the help of each level.
-
-    Raises
-    ------
-    MissingPackageError, CannotLoadError
-        As `load`.
-    """
-    app = load(name)
-    import typer
-
-    found = typer.main.get_command(app)
-    _add(found, _no_color())
-    return found
-
-
-def _no_color() -> Any:
-    """Return the option ``--no-color``, as Typer makes it. `xsem.cli.app` reads the flag and removes it before."""
-    import typer
-
-    app = typer.Typer(add_completion=False)
-
-    @app.command()
-    def flag(no_color: bool = typer.Option(False, "--no-color", help=COMMON["--no-color"])) -> None: ...
-
-    [option] = (each for each in typer.main.get_command(app).params if each.name == "no_color")
-    option.expose_value = False
-    return option
-
-
-def _add(command: Any, option: Any) -> None:
-    command.params.append(option)
-    for below in getattr(command, "commands", {}).values():
-        _add(below, option)
 
 
 def _package(entry_point: metadata.EntryPoint) -> str:

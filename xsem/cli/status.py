@@ -16,7 +16,9 @@ from xsem.errors import (
     returned,
 )
 
-__all__ = ["BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "MissingPackageError", "explain", "status_of", "tell"]
+__all__ = [
+    "BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "MissingPackageError", "UsageError", "explain", "status_of", "tell",
+]
 
 DONE: Final = 0
 BAD_ANSWER: Final = 1
@@ -28,6 +30,13 @@ _USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})
 
 class MissingPackageError(ImportError):
     """A command needs a package that is not installed; the message says how to install it."""
+
+
+class UsageError(Exception):
+    """The value of an argument is refused after the parsing. The message names the argument."""
+
+    def __init__(self, argument: str, message: str) -> None:
+        super().__init__(f"argument {argument}: {message}")
 
 
 def status_of(error: Exception) -> int:

@@ -14,14 +14,11 @@ Streams (`command_list`, `xsem.data.streams`)
     A 0 from an object is the legacy default stream, and the driver gets CU_STREAM_LEGACY. The facade refuses the bare
     int 0, and a stream of another device or context. If the driver can identify an out-of-order queue, the facade
     refuses such a queue (OpenCL). Otherwise the list adds barriers (`in_order=False`, Level Zero).
-Prepared appends (`prepared`, `xsem.runtime.queues.prepared_append`)
-    `commands.prepare_signal(sems)` and `prepare_wait` return a callable that repeats one append with new values. xsem
-    checks the semaphores once, and the driver prepares its arrays once (`SemaphoreQueue.prepare_signal`). If the driver
-    prepares nothing, each call uses `append_signal`. Each call has all guarantees of an append.
-    `append_signal` and `append_wait` also keep the prepared append of their semaphores. The driver prepares its arrays
-    at the second append of values, because the preparation of a batch costs as much as three appends. Of the batches
-    that begin with the same semaphore, a queue keeps at most 16 waits and 16 signals. A further batch replaces the
-    oldest one.
+Prepared appends (`xsem.runtime.queues.prepared_append`)
+    `append_signal` and `append_wait` keep the prepared append of their semaphores, so that xsem checks these once. The
+    driver prepares its arrays (`SemaphoreQueue.prepare_signal`) at the second append of values, because the preparation
+    of a batch costs as much as three appends. Of the batches that begin with the same semaphore, a queue keeps at most
+    16 waits and 16 signals. A further batch replaces the oldest one.
 Events (`event`)
     `signal_event` binds an event to one operation. A wait uses the binding at the time of its append. `reset()` only
     unbinds. A wait for an unbound event raises an error. A second binding also raises an error: without the error, two

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["wait_until_done"]
 
 _RETRY_S: Final = 0.05
-_POLL_S: Final = 0.001   # between two queries on the thread of the event loop
 
 
 @types.coroutine
@@ -46,18 +45,17 @@ def wait_until_done(device_state: DeviceState, watched: Watched, blocked: Blocke
             loop.call_soon_threadsafe(finish, failure)
 
     notifier = device_state.notifier
-    pause_s = _POLL_S if device_state.only_application else _RETRY_S
     remove = notifier.add(watched, reached, blocked)
     try:
-        yield from _resumed(notifier, future, pause_s)
+        yield from _resumed(notifier, future)
         yield from future.__await__()
     finally:
         remove()
 
 
-def _resumed(notifier: Notifier, future: asyncio.Future[None], pause_s: float) -> Generator[Any, None, None]:
+def _resumed(notifier: Notifier, future: asyncio.Future[None]) -> Generator[Any, None, None]:
     """Resume a stalled notifier until a thread polls or `future` is done. No later call is certain to resume it."""
     import asyncio
 
-    while not future.done() and notifier.stalled and not notifier.resume():
-        yield from asyncio.sleep(pause_s).__await__()
+    while not future.done() and notifier.stalled and not notifier.thread.ensure():
+        yield from asyncio.sleep(_RETRY_S).__await__()

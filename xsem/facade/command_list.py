@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
@@ -24,7 +23,6 @@ from xsem.facade.event import Event, check_event, fences_of
 from xsem.facade.image import MipmapLevel
 from xsem.facade.image_copies import CopyRegion, image_copy
 from xsem.facade.memory import Memory
-from xsem.facade.prepared import Prepared
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
@@ -39,7 +37,7 @@ from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
 from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
 from xsem.spi import CopyQueue, CudaStreamQueue, Token
-from xsem.types import Feature, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import Feature, SignalParams, WaitParams
 
 if TYPE_CHECKING:
     from xsem.facade.resource import Device
@@ -91,19 +89,16 @@ class CommandList(DeviceObject):
     def append_wait(
         self, semaphores: Semaphore, params: int | WaitParams | None = None, *, wait_events: Sequence[Event] = (),
         signal_event: Event | None = None, acquire: Sequence[Memory] = (),
-        wait_on: Literal["device", "host"] = "device", timeout_s: float | None = DEFAULT_TIMEOUT_S,
     ) -> None: ...
     @overload
     def append_wait(
         self, semaphores: Sequence[Semaphore], params: Sequence[int | WaitParams | None], *,
         wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
-        wait_on: Literal["device", "host"] = "device", timeout_s: float | None = DEFAULT_TIMEOUT_S,
     ) -> None: ...
     def append_wait(
         self, semaphores: Semaphore | Sequence[Semaphore],
         params: int | WaitParams | Sequence[int | WaitParams | None] | None = None, *,
         wait_events: Sequence[Event] = (), signal_event: Event | None = None, acquire: Sequence[Memory] = (),
-        wait_on: Literal["device", "host"] = "device", timeout_s: float | None = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Make later work in this list wait for semaphores.
 
@@ -126,42 +121,23 @@ class CommandList(DeviceObject):
             Unbound event. The append binds it to this operation.
         acquire : sequence of Memory
             Memory that the device takes over after the wait. Needed if `Capabilities.needs_handover` is True.
-        wait_on : {"device", "host"}
-            "device": the append gives the wait to the device's queue and returns. "host": this call itself waits for
-            the semaphores, as `Semaphore.host_wait` does, one after the other. It returns when they are signalled. A
-            host wait needs `Feature.HOST_WAIT`, and timelines or binary semaphores. Without `wait_events` and
-            `signal_event`, it appends nothing. A wait on the host is useful if the driver blocks other calls behind
-            a pending wait (first launch of a kernel, free), or if `Capabilities.independent_lists` is small.
-            ``docs/cuda.md`` ("What it costs") has the time of a frame with each of the two.
-        timeout_s : float or None
-            Limit of a wait on the host in seconds; None: no limit. A wait on the device has no limit.
 
         Raises
         ------
         BadArgumentError
             ``value_required`` and the like, ``params_mismatch``, ``empty_batch``, ``duplicate_semaphore`` and others.
-            If one member of a batch is bad, nothing is appended. ``bad_wait_on``; for a wait on the host:
-            ``host_wait_acquires``: `acquire` needs a wait on the device; ``bad_timeout``.
-        UnsupportedError
-            The host cannot wait for semaphores of this device, or of this kind.
-        WaitTimeoutError
-            ``timeout``, for a wait on the host. Nothing is appended. Binary semaphores of the batch whose wait was met
-            are reset.
+            If one member of a batch is bad, nothing is appended.
         WouldBlockError
             ``would_block``: the driver would block this thread.
         EventNotAppendedError
             ``event_not_appended``: an event of `wait_events` is unbound.
         BusyError
             ``event_bound``: `signal_event` is bound already. ``not_reset``; ``sync_file_used``, ``nothing_signalled``.
-            ``capturing``: a capture or recording cannot contain a wait on the host.
         ReleasedError, WrongDeviceError
             The list or an argument is released, or an argument belongs to another device.
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
-        if not isinstance(wait_on, str) or wait_on != "device":
-            self._wait_on_host(semaphores, params, wait_events, signal_event, acquire, wait_on, timeout_s)
-            return
         self._append_semaphores(self._find("wait", semaphores), params, wait_events, signal_event, acquire)
 
     @overload
@@ -209,51 +185,6 @@ class CommandList(DeviceObject):
             As for `append_wait`.
         """
         self._append_semaphores(self._find("signal", semaphores), params, wait_events, signal_event, release)
-
-    def prepare_wait(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """Prepare a wait that the application repeats with new values.
-
-        xsem checks the semaphores once, and the driver prepares its arrays once. Use the prepared wait for batches of
-        timelines that occur in each frame.
-
-        Parameters
-        ----------
-        semaphores : Semaphore or sequence of Semaphore
-            As for `append_wait`.
-
-        Returns
-        -------
-        Prepared
-            Each call ``prepared(values)`` is an `append_wait` of these semaphores, without events and memory.
-
-        Raises
-        ------
-        BadArgumentError, ReleasedError, WrongDeviceError
-            As for `append_wait`.
-        """
-        return self._make_prepared("wait", semaphores)
-
-    def prepare_signal(self, semaphores: Semaphore | Sequence[Semaphore]) -> Prepared:
-        """Prepare a signal that the application repeats with new values.
-
-        Parameters
-        ----------
-        semaphores : Semaphore or sequence of Semaphore
-            As for `append_wait`.
-
-        Returns
-        -------
-        Prepared
-            Each call ``prepared(values)`` is an `append_signal` of these semaphores, without events and memory.
-
-        Raises
-        ------
-        BadArgumentError
-            ``signal_of_sync_file`` and others.
-        ReleasedError, WrongDeviceError
-            As for `append_wait`.
-        """
-        return self._make_prepared("signal", semaphores)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -576,7 +507,7 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            watched = WatchedWait(self._device_state.waiting(lambda slice_ns: queue.wait(target, slice_ns)),
+            watched = WatchedWait(lambda slice_ns: queue.wait(target, slice_ns),
                                   QueueBlocker(self.device._queues, queue, target))
             over = wait_in_slices(watched, timeout_s)
         self._check_stopped()
@@ -610,51 +541,6 @@ class CommandList(DeviceObject):
         return Recording(self.device, self._queue, self._check_stopped)
 
     # ---- inside
-    def _wait_on_host(
-        self, semaphores: Semaphore | Sequence[Semaphore], params: Any, wait_events: Sequence[Event],
-        signal_event: Event | None, acquire: Sequence[Memory], wait_on: str, timeout_s: float | None,
-    ) -> None:
-        """Wait on the host for semaphores, as `append_wait` with ``wait_on="host"`` describes."""
-        self._check_stopped()
-        if not isinstance(wait_on, str) or wait_on != "host":
-            raise BadArgumentError(f'wait_on is "device" or "host", not {wait_on!r}', reason="bad_wait_on")
-        device_state, queue = self._device_state, self._queue
-        check_timeout(timeout_s)
-        if check_memories(device_state, acquire)[0]:
-            raise BadArgumentError('acquire= needs wait_on="device": the device itself takes over memory',
-                                   reason="host_wait_acquires")
-        device_state.require(Feature.HOST_WAIT)
-        chosen, append = self._new_append("wait", semaphores, "append_wait")
-        for semaphore in chosen:
-            if semaphore.kind not in (SemaphoreKind.TIMELINE, SemaphoreKind.BINARY):
-                device_state.unsupported(f"host_wait.{semaphore.kind.value}")
-        checked = checked_params(append, params)
-        values: Sequence[Any] = ((checked,) if isinstance(checked, int) else
-                                 [each.value if isinstance(each, WaitParams) else each for each in checked])
-        fences_of(device_state, wait_events)
-        if signal_event is not None:
-            check_event(device_state, signal_event)
-        if queue.captured():
-            raise BusyError(f"{queue.name} is being captured or recorded: it cannot contain a wait on the host",
-                            reason="capturing")
-        ends = None if timeout_s is None else time.monotonic() + timeout_s
-        for semaphore, value in zip(chosen, values, strict=True):
-            semaphore.host_wait(value, timeout_s=None if ends is None else max(0.0, ends - time.monotonic()))
-        if wait_events or signal_event is not None:
-            self.append_barrier(wait_events=wait_events, signal_event=signal_event)
-
-    def _make_prepared(
-        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
-    ) -> Prepared:
-        self._check_stopped()
-        chosen, append = self._new_append(operation, semaphores, f"prepare_{operation}")
-        prepared = Prepared(chosen, append, self._append_semaphores)   # after a failure below, its end drops the append
-        append.keep()
-        queue = self._queue
-        with queue.lifetime.held(), self._device_state.calling(), queue.lock:
-            append.prepare()
-        return prepared
-
     def _find(
         self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore]
     ) -> PreparedAppend:
@@ -667,20 +553,14 @@ class CommandList(DeviceObject):
             found = cache.find_batch(operation, semaphores)
         if found is not None:
             return found
-        _, append = self._new_append(operation, semaphores, f"append_{operation}")
-        cache.add(append)
-        return append
-
-    def _new_append(
-        self, operation: Literal["wait", "signal"], semaphores: Semaphore | Sequence[Semaphore], call: str
-    ) -> tuple[Sequence[Semaphore], PreparedAppend]:
         self._check()
-        chosen = batch(self._device_state, semaphores, call)
-        states = [semaphore._state for semaphore in chosen]
+        states = [each._state for each in batch(self._device_state, semaphores, f"append_{operation}")]
         if operation == "signal":
             for state in states:
                 check_can_signal(state)
-        return chosen, prepared_append(self._queue, operation, states, batch=not isinstance(semaphores, Semaphore))
+        append = prepared_append(self._queue, operation, states, batch=not isinstance(semaphores, Semaphore))
+        cache.add(append)
+        return append
 
     def _append_semaphores(
         self, append: PreparedAppend, params: Any, wait_events: Sequence[Event] = _NONE,

@@ -669,7 +669,7 @@ class Device(Releasable):
         """
         device_state = self._device_state
         check_generation(device_state.generation, self.info.id)
-        device_state.releaser.drain(now=True)
+        device_state.releaser.drain()
         return device_state.releaser.releasing()
 
     def watch(
@@ -706,9 +706,6 @@ class Device(Releasable):
         The report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
         done. A warning to the logger ``"xsem"`` says so.
 
-        If the backend declares `Callers.APPLICATION` for the device, each report comes from xsem's own records,
-        without that warning. Operations count as pending until a call of the application on the device, for example
-        `CommandList.query`, finds them done. The function must not call xsem on such a device.
         """
         self._check()
         watch(self._queues, after_s, report)
@@ -723,19 +720,12 @@ class Device(Releasable):
 
         The call returns at once. Appended work still completes, and then the driver's device closes. A second call has
         no effect, or completes a release that Ctrl-C interrupted.
-
-        If the backend declares `Callers.APPLICATION` for the device, no thread of xsem completes the release. If all
-        appended work is done (`CommandList.synchronize`), this call completes the release. Otherwise a later call of
-        `release` or `releasing` completes it. A device that the application drops without a release stays open until
-        the process ends.
         """
         device_state = self._device_state
         if generation() != device_state.generation or self._lifetime.over:
             return
         device_state.stop_watching()
         device_state.releaser.release_all(self._lifetime)
-        if device_state.only_application:
-            device_state.catch_up(now=True)
 
     def _token(self) -> Token | None:
         return None

@@ -107,7 +107,7 @@ class Event(DeviceObject):
         check_timeout(timeout_s)
         fence = self._running()
         with self._lifetime.held(), self._device_state.calling():
-            watched = WatchedWait(self._device_state.waiting(fence.wait), self._blocker(fence))
+            watched = WatchedWait(fence.wait, self._blocker(fence))
             done = wait_in_slices(watched, timeout_s) and watched.ended is None
         self._reached(done, fence)
         if not done:
@@ -140,10 +140,6 @@ class Event(DeviceObject):
         The callback runs on a thread of xsem soon after the end of the operation, and must not block. An exception in
         the callback, also SystemExit, is logged and does not affect other callbacks. If the system refuses a thread, a
         warning to the logger ``"xsem"`` says so. Later calls on the device then try again.
-
-        If the backend declares `Callers.APPLICATION` for the device, no thread of xsem may query the event. The
-        application's next calls on the device then run the callback, on the thread of the call, and so do its host
-        waits. ``await event`` queries the event on the thread of the event loop.
 
         Parameters
         ----------

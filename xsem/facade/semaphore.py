@@ -255,8 +255,8 @@ class Semaphore(Resource):
         value = self._check_value(value)
         began = time.monotonic()
         with device_state.calling(held=self._lifetime):
-            wait = device_state.waiting(lambda slice_ns: driver.host_wait(state.token, value, slice_ns))
-            watched = WatchedWait(wait, SemaphoreBlocker(self.device._queues, state, value))
+            watched = WatchedWait(lambda slice_ns: driver.host_wait(state.token, value, slice_ns),
+                                  SemaphoreBlocker(self.device._queues, state, value))
             over = wait_in_slices(watched, timeout_s)
         if not over or watched.ended is not None:
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began,
@@ -266,8 +266,7 @@ class Semaphore(Resource):
         """Wait in asyncio until the value of the timeline is at least `value`.
 
         Use the method as ``await semaphore.reached(7)``. A cancellation ends the wait. One thread of xsem polls the
-        values for all waits of the device. If the backend declares `Callers.APPLICATION` for the device, the thread of
-        the event loop polls.
+        values for all waits of the device.
 
         If the device cannot read values (CUDA, Level Zero, OpenCL), append the wait to a command list with a
         ``signal_event``, and await the event.

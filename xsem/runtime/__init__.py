@@ -21,10 +21,6 @@ Release
     contains waits counts as a wait. xsem does not see waits in graphs and streams of other libraries, and these still
     hold a free.
 
-    A device with `Callers.APPLICATION` has no releasing thread and no callback thread
-    (`DeviceState.only_application`). The application's next calls on the device, its host waits and `Device.release`
-    do their work (`xsem.runtime.threads.Deferred`). Such a device has a release gate of its own.
-
     A recording keeps its objects until it is freed. Work in another library's capture keeps its objects until the
     device is released, because xsem cannot see when that graph is destroyed.
 

@@ -1,7 +1,4 @@
-"""Completion callbacks of fences. One thread per device calls them; it exists only while a request is open.
-
-A device with `Callers.APPLICATION` has no such thread. The next calls of the application on the device call them.
-"""
+"""Completion callbacks of fences. One thread per device calls them; it exists only while a request is open."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final, Protocol
 
-from xsem.data.handles import store
 from xsem.errors import DriverError
 from xsem.runtime.native import now
-from xsem.runtime.threads import Background, Deferred, Pause, Worker, exiting, on_own_thread
+from xsem.runtime.threads import Background, Pause, exiting
 
 __all__ = ["Blocked", "Callback", "Notifier", "Watched"]
 
@@ -60,19 +56,14 @@ class _Request:
         if callback is not None:
             try:
                 callback(outcome)
-            except BaseException as error:
-                # Also SystemExit: it would end the thread, so that the other callbacks never run.
-                if _is_ctrl_c(error):
-                    raise
+            except BaseException:   # also SystemExit: it would end the thread, so that the other callbacks never run
                 _log.exception("a done callback raised")
 
 
 class Notifier:
     """Polls fences. No driver notifies Python of an event, and a blocking wait for one would delay all others."""
 
-    def __init__(
-        self, name: str, polling: Callable[[], AbstractContextManager[object]], *, only_application: bool = False
-    ) -> None:
+    def __init__(self, name: str, polling: Callable[[], AbstractContextManager[object]]) -> None:
         # The context of each poll. It keeps the device open, and raises after the device's release.
         self._polling = polling
         self._new: deque[_Request] = deque()
@@ -80,24 +71,12 @@ class Notifier:
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
         self._looked = 0.0   # time of the last look for requests that no process is left to meet
-        self.thread: Worker = (
-            Deferred(f"xsem-notify-{name}", self._work_here, self._busy) if only_application
-            else Background(f"xsem-notify-{name}", self._work, self._busy))
+        self.thread = Background(f"xsem-notify-{name}", self._work, self._busy)
 
     @property
     def stalled(self) -> bool:
-        """Whether requests are open and no thread polls them. `resume` tries again."""
+        """Whether requests are open and no thread polls them. `thread.ensure` tries again."""
         return self.thread.stalled
-
-    def resume(self, *, now: bool = False) -> bool:
-        """Start the thread, unless it runs; on a device without one, poll the requests, as `Deferred.resume` does.
-
-        Returns
-        -------
-        bool
-            False if requests are open and no thread polls them.
-        """
-        return self.thread.resume(now=now)
 
     def _busy(self) -> bool:
         return bool(self._requests or self._new)
@@ -105,8 +84,8 @@ class Notifier:
     def add(self, fence: Watched, callback: Callback, blocked: Blocked | None = None) -> Callable[[], None]:
         """Request one call of `callback` when the fence is reached, or when it never will be.
 
-        The notifier's thread makes the call. On a device without one, `resume` makes the call. The error of `blocked`
-        is the outcome, too. It is queried seldom, and only for the first unreached fence of a queue.
+        The notifier's thread makes the call. The error of `blocked` is the outcome, too. It is queried seldom, and only
+        for the first unreached fence of a queue.
 
         Returns
         -------
@@ -132,13 +111,6 @@ class Notifier:
             pause_s = _PAUSE_FIRST_S if changed else min(pause_s * 1.5, _PAUSE_LAST_S)
             if not self._busy():
                 return
-
-    def _work_here(self) -> None:
-        """Poll the requests once, on a thread of the application."""
-        while self._new:   # no other thread takes requests
-            store(self._requests, self._new.popleft)   # Ctrl-C loses no request
-        while self._call_settled():   # a callback may release the device, which settles the other requests
-            pass
 
     def _call_settled(self) -> bool:
         # A separate function: its loop variables end here. In the caller they would keep an event and its device alive
@@ -173,8 +145,6 @@ class Notifier:
                         elif fence.queue is not None:
                             unreached[fence.queue] = min(fence.seq, unreached.get(fence.queue, fence.seq))
                     except BaseException as error:
-                        if _is_ctrl_c(error):
-                            raise
                         settled.append((request, _outcome(error)))
         except Exception as error:
             # The device was released: call every callback, so that no task waits for ever. Each gets a copy, because
@@ -182,11 +152,6 @@ class Notifier:
             known = {request for request, _ in settled}
             settled += [(request, copy.copy(error)) for request in requests if request not in known]
         return settled
-
-
-def _is_ctrl_c(error: BaseException) -> bool:
-    """Return whether the exception is for the application, because a call of the application does the work."""
-    return isinstance(error, KeyboardInterrupt) and not on_own_thread()
 
 
 def _outcome(error: BaseException) -> Exception:

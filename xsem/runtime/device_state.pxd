@@ -2,7 +2,7 @@ cimport cython
 from xsem.runtime.forks cimport Clock
 from xsem.runtime.lifetime cimport Lifetime, Releaser
 from xsem.runtime.native cimport Lock
-from xsem.runtime.threads cimport Worker
+from xsem.runtime.threads cimport Background
 
 @cython.final
 cdef class DeviceState:
@@ -11,10 +11,10 @@ cdef class DeviceState:
     cdef public object info, driver, capabilities, stop_watching, notifier, gate
     cdef public Clock clock
     cdef public long long generation
-    cdef public bint only_application, needs_handover
+    cdef public bint needs_handover
     cdef public dict owing, _fences, _detached, _abilities
     cdef public object _fence_keys
-    cdef public Worker callbacks_thread
+    cdef public Background callbacks_thread
     cdef public Lifetime lifetime
     cdef public Releaser releaser
     cpdef check(self)

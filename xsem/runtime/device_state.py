@@ -18,7 +18,7 @@ from xsem.runtime.lifetime import Lifetime, Releaser
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.runtime.threads import on_own_thread
-from xsem.spi import Callers, DeviceDriver, QueueDriver, Token
+from xsem.spi import DeviceDriver, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
 __all__ = ["FIRST", "Calling", "DeviceState", "Making"]
@@ -61,13 +61,10 @@ class DeviceState:
     stop_watching : callable
         Stops the watchdog. No effect without one.
     notifier : Notifier
-    callbacks_thread : Worker
+    callbacks_thread : Background
         The worker of `notifier`.
     gate : ReleaseGate or None
-        None if the device declares `release_never_blocks`. A device with `Callers.APPLICATION` has a gate of its own:
-        its driver gets no call inside a call on another device.
-    only_application : bool
-        The driver declares `Callers.APPLICATION`: no thread of xsem calls the driver or the queues of the device.
+        None if the device declares `release_never_blocks`.
     lifetime : Lifetime
         The lifetime of the device. It closes the driver.
     """
@@ -79,11 +76,10 @@ class DeviceState:
         self.needs_handover = self.capabilities.needs_handover
         self.clock = clock
         self.generation = clock.now
-        self.only_application = driver.callers is Callers.APPLICATION
-        self.releaser = Releaser(info.id, only_application=self.only_application)
+        self.releaser = Releaser(info.id)
         self.values_lock = Lock()
         self.stop_watching: Callable[[], None] = lambda: None
-        self.notifier = Notifier(info.id, self.calling, only_application=self.only_application)
+        self.notifier = Notifier(info.id, self.calling)
         self.callbacks_thread = self.notifier.thread
         self._fences: dict[int, Token] = {}
         self._fence_keys = itertools.count(1)
@@ -93,7 +89,7 @@ class DeviceState:
         self.owing: dict[MarkedQueue, None] = {}
         self.gate: ReleaseGate | None = None
         if not self.capabilities.release_never_blocks:
-            self.gate = ReleaseGate() if self.only_application else release_gate_of(info.backend)
+            self.gate = release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
 
@@ -119,39 +115,20 @@ class DeviceState:
         elif self._detached:
             self.return_fences()
 
-    def catch_up(self, *, now: bool = False) -> None:
+    def catch_up(self) -> None:
         """Do the jobs of finalizers, release the unused fences, and append the markers that are due.
 
         On a thread of xsem, this method appends no markers. If the system has refused the callback thread, this method
-        tries to start the thread again. If `only_application`, this method frees the released objects that are unused
-        now, and calls the callbacks of the reached fences.
-
-        Parameters
-        ----------
-        now : bool
-            As in `Deferred.resume`.
+        tries to start the thread again.
         """
-        self.releaser.drain(now=now)
+        self.releaser.drain()
         self.return_fences()
         if self.owing and not on_own_thread():
             for queue in list(self.owing):
                 self.owing.pop(queue, None)
                 queue.ensure_fence(queue.seq)
         if self.callbacks_thread.stalled:
-            self.notifier.resume(now=now)
-
-    def waiting(self, wait: Callable[[int], bool]) -> Callable[[int], bool]:
-        """Return the argument of `wait_in_slices` for a host wait on this device.
-
-        If `only_application`, the wait also does the work of `catch_up`, because the application makes no other call
-        meanwhile.
-        """
-        return partial(self._wait_and_catch_up, wait) if self.only_application else wait
-
-    def _wait_and_catch_up(self, wait: Callable[[int], bool], timeout_ns: int) -> bool:
-        over = wait(min(timeout_ns, _SLICE_NS))
-        self.catch_up(now=over)
-        return over
+            self.callbacks_thread.ensure()
 
     def require(self, feature: Feature) -> None:
         """Refuse a call if the device does not declare its feature.
@@ -320,7 +297,7 @@ class DeviceState:
 
     def return_fences(self) -> None:
         """Release the fences that finalizers gave up."""
-        if not self._detached or (self.only_application and on_own_thread()):
+        if not self._detached:
             return
         lifetime, by = self.lifetime, object()
         try:

@@ -89,7 +89,7 @@ def _copy(
         with device_state.calling():
             function, arguments = call(queue.driver, staging)
             fence = queue.append(DriverCall("copy", function, arguments, (lifetime, staged)), want_fence=True)
-            done = wait_in_slices(device_state.waiting(fence.wait), timeout_s)
+            done = wait_in_slices(fence.wait, timeout_s)
         if not done:
             raise timeout_error(device_state, "the copy", timeout_s, queue_pending(queues, queue, fence.seq))
         queue.reached(fence.seq)

@@ -27,4 +27,4 @@ cdef class Releaser:
     cdef public object ending, unsettled
     cdef public object _name, _generation, _pending, _nap, _ready, _thread, _rounds, _looked
     cdef public long long releases
-    cdef public bint closing, jobs, crowded, only_application, _lingering, _held_back, _warned
+    cdef public bint closing, jobs, crowded, _lingering, _held_back, _warned

@@ -10,9 +10,6 @@ A `Lifetime` stands for one driver object. The object is freed when three condit
 If a free is possible at once, the caller's thread makes the free. Otherwise the releasing thread of the device makes
 the free. This thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no
 lock: it puts a job into the device's inbox. Later calls and the releasing thread do the jobs.
-
-A device with `Callers.APPLICATION` has no releasing thread. The next calls of the application on the device do its
-work.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate
-from xsem.runtime.threads import Background, Deferred, Pause, exiting, on_own_thread
+from xsem.runtime.threads import Background, Pause, exiting
 
 __all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable", "User"]
 
@@ -405,13 +402,10 @@ class Releaser:
     crowded : bool
         At least 64 released objects wait only for a moment without pending waits. An append of a wait then calls
         `use_moment` first.
-    only_application : bool
-        The driver of the device declares `Callers.APPLICATION`.
     """
 
-    def __init__(self, name: str, *, only_application: bool = False) -> None:
+    def __init__(self, name: str) -> None:
         self._name = name
-        self.only_application = only_application
         # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
         self.lock = Lock()
         self.closing = False
@@ -437,8 +431,7 @@ class Releaser:
         self.crowded = False
         self._warned = False
         self._looked = 0.0
-        self._thread = (Deferred(f"xsem-release-{name}", self._work_here, self._has_work) if only_application
-                        else Background(f"xsem-release-{name}", self._work, self._has_work))
+        self._thread = Background(f"xsem-release-{name}", self._work, self._has_work)
 
     def post(self, job: Callable[[], None]) -> None:
         """Queue a job from a finalizer. The releasing thread or a later call does it soon."""
@@ -474,14 +467,8 @@ class Releaser:
             lifetime.release()
         self.submit(last)
 
-    def drain(self, *, now: bool = False) -> None:
-        """Do the jobs of finalizers. Other calls begin with this one.
-
-        Parameters
-        ----------
-        now : bool
-            As in `Deferred.resume`.
-        """
+    def drain(self) -> None:
+        """Do the jobs of finalizers. Other calls begin with this one."""
         self.jobs = False
         try:
             for jobs in (self.later, self.inbox):
@@ -489,7 +476,7 @@ class Releaser:
             for lifetime in self.unsettled.copy():
                 self.submit(lifetime)
             if self._thread.stalled:
-                self._thread.resume(now=now)
+                self._thread.ensure()
                 self._rouse()
         finally:
             if self._thread.stalled:
@@ -549,10 +536,9 @@ class Releaser:
         if over:
             lifetime.end()
             return
-        if not (self.only_application and on_own_thread()):
-            _look([lifetime])
-            if not lifetime.may_block and lifetime.idle:
-                lifetime.free()
+        _look([lifetime])
+        if not lifetime.may_block and lifetime.idle:
+            lifetime.free()
         if not lifetime.freed and not lifetime.held_by_others:
             self._pending.append(lifetime)
             self._start()
@@ -586,22 +572,6 @@ class Releaser:
                     continue
                 self._nap.wait(pause_s)
                 pause_s = min(pause_s * 2, _PAUSE_LAST_S)
-        finally:
-            self._pending.extend(waiting)
-
-    def _work_here(self) -> None:
-        """Free the objects that can be freed now, on a thread of the application."""
-        waiting: dict[Lifetime, None] = {}
-        try:
-            while True:
-                self._take_pending(waiting)
-                _look(waiting)
-                before = len(self.ending)
-                waiting = self._settle(waiting)
-                self._free_ready()
-                if len(self.ending) >= before:
-                    return
-                # The free of an object ends its hold on the parent, so that the parent may be free, too.
         finally:
             self._pending.extend(waiting)
 
@@ -656,9 +626,6 @@ class Releaser:
         For callers that know a moment without pending waits, such as `synchronize()`. Returns at once if no object
         waits for the gate.
         """
-        if self.only_application:
-            self.drain(now=True)
-            return
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.end()

@@ -248,12 +248,9 @@ class Origin:
         self._state = weakref.ref(state)
 
     def value(self) -> int | None:
-        """Return the timeline's value now; None if the exporter cannot read the value, or is released.
-
-        Also None if the exporter's driver declares `Callers.APPLICATION`, because the call is on another device.
-        """
+        """Return the timeline's value now; None if the exporter cannot read the value, or is released."""
         device_state, state = self._device_state(), self._state()
-        if device_state is None or state is None or device_state.only_application:
+        if device_state is None or state is None:
             return None
         if Feature.READ_VALUE not in device_state.capabilities.features:
             return None

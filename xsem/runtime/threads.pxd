@@ -1,2 +1,2 @@
-cdef class Worker:
+cdef class Background:
     cdef public bint stalled

@@ -17,15 +17,13 @@ from collections.abc import Callable
 from typing import Final
 
 __all__ = [
-    "Background", "Deferred", "Mark", "Pause", "Worker", "calling_thread", "enter_own_thread", "exiting",
-    "on_own_thread",
+    "Background", "Mark", "Pause", "calling_thread", "enter_own_thread", "exiting", "on_own_thread",
 ]
 
 _log = logging.getLogger("xsem")
 
 _AGAIN_S: Final = 0.5
 _STEP_S: Final = 1.0   # longest wait for the threads at exit
-_REST: Final = 4   # duration of the rest after a pass of deferred work, as a multiple of the pass
 
 
 class _Exit:
@@ -125,8 +123,11 @@ class Pause:
             pass  # the lock is released already
 
 
-class Worker:
-    """Does `work` on request: on a separate thread, or inside calls of the application.
+class Background:
+    """Runs `work` on a separate daemon thread while there is work.
+
+    A refused start of the thread is repeated, and so is a `work` that raises. No request is lost. An exception of
+    `work` is logged. `busy` is called once more after `work` has returned.
 
     Parameters
     ----------
@@ -136,73 +137,23 @@ class Worker:
         Does all work that is possible now, then returns.
     busy : callable
         Returns whether work is left.
+    joined : bool
+        The interpreter's exit waits for the end of a step of `work`. False: `work` calls no function of a driver and
+        of the application, and may pause for long.
 
     Attributes
     ----------
     stalled : bool
-        Work may remain without a thread that does it. `resume` tries again.
-    """
-
-    def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
-        self._name = name
-        self._work = work
-        self._busy = busy
-        self.stalled = False
-
-    def wake(self) -> bool:
-        """Request the work. Takes no lock, so that a finalizer may call it.
-
-        Returns
-        -------
-        bool
-            False if no thread does the work now. `stalled` is then True.
-        """
-        raise NotImplementedError
-
-    @property
-    def running(self) -> bool:
-        """Whether a thread does the work, or begins it."""
-        return False
-
-    def ensure(self) -> bool:
-        """Request the work, as `wake` does, and log a failure. Not for finalizers."""
-        return self.wake()
-
-    def resume(self, *, now: bool = False) -> bool:
-        """Try again after `stalled`.
-
-        Parameters
-        ----------
-        now : bool
-            Only for `Deferred`: see there.
-
-        Returns
-        -------
-        bool
-            Whether all remaining work has a thread.
-        """
-        raise NotImplementedError
-
-
-class Background(Worker):
-    """Runs `work` on a separate daemon thread while there is work.
-
-    A refused start of the thread is repeated, and so is a `work` that raises. No request is lost. An exception of
-    `work` is logged. `busy` is called once more after `work` has returned.
-
-    Parameters
-    ----------
-    name, work, busy
-        See `Worker`.
-    joined : bool
-        The interpreter's exit waits for the end of a step of `work`. False: `work` calls no function of a driver and
-        of the application, and may pause for long.
+        Work may remain without a thread that does it. `ensure` tries again.
     """
 
     def __init__(
         self, name: str, work: Callable[[], None], busy: Callable[[], bool], *, joined: bool = True
     ) -> None:
-        super().__init__(name, work, busy)
+        self._name = name
+        self._work = work
+        self._busy = busy
+        self.stalled = False
         self._joined = joined
         # Holds one element while no thread runs. pop() is an atomic claim, possible also in a finalizer.
         self._idle: deque[None] = deque([None], maxlen=1)
@@ -253,10 +204,6 @@ class Background(Worker):
                          "waits for a later call of xsem on this device, which tries again", self._name)
         return False
 
-    def resume(self, *, now: bool = False) -> bool:
-        """Start the thread, as `ensure` does."""
-        return self.ensure()
-
     def join(self, timeout_s: float) -> None:
         """Wait until no thread does the work, at most for this time."""
         if self._running.acquire(timeout=max(0.0, timeout_s)):
@@ -299,75 +246,6 @@ class Background(Worker):
         try:
             self._work()
         except BaseException:  # also SystemExit, which ends a thread without a message
-            _log.exception("%s failed, and goes on", self._name)
-            return False
-        return True
-
-
-class Deferred(Worker):
-    """Does `work` inside calls of the application, because no thread of xsem may call the driver.
-
-    No thread is started. `work` makes one pass, and does not wait. `resume` makes a pass.
-    """
-
-    def __init__(self, name: str, work: Callable[[], None], busy: Callable[[], bool]) -> None:
-        super().__init__(name, work, busy)
-        self._passing = threading.RLock()
-        self._rest_until = 0.0
-
-    def wake(self) -> bool:
-        """Note that there is work. Takes no lock, so that a finalizer may call it. Return False."""
-        self.stalled = True
-        return False
-
-    def resume(self, *, now: bool = False) -> bool:
-        """Make a pass of the work on this thread.
-
-        No effect on a thread of xsem, at interpreter exit, during another pass, and in the rest after a pass.
-
-        Parameters
-        ----------
-        now : bool
-            Make the pass also in the rest after a pass. The rest limits the passes to a fifth of the time, because the
-            application can make thousands of calls while the work waits for the device.
-
-        Returns
-        -------
-        bool
-            Whether no work is left.
-        """
-        passing = self._passing
-        # A callback, a finalizer or a signal handler inside a pass makes no second pass.
-        if on_own_thread() or exiting() or passing._is_owned():   # type: ignore[attr-defined]
-            return False
-        try:
-            if not passing.acquire(blocking=False):
-                return False
-            began = time.monotonic()
-            if began < self._rest_until and not now:
-                return False
-            try:
-                # Before the pass: work that another thread adds from here on is noted again.
-                self.stalled = False
-                self._worked()
-            finally:
-                ended = time.monotonic()
-                self._rest_until = ended + _REST * (ended - began)
-                if self._busy():
-                    self.stalled = True
-        finally:
-            # As `CompletionTracker.wait` releases its lock.
-            try:  # noqa: SIM105
-                passing.release()
-            except RuntimeError:
-                pass  # not acquired
-        return not self.stalled
-
-    def _worked(self) -> bool:
-        """Make a pass; return False if it raised. Ctrl-C passes through to the application."""
-        try:
-            self._work()
-        except Exception:
             _log.exception("%s failed, and goes on", self._name)
             return False
         return True

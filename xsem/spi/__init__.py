@@ -18,9 +18,8 @@ Fences
 Once
     The facade calls each release and each close exactly once. Afterwards it makes no call with the object.
 Threads
-    `QueueDriver.callers` names the threads that may call a queue, and `DeviceDriver.callers` the threads that may call
-    a device. Without a declaration, any thread may make any call of a device at any time. The facade makes no call in a
-    forked child, from a finalizer, or at interpreter exit.
+    `QueueDriver.callers` names the threads that may call a queue. Any thread may make any call of a device at any time.
+    The facade makes no call in a forked child, from a finalizer, or at interpreter exit.
 Blocking
     `DeviceDriver.wait_fence`, `HostSemaphore.host_wait` and `DeviceDriver.close` may block. The releases of semaphores,
     memory, mappings, images and host buffers may block unless `Capabilities.release_never_blocks` is declared. An

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Final
 
 from xsem.errors import UnsupportedError
-from xsem.spi.callers import Callers
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
 from xsem.types import Capabilities
@@ -53,11 +52,6 @@ class DeviceDriver(ABC):
     undeclared_causes: Mapping[str, Sequence[str]] = MappingProxyType({})
     """Why the device does not declare a capability: sentences by its name in `UnsupportedError.capability`, for example
     ``"semaphore.import.d3d12_fence"`` or ``"image_formats.bc7_unorm"``. The error of the refused call contains them."""
-    callers: Callers = Callers.ANY
-    """The threads that may call the methods of the driver. The value is constant for the life of the driver.
-
-    Two values are allowed: `Callers.ANY` and `Callers.APPLICATION`. `Callers.APPLICATION` also holds for all methods
-    of the queues of the device, whatever their own `QueueDriver.callers`."""
 
     @property
     @abstractmethod

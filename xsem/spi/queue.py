@@ -386,8 +386,7 @@ class RecordingQueue(QueueDriver):
     def release_recording(self, recording: Token) -> None:
         """Release a recording. Called once, when no replay of the recording is pending, before `close`.
 
-        xsem's releasing thread makes this call, also for a queue with `Callers.APPLICATION`. The exception is a device
-        with `Callers.APPLICATION`.
+        xsem's releasing thread makes this call, also for a queue with `Callers.APPLICATION`.
 
         Parameters
         ----------

@@ -1,28 +1,19 @@
-"""``xsem conformance``: its commands, one module each."""
+"""``xsem conformance``: its commands, one module each.
+
+`add_commands` is the entry point of the group ``xsem.commands``.
+"""
 
 from __future__ import annotations
 
-import typer
+import argparse
 
-from xsem_conformance.cli.compare import compare
-from xsem_conformance.cli.matrix import matrix
-from xsem_conformance.cli.new_backend import new_backend
-from xsem_conformance.cli.requirements import list_requirements, show
-from xsem_conformance.cli.run import run
+from xsem_conformance.cli import compare, matrix, new_backend, requirements, run
 
-__all__ = ["app"]
-
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check a device case by case.")
+__all__ = ["add_commands"]
 
 
-@app.callback()
-def _group() -> None:
-    """Check a device case by case."""
-
-
-app.command()(run)
-app.command("list")(list_requirements)
-app.command()(show)
-app.command()(compare)
-app.command()(new_backend)
-app.command()(matrix)
+def add_commands(parser: argparse.ArgumentParser) -> None:
+    """Add the commands to the parser of ``xsem conformance``."""
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for module in (run, requirements, compare, new_backend, matrix):
+        module.add(commands)

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
-import typer
-
+from xsem.cli.options import flag
+from xsem.cli.status import BAD_ANSWER, DONE, USAGE
 from xsem.cli.text import printable
-from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
+from xsem_conformance.cli.reading import add_command, print_json, print_table, read_report
 from xsem_conformance.report import compare as reports
 
-__all__ = ["compare"]
+__all__ = ["add"]
 
 
-def compare(before: Path, after: Path, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Compare two reports: worse and better cases of one device, or tables of differences of two devices.
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "compare", _compare,
+        "Compare two reports: worse and better cases of one device, or tables of differences of two devices.",
+        "Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be "
+        "compared.")
+    parser.add_argument("before", type=Path, metavar="BEFORE", help="A report of `xsem conformance run --report`.")
+    parser.add_argument("after", type=Path, metavar="AFTER", help="A later report, or one of another device.")
 
-    Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be compared.
-    """
+
+def _compare(asked: argparse.Namespace) -> int:
     try:
-        one, other = read_report(before), read_report(after)
+        one, other = read_report(asked.before), read_report(asked.after)
         same = reports.same_device(one, other)
         found = reports.compare(one, other) if same else reports.differences(one, other)
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         print(f"xsem: cannot compare: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(2) from error
-    if as_json:
+        return USAGE
+    quiet = flag(asked, "quiet")
+    if flag(asked, "json"):
         print_json({"schema": 1, "same_device": same} | dataclasses.asdict(found))
     elif isinstance(found, reports.Comparison):
         _print_lines(found, quiet=quiet)
     else:
         _print_tables(found, quiet=quiet)
-    raise typer.Exit(1 if isinstance(found, reports.Comparison) and found.worse else 0)
+    return BAD_ANSWER if isinstance(found, reports.Comparison) and found.worse else DONE
 
 
 def _print_lines(found: reports.Comparison, *, quiet: bool) -> None:

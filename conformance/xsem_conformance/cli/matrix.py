@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from xsem.cli.files import write_file
+from xsem.cli.options import flag
 from xsem.cli.text import printable
 from xsem_conformance import verdict
 from xsem_conformance.cli.output_files import check_packages, check_place
-from xsem_conformance.cli.reading import Json, Quiet, print_json, print_table, read_report
+from xsem_conformance.cli.reading import add_command, print_json, print_table, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
 from xsem_conformance.report.matrix_page import matrix_data, matrix_html
 from xsem_conformance.report.pages import shown
 from xsem_conformance.report.summary import COLUMNS
 
-__all__ = ["matrix"]
+__all__ = ["add"]
 
 
-def matrix(
-    reports: Annotated[list[Path], typer.Argument(help="Reports of `xsem conformance run --report`.")],
-    html: Annotated[Path | None, typer.Option(help="Write the matrix as an HTML page.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Show several reports: devices, handle types, deviations, quirks to handle, and changes between reports.
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "matrix", _matrix,
+        "Show several reports: devices, handle types, deviations, quirks to handle, and changes between reports.",
+        "Exit: 0 shown, 2 a report cannot be read or the page cannot be written, 3 a package is missing.")
+    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT",
+                        help="Reports of `xsem conformance run --report`.")
+    parser.add_argument("--html", type=Path, metavar="PATH", help="Write the matrix as an HTML page.")
 
-    Exit: 0 shown, 2 a report cannot be read or the page cannot be written, 3 a package is missing.
-    """
+
+def _matrix(asked: argparse.Namespace) -> int:
+    html = asked.html
     if html is not None:   # before the work
         check_place("--html", html)
         check_packages(["jinja2"])
     try:
-        found = fleet({name: shown(read_report(path)) for name, path in _names(reports).items()})
+        found = fleet({name: shown(read_report(path)) for name, path in _names(asked.reports).items()})
         data = matrix_data(found)
         if html is not None:
             write_file(html, matrix_html(found).encode(errors="replace"))
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         print(f"xsem: cannot write the matrix: {printable(_said(error))}", file=sys.stderr)
-        raise typer.Exit(verdict.USAGE) from error
-    if as_json:
+        return verdict.USAGE
+    if flag(asked, "json"):
         print_json({"schema": 1} | data)
     elif html is None:
-        if not quiet:
+        if not flag(asked, "quiet"):
             _print_tables(found)
         _print_verdicts(found)
+    return verdict.GOOD
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:

@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import re
 import shutil
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Any, Final
 
-import typer
-
+from xsem.cli.options import flag
+from xsem.cli.status import DONE, UsageError
 from xsem.cli.text import printable
 from xsem.plugins import ENTRY_POINT_GROUP
-from xsem_conformance.cli.reading import Json, Quiet, print_json
+from xsem_conformance.cli.reading import add_command, print_json
 
-__all__ = ["new_backend"]
+__all__ = ["add"]
 
 _NAME: Final = re.compile(r"[a-z](_?[a-z0-9])*")
 _LONGEST: Final = 32
 
 
-def new_backend(
-    name: Annotated[str, typer.Argument(help="Name of the backend, for example acme: its first device is acme:0.")],
-    folder: Annotated[Path | None, typer.Option(help="Folder of the project. Default: xsem-NAME.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Write the project of a new backend. The project passes its tests and the core profile.
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "new-backend", _new_backend,
+        "Write the project of a new backend. The project passes its tests and the core profile.",
+        "Exit: 0 written, 2 refused.")
+    parser.add_argument("name", metavar="NAME",
+                        help="Name of the backend, for example acme: its first device is acme:0.")
+    parser.add_argument("--folder", type=Path, metavar="PATH", help="Folder of the project. Default: xsem-NAME.")
 
-    Exit: 0 written, 2 refused.
-    """
+
+def _new_backend(asked: argparse.Namespace) -> int:
+    name, folder = asked.name, asked.folder
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
-        raise typer.BadParameter(
-            f"{printable(name)!r} is not a name of a backend: a name has at most {_LONGEST} lower-case letters, digits "
-            "and single underscores, and begins with a letter", param_hint="NAME")
+        raise UsageError("NAME", f"{printable(name)!r} is not a name of a backend: a name has at most {_LONGEST} "
+                         "lower-case letters, digits and single underscores, and begins with a letter")
     taken = {each.name for each in metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name in taken or importlib.util.find_spec(f"xsem_{name}") is not None:
-        raise typer.BadParameter(f"{name!r} is the name of an installed package or backend", param_hint="NAME")
+        raise UsageError("NAME", f"{name!r} is the name of an installed package or backend")
     place = Path(f"xsem-{_dashed(name)}") if folder is None else folder
     try:
         place.mkdir()
     except FileExistsError as error:
-        raise typer.BadParameter(f"{printable(str(place))} exists already", param_hint="--folder") from error
+        raise UsageError("--folder", f"{printable(str(place))} exists already") from error
     except OSError as error:
         raise _cannot_write(place, error) from error
     try:
@@ -52,14 +55,15 @@ def new_backend(
         shutil.rmtree(place, ignore_errors=True)
         raise _cannot_write(place, error) from error
     shown = printable(str(place))
-    if as_json:
+    if flag(asked, "json"):
         print_json({"schema": 1, "folder": str(place), "files": [str(each.relative_to(place)) for each in written]})
-        return
-    if quiet:
+        return DONE
+    if flag(asked, "quiet"):
         print(shown)
-        return
+        return DONE
     print(f"{shown}: {len(written)} files. The next steps:\n  cd {shown}\n  python -m pip install -e '.[test]'\n"
           f"  python -m pytest\n  xsem conformance run --device {name}:0 --exporter host --profile core")
+    return DONE
 
 
 def _folders() -> tuple[Path, Path]:
@@ -95,6 +99,5 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _cannot_write(place: Path, error: OSError) -> typer.BadParameter:
-    return typer.BadParameter(f"{printable(str(place))} cannot be written: {error.strerror or error}",
-                              param_hint="--folder")
+def _cannot_write(place: Path, error: OSError) -> UsageError:
+    return UsageError("--folder", f"{printable(str(place))} cannot be written: {error.strerror or error}")

@@ -9,12 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from xsem.cli.files import CannotWriteError, check_writable, write_file
-from xsem.cli.status import tell
+from xsem.cli.status import MissingPackageError, UsageError, tell
 from xsem.cli.text import printable
-from xsem_conformance import verdict
 from xsem_conformance.report.packages import lacking
 
 __all__ = ["OutputFiles", "check_packages", "check_place", "command_line"]
@@ -41,7 +38,7 @@ class OutputFiles:
             check_place(option, path)
             other = named.setdefault(path.parent.resolve() / path.name, option)
             if other != option:
-                raise typer.BadParameter(f"{path} is also the file of {other}", param_hint=option)
+                raise UsageError(option, f"{path} is also the file of {other}")
         check_packages(["jsonschema"] * bool(self._places) + ["jinja2"] * ("--html" in self._places))
 
     def update(self, run: Any, commit: str) -> None:
@@ -83,15 +80,14 @@ def check_place(option: str, path: Path) -> None:
     try:
         check_writable(path)
     except CannotWriteError as error:
-        raise typer.BadParameter(printable(error.message), param_hint=option) from error
+        raise UsageError(option, printable(error.message)) from error
 
 
 def check_packages(packages: Iterable[str]) -> None:
-    """End the command with `verdict.NOT_TRIED` if a package does not load."""
+    """Refuse the output if a package does not load."""
     lacks = lacking(packages)
     if lacks:
-        print(f"xsem: {printable(lacks)}", file=sys.stderr)
-        raise typer.Exit(verdict.NOT_TRIED)
+        raise MissingPackageError(lacks)
 
 
 def command_line() -> str:

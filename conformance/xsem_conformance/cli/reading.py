@@ -1,24 +1,29 @@
-"""Input and output of the commands on reports: read reports, and print tables and JSON."""
+"""What the commands share: their parsers, the reading of reports, tables and JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from xsem.cli import layout
 from xsem.cli.text import printable
 
-__all__ = ["Json", "Quiet", "print_json", "print_table", "read_report"]
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+__all__ = ["add_command", "print_json", "print_table", "read_report"]
 
 _WIDE = 160
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+) -> argparse.ArgumentParser:
+    """Add a command and its function to the parser of ``xsem conformance``."""
+    found: argparse.ArgumentParser = commands.add_parser(name, help=text, description=f"{text} {more}".strip())
+    found.set_defaults(run=run)
+    return found
 
 
 def read_report(path: Path) -> dict[str, Any]:

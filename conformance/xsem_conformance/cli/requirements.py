@@ -2,63 +2,69 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import textwrap
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from xsem_conformance.cli.reading import Json, Quiet, print_json
+from xsem.cli.options import flag
+from xsem.cli.status import DONE, UsageError
+from xsem_conformance.cli.reading import add_command, print_json
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.verdict import LEVELS
 
-__all__ = ["list_requirements", "show"]
+__all__ = ["add"]
 
 
-def list_requirements(
-    area: Annotated[str, typer.Option(help="Only this area.")] = "",
-    profile: Annotated[str, typer.Option(help="Only the areas of this profile: core, timeline, memory or full.")] = "",
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """List all requirements, or those of an area or of a profile."""
+def add(commands: Any) -> None:
+    """Add the two commands."""
+    parser = add_command(commands, "list", _list, "List all requirements, or those of an area or of a profile.")
+    parser.add_argument("--area", default="", metavar="AREA", help="Only this area.")
+    parser.add_argument("--profile", default="", metavar="PROFILE",
+                        help="Only the areas of this profile: core, timeline, memory or full.")
+    parser = add_command(commands, "show", _show, "Show one requirement with its clauses and its check, or one profile "
+                         "with its capabilities and areas.")
+    parser.add_argument("name", metavar="ID|PROFILE", help="A requirement's id, or a profile.")
+
+
+def _list(asked: argparse.Namespace) -> int:
     from xsem_conformance.requirements import AREAS, load
 
+    area, profile = asked.area, asked.profile
     if area and area not in AREAS:
-        raise typer.BadParameter(f"{area!r} is not one of {', '.join(AREAS)}", param_hint="--area")
+        raise UsageError("--area", f"{area!r} is not one of {', '.join(AREAS)}")
     known = profiles()
     if profile and profile not in known:
-        raise typer.BadParameter(f"{profile!r} is not one of {', '.join(known)}", param_hint="--profile")
+        raise UsageError("--profile", f"{profile!r} is not one of {', '.join(known)}")
     areas = known[profile].areas if profile else AREAS.keys()
     found = [each for each in load().requirements.values() if each.area in areas and area in ("", each.area)]
-    if as_json:
+    if flag(asked, "json"):
         print_json({"schema": 1, "requirements": [_requirement(each) for each in found]})
-        return
+        return DONE
+    quiet = flag(asked, "quiet")
     for each in found:
         print(each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
+    return DONE
 
 
-def show(
-    name: Annotated[str, typer.Argument(metavar="ID|PROFILE", help="A requirement's id, or a profile.")],
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Show one requirement with its clauses and its check, or one profile with its capabilities and areas."""
+def _show(asked: argparse.Namespace) -> int:
     from xsem_conformance.requirements import load
 
+    name, as_json = asked.name, flag(asked, "json")
     profile, requirement = profiles().get(name), load().requirements.get(name)
     found = profile or requirement
-    if quiet and not as_json and found is not None:
+    if flag(asked, "quiet") and not as_json and found is not None:
         print(found.text)
     elif profile is not None:
         _show_profile(profile, as_json=as_json)
     elif requirement is None:
-        raise typer.BadParameter(f"unknown requirement {name!r}, and not one of the profiles {', '.join(profiles())}; "
-                                 "run `xsem conformance list`", param_hint="ID")
+        raise UsageError("ID", f"unknown requirement {name!r}, and not one of the profiles {', '.join(profiles())}; "
+                         "run `xsem conformance list`")
     elif as_json:
         print_json({"schema": 1} | _requirement(requirement))
     else:
         _show_requirement(requirement)
+    return DONE
 
 
 # ---- a requirement

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from xsem.cli.options import flag, number, seconds
+from xsem.cli.status import UsageError
 from xsem.cli.text import printable, printable_lines
 from xsem_conformance import verdict, waivers
 from xsem_conformance.cli.output_files import OutputFiles, command_line
-from xsem_conformance.cli.reading import Json, Quiet, print_json
+from xsem_conformance.cli.reading import add_command, print_json
 from xsem_conformance.cli.run_text import Progress, cause_lines, totals
 from xsem_conformance.profiles import profiles
 
@@ -20,61 +21,65 @@ if TYPE_CHECKING:
     from xsem_conformance.outcomes import Result
     from xsem_conformance.run.session import Run
 
-__all__ = ["run"]
+__all__ = ["add"]
 
 _JOBS = min(4, 2 * (os.cpu_count() or 1))   # a case waits most of its time
 
 
-def run(
-    device: Annotated[str, typer.Option(help="The device under test: host, cuda:0, …")] = "host",
-    exporter: Annotated[
-        str, typer.Option(help="Exporter of semaphores and memory, in a separate process: host, vulkan (the device "
-                               "with the same UUID), …")
-    ] = "host",
-    profile: Annotated[str, typer.Option(help="core, timeline, memory or full.")] = "core",
-    waiver_file: Annotated[Path | None, typer.Option("--waivers", help="TOML file of known failures.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report as an HTML page.")] = None,
-    markdown: Annotated[Path | None, typer.Option(help="Write the report as Markdown.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML.")] = None,
-    commit: Annotated[str, typer.Option(help="The commit under test, for the report.")] = "",
-    only: Annotated[list[str] | None, typer.Option(help="Only requirements with this prefix; repeatable.")] = None,
-    case: Annotated[
-        list[str] | None, typer.Option(help="Only the case with this key, ID/type/exporter/direction; repeatable.")
-    ] = None,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Run one --case in this process, and print its calls and its traceback.")
-    ] = False,
-    patience: Annotated[
-        float, typer.Option(min=0.05, help="Seconds until a result counts as missing, and for the opening of a device "
-                                           "(at least 5).")] = 10.0,
-    jobs: Annotated[int, typer.Option(min=1, help="Number of cases at once.")] = _JOBS,
-    max_failures: Annotated[
-        int, typer.Option(min=0, help="Number of failures of a MUST after which no further case begins; 0: no "
-                                      "limit.")] = 0,
-    time_limit: Annotated[
-        float | None, typer.Option(min=1, help="Seconds for all cases together. Later cases are not run.")] = None,
-    max_hangs: Annotated[
-        int, typer.Option(min=0, help="Number of cases in a row that hang in one call, after which no case makes the "
-                                      "call; 0: no limit.")] = 3,
-    quirks: Annotated[bool, typer.Option(help="Also measure the behaviour that the rules leave open.")] = True,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Run the suite on a device. Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried."""
+def add(commands: Any) -> None:
+    """Add the command."""
+    parser = add_command(commands, "run", _run, "Run the suite on a device.",
+                         "Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried.")
+    option = parser.add_argument
+    option("--device", default="host", metavar="DEVICE",
+           help="The device under test: host, cuda:0, … (default: %(default)s).")
+    option("--exporter", default="host", metavar="DEVICE",
+           help="Exporter of semaphores and memory, in a separate process: host, vulkan (the device with the same "
+                "UUID), … (default: %(default)s).")
+    option("--profile", default="core", metavar="PROFILE",
+           help="core, timeline, memory or full (default: %(default)s).")
+    option("--waivers", type=Path, metavar="PATH", help="TOML file of known failures.")
+    for name, kind in (("report", "JSON"), ("html", "an HTML page"), ("markdown", "Markdown"), ("junit", "JUnit XML")):
+        option(f"--{name}", type=Path, metavar="PATH", help=f"Write the report as {kind}.")
+    option("--commit", default="", metavar="TEXT", help="The commit under test, for the report.")
+    option("--only", action="append", default=[], metavar="PREFIX",
+           help="Only requirements with this prefix; repeatable.")
+    option("--case", action="append", default=[], metavar="KEY",
+           help="Only the case with this key, ID/type/exporter/direction; repeatable.")
+    option("--debug", action="store_true",
+           help="Run one --case in this process, and print its calls and its traceback.")
+    option("--patience", type=seconds(0.05), default=10.0, metavar="SECONDS",
+           help="Seconds until a result counts as missing, and for the opening of a device, at least 5 (default: "
+                "%(default)s).")
+    option("--jobs", type=number(1, 1024), default=_JOBS, metavar="NUMBER",
+           help="Number of cases at once (default: %(default)s).")
+    option("--max-failures", type=number(0, 2**31), default=0, metavar="NUMBER",
+           help="Number of failures of a MUST after which no further case begins; 0: no limit (default: %(default)s).")
+    option("--time-limit", type=seconds(1), metavar="SECONDS",
+           help="Seconds for all cases together. Later cases are not run.")
+    option("--max-hangs", type=number(0, 2**31), default=3, metavar="NUMBER",
+           help="Number of cases in a row that hang in one call, after which no case makes the call; 0: no limit "
+                "(default: %(default)s).")
+    option("--quirks", action=argparse.BooleanOptionalAction, default=True,
+           help="Also measure the behaviour that the rules leave open.")
+
+
+def _run(asked: argparse.Namespace) -> int:
+    device, exporter, profile, commit = asked.device, asked.exporter, asked.profile, asked.commit
+    as_json, quiet = flag(asked, "json"), flag(asked, "quiet")
     known = profiles()
     if profile not in known:
-        raise typer.BadParameter(f"{profile!r} is not one of {', '.join(known)}", param_hint="--profile")
+        raise UsageError("--profile", f"{profile!r} is not one of {', '.join(known)}")
     try:
-        waived = waivers.load(waiver_file) if waiver_file is not None else []
+        waived = waivers.load(asked.waivers) if asked.waivers is not None else []
     except waivers.WaiverError as error:
-        raise typer.BadParameter(printable(str(error)), param_hint="--waivers") from error
-    files = OutputFiles({option: path for option, path in (("--report", report), ("--html", html),
-                                                           ("--markdown", markdown), ("--junit", junit))
-                         if path is not None})
+        raise UsageError("--waivers", printable(str(error))) from error
+    files = OutputFiles({option: path for option, path in (
+        ("--report", asked.report), ("--html", asked.html), ("--markdown", asked.markdown), ("--junit", asked.junit))
+        if path is not None})
     files.check()
-    if debug and len(case or ()) != 1:
-        raise typer.BadParameter("exactly one --case is needed", param_hint="--debug")
+    if asked.debug and len(asked.case) != 1:
+        raise UsageError("--debug", "exactly one --case is needed")
     # Imported here, so that --help needs neither a device nor the suite.
     from xsem_conformance.cli.debug import debug as run_here
     from xsem_conformance.report.build import build
@@ -83,9 +88,9 @@ def run(
     from xsem_conformance.run.session import Limits, UnknownCaseError
     from xsem_conformance.run.session import run as run_suite
 
-    for each in only or ():
+    for each in asked.only:
         if not each or not any(name.startswith(each) for name in load().requirements):
-            raise typer.BadParameter(f"no requirement's id begins with {each!r}", param_hint="--only")
+            raise UsageError("--only", f"no requirement's id begins with {each!r}")
 
     progress = Progress()
     latest: list[Run] = []
@@ -97,16 +102,16 @@ def run(
         files.update(so_far, commit)
 
     try:
-        if debug and case:
-            raise typer.Exit(run_here(device, exporter, case[0], patience))
-        ended = run_suite(device, exporter, known[profile], waived, after, only=only or [], cases=case or [],
-                          patience_s=patience, quirks=quirks,
-                          limits=Limits(jobs, max_failures, time_limit, max_hangs))
+        if asked.debug:
+            return run_here(device, exporter, asked.case[0], asked.patience)
+        ended = run_suite(device, exporter, known[profile], waived, after, only=asked.only, cases=asked.case,
+                          patience_s=asked.patience, quirks=asked.quirks,
+                          limits=Limits(asked.jobs, asked.max_failures, asked.time_limit, asked.max_hangs))
     except UnknownCaseError as error:
-        raise typer.BadParameter(printable(str(error)), param_hint="--case") from error
+        raise UsageError("--case", printable(str(error))) from error
     except UnavailableError as error:   # the device does not exist, or the exporter cannot be used; no case has run
         print(f"xsem: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(verdict.USAGE if error.usage else verdict.NOT_TRIED) from error
+        return verdict.USAGE if error.usage else verdict.NOT_TRIED
     except KeyboardInterrupt:
         for so_far in latest:
             files.write(build(so_far, command=command_line(), commit=commit))
@@ -126,4 +131,4 @@ def run(
             print(f"incomplete: {printable(ended.incomplete)}")
         for line in totals(ended, device, exporter):
             print(line)
-    raise typer.Exit(ended.status or (verdict.GOOD if written else verdict.NOT_TRIED))
+    return ended.status or (verdict.GOOD if written else verdict.NOT_TRIED)

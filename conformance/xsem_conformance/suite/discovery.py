@@ -35,7 +35,7 @@ answer.close()
 """
 
 HEAVY: Final = (
-    "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "typer", "click", "rich", "PIL")
+    "numpy", "cuda", "pyopencl", "vulkan", "cffi", "torch", "cupy", "pytest", "argcomplete", "PIL")
 """Packages that `import xsem` and the registration of a plugin load only when they are needed."""
 _OTHER_SYSTEM: Final = {OsHandleKind.FD} if sys.platform == "win32" else {OsHandleKind.NT, OsHandleKind.KMT}
 """Kinds of handles that this operating system does not have. NvSci exists on several systems."""

@@ -7,6 +7,7 @@ import gc
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def values(there: list[xsem.Semaphore]) -> list[int]:
 def test_values_reach_their_semaphores(count: int) -> None:
     with rig() as at:
         there, here = at.semaphores(count)
-        prepared = at.commands.prepare_signal(here)
+        prepared = partial(at.commands.append_signal, here)
         for start in (1, 100, 2**32, 2**63, 2**64 - 1 - count):
             prepared([start + n for n in range(count)])
             at.commands.synchronize(timeout_s=BOUND_S)
@@ -76,7 +77,8 @@ def test_values_reach_their_semaphores(count: int) -> None:
 def test_waits_hold_until_all_values_are_there(count: int) -> None:
     with rig() as at:
         _, here = at.semaphores(count)
-        wait, signal = at.commands.prepare_wait(here), at.cuda.create_command_list().prepare_signal(here)
+        wait = partial(at.commands.append_wait, here)
+        signal = partial(at.cuda.create_command_list().append_signal, here)
         for frame in (5, 2**63):
             wait([frame + n for n in range(count)])
             signal([frame + n - 1 for n in range(count)])
@@ -90,7 +92,8 @@ def test_one_semaphore_and_other_kinds() -> None:
     with rig() as at:
         there, here = at.semaphores(1)
         marks_there, marks = at.semaphores(1, BINARY)
-        one, both, mark = (at.commands.prepare_signal(each) for each in (here[0], [here[0], marks[0]], marks[0]))
+        one, both, mark = (
+            partial(at.commands.append_signal, each) for each in (here[0], [here[0], marks[0]], marks[0]))
         for value in (3, 4):
             one(value)
             there[0].host_wait(value, timeout_s=BOUND_S)
@@ -111,7 +114,7 @@ def test_codes_of_the_driver_are_those_of_an_append(
 ) -> None:
     with rig() as at:
         there, here = at.semaphores(count)
-        prepared = at.commands.prepare_signal(here if count > 1 else here[0])
+        prepared = partial(at.commands.append_signal, here if count > 1 else here[0])
         for value in (1, 2):
             prepared([value] * count if count > 1 else value)
         with failures(f"cuSignalExternalSemaphoresAsync:{code}".encode()), pytest.raises(xsem.XsemError) as caught:
@@ -133,7 +136,7 @@ def test_codes_of_the_driver_are_those_of_an_append(
 def test_bad_values_reach_no_driver(value: Any, operation: str) -> None:
     with rig() as at:
         there, here = at.semaphores(2)
-        prepared = getattr(at.commands, f"prepare_{operation}")(here)
+        prepared = partial(getattr(at.commands, f"append_{operation}"), here)
         at.commands.append_signal(here, [2, 2])
         prepared([2, 2] if operation == "wait" else [3, 3])
         for _ in range(2):
@@ -147,7 +150,7 @@ def test_bad_values_reach_no_driver(value: Any, operation: str) -> None:
 def test_bool_is_refused_also_after_a_first_value_of_0() -> None:
     with rig() as at:
         there, here = at.semaphores(2)
-        prepared = at.commands.prepare_signal(here)
+        prepared = partial(at.commands.append_signal, here)
         prepared([0, 0])
         with pytest.raises(xsem.BadArgumentError) as caught:
             prepared([True, 1])
@@ -164,7 +167,7 @@ def test_bad_value_of_one_semaphore_reaches_no_driver(value: Any) -> None:
         there, here = at.semaphores(1)
         at.commands.append_signal(here[0], 1)
         at.commands.append_wait(here[0], 1)
-        signal, wait = at.commands.prepare_signal(here[0]), at.commands.prepare_wait(here[0])
+        signal, wait = partial(at.commands.append_signal, here[0]), partial(at.commands.append_wait, here[0])
         signal(2)
         for call in (signal, wait, lambda value: at.commands.append_signal(here[0], value),
                      lambda value: at.commands.append_wait(here[0], value)):
@@ -180,7 +183,7 @@ def test_default_streams_take_prepared_calls(handle: int) -> None:
     with rig() as at:
         there, here = at.semaphores(3)
         commands = at.cuda.command_list(handle)
-        signal, one = commands.prepare_signal(here), commands.prepare_signal(here[0])
+        signal, one = partial(commands.append_signal, here), partial(commands.append_signal, here[0])
         for value in (1, 2, 3):
             signal([2 * value] * 3)
             one(2 * value + 1)
@@ -192,7 +195,8 @@ def test_default_streams_take_prepared_calls(handle: int) -> None:
 def test_driver_without_the_function_says_so_at_the_call() -> None:
     with rig() as at:
         _, here = at.semaphores(2)
-        for prepared, value in ((at.commands.prepare_signal(here), [1, 1]), (at.commands.prepare_signal(here[0]), 1)):
+        for semaphores, value in ((here, [1, 1]), (here[0], 1)):
+            prepared = partial(at.commands.append_signal, semaphores)
             with pytest.raises(xsem.UnsupportedError) as caught:
                 prepared(value)
             assert caught.value.reason == "driver_too_old"
@@ -202,7 +206,7 @@ def test_driver_without_the_function_says_so_at_the_call() -> None:
 def test_prepared_calls_are_recorded() -> None:
     with rig() as at:
         there, here = at.semaphores(3)
-        prepared = at.commands.prepare_signal(here)
+        prepared = partial(at.commands.append_signal, here)
         prepared([1, 1, 1])
         with at.commands.record() as recording:
             prepared([2, 2, 2])
@@ -220,7 +224,7 @@ def test_prepared_calls_are_recorded() -> None:
 def test_release_behind_a_prepared_wait_blocks_no_other_list() -> None:
     with rig() as at:
         there, here = at.semaphores(3)
-        prepared = at.commands.prepare_wait(here[:2])
+        prepared = partial(at.commands.append_wait, here[:2])
         prepared([1, 1])
         prepared([2, 2])
         for each in (here[0], here[1]):

@@ -58,7 +58,6 @@ class _DriverBase(
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         self.inner: Any = inner
-        self.callers = inner.callers
 
     @property
     def capabilities(self) -> Capabilities:

@@ -56,10 +56,8 @@ class WatchedList(List):
     def watched(self, name: str, args: tuple[Any, ...]) -> Iterator[None]:
         driver: Any = self.driver
         own = threading.current_thread().name.startswith("xsem-")
-        if driver.callers is spi.Callers.APPLICATION:
-            driver.check_thread(f"{name} of a queue")
         # The thread that releases an idle queue closes it, so this rule is for all calls but `close`.
-        elif own and self.callers is spi.Callers.APPLICATION and name != "close":
+        if own and self.callers is spi.Callers.APPLICATION and name != "close":
             driver.complain(f"{name} of a queue of the application in {threading.current_thread().name}")
         if self._closed:
             driver.complain(f"{name} of a closed queue")
@@ -79,10 +77,7 @@ class WatchedList(List):
 
 
 class Watched(Driver):
-    """Complains of calls at the same time on one queue, of a second release, and of what is left at `close`.
-
-    If `callers` is `Callers.APPLICATION`, it also complains of each call in a thread of xsem.
-    """
+    """Complains of calls at the same time on one queue, of a second release, and of what is left at `close`."""
 
     locals().update(_watching(DRIVER_CALLS))
     list_type = WatchedList
@@ -96,15 +91,8 @@ class Watched(Driver):
         self._tokens: dict[int, Any] = {}
         self._closed = False
 
-    def check_thread(self, what: str) -> None:
-        """Complain of a call in a thread of xsem, if the device excludes these threads."""
-        name = threading.current_thread().name
-        if self.callers is spi.Callers.APPLICATION and name.startswith("xsem-"):
-            self.complain(f"{what} of a device of the application in {name}")
-
     @contextmanager
     def watched(self, name: str, args: tuple[Any, ...]) -> Iterator[None]:
-        self.check_thread(name)
         if self._closed:
             self.complain(f"{name} of a closed device")
         if name in _RELEASES.values():

@@ -143,8 +143,7 @@ def _look(
     set
         Name and first pending operation of each stuck list.
     """
-    # Without a thread that may query the driver, the records of xsem are the answer.
-    found = recorded_lists(queues, after_s) if queues.device_state.only_application else asker.ask(queues)
+    found = asker.ask(queues)
     answered = found is not None
     stuck: set[tuple[str, int]] = set()
     fresh: list[PendingOp] = []

@@ -47,9 +47,8 @@ class PreparedAppend(Append):
     last_seq : int
         Number of the last operation of this append.
     dropped : bool
-        Neither the cache nor the application keeps the append: before `keep`, in a recording, or because it was
-        discarded. The lifetimes of the semaphores do not know this user or can forget it, so each append notes the
-        queue as the user.
+        The cache does not keep the append: before `keep`, in a recording, or because it was discarded. The lifetimes of
+        the semaphores do not know this user or can forget it, so each append notes the queue as the user.
     """
 
     __slots__ = (
