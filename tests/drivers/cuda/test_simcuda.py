@@ -338,7 +338,7 @@ def test_streams_that_wait_for_events_stop_no_others() -> None:
         assert code("cuEventRecord", event, waiting) == 0
         for stream in behind:
             assert code("cuStreamWaitEvent", stream, event, 0) == 0
-        there, here = at.semaphore()
+        _there, here = at.semaphore()
         assert signal_to(here, 1, other) == 0
         ask("cuStreamSynchronize", other)
         assert wait(gate, 2, other) == 0
