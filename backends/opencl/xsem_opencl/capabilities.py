@@ -122,7 +122,7 @@ def is_measured(answers: Answers, platform: str = sys.platform) -> bool:
 
 
 def timeout_causes(answers: Answers) -> tuple[str, ...]:
-    """Return the causes for `DeviceDriver.timeout_causes`. The default number of queues is no likely cause."""
+    """Return the causes for `DeviceDriver.timeout_causes`. The default number of queues is not a likely cause."""
     few = is_measured(answers) and answers.connections < FULL
     return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
 

@@ -14,7 +14,8 @@ __all__ = ["FULL", "connections", "sentence", "setting"]
 
 _VARIABLE: Final = "CUDA_DEVICE_MAX_CONNECTIONS"
 FULL: Final = 8
-"""CUDA's number without the variable. For OpenCL, more were not measured."""
+"""The number without the variable."""
+_MOST: Final = 31   # with 32, 30 queues may wait; with 33, 31 (H200, 580.159.04: 1, 2, 8, 32 and 33 were tried)
 
 
 @functools.cache
@@ -24,10 +25,10 @@ def setting() -> str | None:
 
 
 def connections(text: str | None) -> int:
-    """Return the number of queues for a value of the variable. CUDA takes its default for 0 and without a number."""
+    """Return the number of queues for a value of the variable. The driver takes its default for 0 and for no number."""
     found = re.match(r"\s*[0-9]+", text or "")
     number = int(found[0]) if found else 0
-    return min(number, FULL) or FULL
+    return min(number, _MOST) or FULL
 
 
 def sentence() -> str:

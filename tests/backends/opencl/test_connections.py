@@ -16,8 +16,8 @@ from xsem_opencl.capabilities import NVIDIA, Answers, capabilities_of
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
-@pytest.mark.parametrize(("text", "number"), [(None, 8), ("1", 1), ("7", 7), ("8", 8), ("32", 8), ("0", 8), ("-1", 8),
-                                              ("abc", 8), (" 4x", 4)])
+@pytest.mark.parametrize(("text", "number"), [
+    (None, 8), ("1", 1), ("7", 7), ("8", 8), ("32", 31), ("33", 31), ("0", 8), ("-1", 8), ("abc", 8), (" 4x", 4)])
 def test_number_of_hardware_queues(text: str | None, number: int) -> None:
     assert connections.connections(text) == number
     nvidia = Answers(vendor=NVIDIA, connections=number)

@@ -8,7 +8,7 @@
 /* ---- hardware queues */
 /* Each stream that waits for a semaphore or a word holds one of the context's hardware queues. With as many waiting streams as
  * queues, all work that is submitted later stops, on new streams too. Records on idle streams, and waits for events of other
- * streams, are no such work (measured for semaphores). */
+ * streams, do not stop and hold nothing (measured for semaphores). */
 static bool stopped(sim_stream *stream, uint64_t number) {
     int held = 0;
     for (sim_stream *each = stream->context->streams; each; each = each->sibling) {
