@@ -251,7 +251,7 @@ def test_refused_packet_leaves_the_next_one(program: Path, fds: list[int], type:
     if type == socket.SOCK_SEQPACKET:
         expected = ["EPROTO 0", "EPROTO 0", f"0 8 {ord('s')}", "ENODATA 0"]
     else:
-        expected = ["EPROTO 0", "ENODATA 0"]   # the same bytes, with a file descriptor that nobody announced
+        expected = ["EPROTO 0", "ENODATA 0"]   # the same bytes, with an unannounced file descriptor
     assert Receiving(program, type, queue=queue).lines() == expected
 
 

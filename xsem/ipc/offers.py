@@ -62,7 +62,7 @@ class _Deadlines:
         self._added.append((deadline_ns, number))
 
     def nearest(self) -> int | None:
-        """Return a time before which no lifetime ends. None: there is no offer."""
+        """Return a time before which no lifetime ends. None: no offer exists."""
         return self._heap[0][0] if self._heap else None
 
     def passed(self, now: int, offers: Container[int]) -> list[int]:

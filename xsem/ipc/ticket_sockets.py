@@ -34,7 +34,7 @@ _log = logging.getLogger("xsem")
 _MAX_CONNECTIONS: Final = 64
 _SEND_BUFFER: Final = 1 << 18
 _USUAL_OVERFLOW_USER: Final = 65534
-_ALL_USERS: Final = 2**32 - 1   # -1 is no user
+_ALL_USERS: Final = 2**32 - 1   # -1 is not a user
 
 
 class Content:
