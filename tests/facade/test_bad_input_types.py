@@ -124,7 +124,7 @@ def fake_with_uuids(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None =
 
 @pytest.mark.parametrize("member", [*S, *M], ids=named)
 @pytest.mark.parametrize("info_uuid", [TWO, None], ids=["another", "none"])
-def test_import_of_one_device_from_another_is_refused(
+def test_device_bound_import_from_another_device_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
 ) -> None:
     device, driver = fake_with_uuids(info_uuid)
