@@ -11,7 +11,7 @@ import pytest
 
 import xsem_host.device
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.types import Feature, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case.context import CaseContext
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.outcomes import BlockedError, Outcome
@@ -42,6 +42,18 @@ def raises(error: Exception) -> Callable[..., object]:
 def test_only_the_facades_refusal_counts(call: Callable[..., object], outcome: Outcome, said: str) -> None:
     found, detail = asked(call)
     assert (found, detail[:len(said)]) == (outcome, said)
+
+
+@pytest.mark.parametrize(("reason", "outcome"), [
+    ("several_allocations", Outcome.UNSUPPORTED), ("unsupported", Outcome.UNSUPPORTED),
+    ("not_supported", Outcome.FAIL)])
+def test_chunks_are_refused_with_a_reason_of_their_own(reason: str, outcome: Outcome) -> None:
+    def import_memory(desc: MemoryDesc) -> None:
+        assert len(desc.chunks) == 2
+        raise UnsupportedError("no", reason=reason, capability="memory_chunks")
+
+    context: Any = SimpleNamespace(device=SimpleNamespace(import_memory=import_memory), here=None)
+    assert refuses(context, "feature:memory_chunks")[0] is outcome
 
 
 @pytest.mark.parametrize("name", ["feature:host_signal", "feature:image"])

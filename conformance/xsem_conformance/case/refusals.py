@@ -12,6 +12,7 @@ from xsem.errors import UnsupportedError, XsemError
 from xsem.types import (
     Capabilities,
     Feature,
+    MemoryChunk,
     MemoryDesc,
     MemoryHandleType,
     MipmapDesc,
@@ -38,6 +39,8 @@ _BEYOND_IMAGE: Final = (
     dataclasses.replace(_IMAGE, color_attachment=True),
 )
 """An image for each property that `Feature.IMAGE` excludes."""
+_REASONS: Final = {"feature:memory_chunks": "several_allocations"}
+"""The reasons that say more than "unsupported"."""
 _Call: TypeAlias = Callable[[], object]
 _KINDS: Final = ("semaphore_import", "semaphore_export", "memory_import", "memory_export")
 
@@ -89,7 +92,7 @@ def _refuses(name: str, call: _Call) -> tuple[Outcome, str]:
     try:
         call()
     except UnsupportedError as error:
-        if error.reason == "unsupported":
+        if error.reason in ("unsupported", _REASONS.get(name)):
             return Outcome.UNSUPPORTED, ""
         return Outcome.FAIL, f"{name} is not declared, but was refused with the reason {error.reason}"
     except Exception as error:
@@ -122,6 +125,12 @@ def _import_memory(context: CaseContext, what: str) -> Sequence[_Call]:
             *_of_the_exporter(context, type, "memory_export",
                               lambda: context.peer.create_memory(what, 4096, context.importer)[1],
                               context.device.import_memory)]
+
+
+def _import_chunks(context: CaseContext) -> None:
+    handles = [MemoryChunk(size=4096, handle=_handle(MemoryHandleType.OPAQUE_FD)) for _ in range(2)]
+    with MemoryDesc(type="opaque_fd", allocation_size=8192, device_uuid=_ANY, chunks=handles) as desc:
+        context.device.import_memory(desc)
 
 
 def _by_name(type: SemaphoreHandleType | MemoryHandleType, call: Callable[..., None]) -> Iterator[_Call]:
@@ -185,6 +194,8 @@ def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
         return [lambda: xsem.open_device(context.device.info.backend, native=object())]
     if what == "memory_sharing":
         return [lambda: context.device.share(4096, size=1)]
+    if what == "memory_chunks":
+        return [lambda: _import_chunks(context)]
     return [lambda: context.device.event(object())]
 
 

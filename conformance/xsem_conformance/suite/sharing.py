@@ -37,8 +37,16 @@ def shared_array_is_the_array(context: CaseContext, case: Case) -> None:
                    "memory that was shared, exported and released", descriptors=handles.count, threads=handles.threads)
 
 
-def _shared(context: CaseContext, type: MemoryHandleType) -> None:
-    array, write, read, freed = _native(context, "native_array", type)
+@check("XSEM-BUF-016", deadline_s=60)
+def shared_array_over_several_allocations_is_the_array(context: CaseContext, case: Case) -> None:
+    """Do the same as XSEM-BUF-014 with an array over the end of an allocation, which goes on in the next."""
+    leaves_nothing(functools.partial(_shared, context, MemoryHandleType.OPAQUE_FD, "spanning_array"),
+                   "memory of several allocations that was shared, exported and released", descriptors=handles.count,
+                   threads=handles.threads)
+
+
+def _shared(context: CaseContext, type: MemoryHandleType, hook: str = "native_array") -> None:
+    array, write, read, freed = _native(context, hook, type)
     data = noise(_SIZE, 1)
     write(data)
     with context.device.share(array, type=type) as shared:

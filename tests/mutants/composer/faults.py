@@ -18,7 +18,7 @@ OPERATORS: dict[str, tuple[Operator, tuple[str, ...]]] = {}
 BASES = {
     "RecordingQueue": "capable", "ImageQueue": "cuda", "ImageCopyQueue": "cuda", "Images": "cuda",
     "BorrowedQueues": "cuda", "NvSciSync": "cuda", "CudaStreamQueue": "cuda", "PreparedWait": "cuda",
-    "PreparedSignal": "cuda", "MemorySharing": "cuda",
+    "PreparedSignal": "cuda", "MemorySharing": "cuda", "ChunkImport": "cuda",
 }
 """The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
 METHOD_BASES = {

@@ -18,7 +18,7 @@ _EMPTY: dict[str, Any] = {
     "tuple[Token, int]": lambda: (object(), 1 << 20), "tuple[Token, int | None]": lambda: (object(), None),
     "tuple[Token, int, int]": lambda: (object(), 1 << 20, 0),
     "OwnedHandle": lambda: OwnedHandle(os.open(os.devnull, os.O_RDWR)), "OwnedHandle | None": lambda: None,
-    "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple,
+    "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple, "Sequence[MemoryChunk]": tuple,
     "Sequence[Path | str]": tuple, "Mapping[str, str]": dict,
     "tuple[int, int]": lambda: (0, 0),
     "Hashable | None": lambda: None, "PreparedCall | None": lambda: None, "tuple[int, int] | None": lambda: None,

@@ -141,7 +141,8 @@ def wrong_value(method: Method) -> Iterator[Planned]:
     yield from _result_changes(method)
 
 
-_OBJECTS = ("Token", "Token | None", "Sequence[Token]", "object", "Callable[[], object]", "OwnedHandle | None")
+_OBJECTS = ("Token", "Token | None", "Sequence[Token]", "object", "Callable[[], object]", "OwnedHandle | None",
+            "Sequence[OwnedHandle]")
 
 
 def _changed(name: str, change: Callable[[Any], Any], call: Call) -> Any:
@@ -286,7 +287,7 @@ def _raises(call: Call) -> Any:
 
 def _state(state: Any, call: Call) -> Any:
     made = call.go()
-    if made.handle != state and call.args["handle"] is not None:
+    if made.handle != state and call.args.get("handle", call.args.get("handles")) is not None:
         call.acted()
     return spi.Imported(made.token, handle=state)
 

@@ -10,6 +10,7 @@ import xsem_cuda.images as images
 from patches.base import instead, patch
 from xsem.errors import UnsupportedError
 from xsem_cuda.allocations import create_allocation
+from xsem_cuda.chunks import Chunks
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.images import LevelToken
 from xsem_cuda.queue import StreamQueue
@@ -207,6 +208,23 @@ def share_leaks_fd() -> None:
     def share(before: Any, *args: Any, **named: Any) -> Any:
         os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         return before(*args, **named)
+
+
+@patch
+def chunks_in_reverse() -> None:
+    """The import of several allocations maps them in the reverse order."""
+    @instead(device, "import_chunks")
+    def import_reversed(before: Any, driver: Any, ordinal: int, desc: Any, handles: Any) -> Any:
+        return before(driver, ordinal, desc, handles[::-1])
+
+
+@patch
+def chunks_leak_fd() -> None:
+    """Each export of several allocations leaves a file open."""
+    @instead(Chunks, "export_chunks")
+    def export(before: Any, *args: Any) -> Any:
+        os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return before(*args)
 
 
 def _copied(driver: Any, ordinal: int, type: Any, address: int, size: int, owner: Any) -> Any:
