@@ -177,7 +177,7 @@ def test_exports_leak_nothing(buffer: xsem.Buffer) -> None:
 class Lying(list[int]):
     """A sequence whose second length is more than its first."""
 
-    lengths: ClassVar = []
+    lengths: ClassVar[list[int]] = []
 
     def __len__(self) -> int:
         return self.lengths.pop(0) if self.lengths else 4

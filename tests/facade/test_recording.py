@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -265,6 +266,10 @@ def test_objects_of_a_recording_live_with_it(recording_fake: Opened) -> None:
     assert first(driver).forgotten   # before its semaphore
 
 
+def has_no_operations(recording: xsem.Recording) -> bool:
+    return recording._entries == []
+
+
 @pytest.mark.parametrize("operation", ["append_wait", "append_signal"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_recordings_leave_nothing_in_their_semaphores(recording_fake: Opened, operation: str, count: int) -> None:
@@ -279,7 +284,7 @@ def test_recordings_leave_nothing_in_their_semaphores(recording_fake: Opened, op
         commands.synchronize(timeout_s=10)
         assert len(recording._entries) == 1
         recording.release()
-        until(lambda kept=recording: kept._entries == [])   # the application may keep a released recording
+        until(functools.partial(has_no_operations, recording))   # the application may keep a released recording
     assert [list(each._state.lifetime.uses) for each in sems] == [[commands._queue]] * count
 
 

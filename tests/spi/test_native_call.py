@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
 import subprocess
@@ -222,9 +223,11 @@ def test_unfinished_object_or_lying_length_is_refused(call: str) -> None:
 def test_second_init_does_not_change_a_call() -> None:
     rec = Recorder(8, 8)
     others = NativeFunction(rec.address, rec.failed), NativeQuery(rec.address, rec.failed)
-    for made, arguments in ((rec.native, (1, (), bytearray(8), 8)), *((each, (1, print)) for each in others)):
+    for again in (functools.partial(NativeCall.__init__, rec.native, 1, (), bytearray(8), 8, failed=print, kept=None),
+                  functools.partial(NativeFunction.__init__, others[0], 1, print),
+                  functools.partial(NativeQuery.__init__, others[1], 1, print)):
         with pytest.raises(RuntimeError, match="initialised already"):
-            made.__init__(*arguments, **({"failed": print, "kept": None} if made is rec.native else {}))
+            again()
     rec.call(7)
     others[0].call(1)
     assert [len(each) for each in rec.seen] == [5, 5]
