@@ -191,6 +191,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "watch"): lambda x: x.watch(after_s=1),
     ("semaphore", "export"): lambda x: x.export(),
     ("semaphore", "mark_reset"): lambda x: x.mark_reset(),
+    ("semaphore", "signalled_by"): lambda x: x.signalled_by(),
     ("semaphore", "value"): lambda x: x.value(),
     ("semaphore", "host_signal"): lambda x: x.host_signal(9),
     ("semaphore", "host_wait"): lambda x: x.host_wait(1, timeout_s=0),

@@ -44,16 +44,11 @@ class Transfer:
 
     Examples
     --------
-    >>> import multiprocessing
     >>> import xsem
-    >>> near, far = multiprocessing.Pipe()
     >>> with xsem.open_device("host") as device, device.create_timeline().export() as desc:
-    ...     transfer = xsem.ipc.Transfer(desc, lifetime_s=600)
-    ...     near.send(transfer)
-    ...     transfer.take_back()
-    True
-    >>> near.close()
-    >>> far.close()
+    ...     transfer = xsem.ipc.Transfer(desc, lifetime_s=600)   # for queue.put(transfer)
+    ...     transfer.take_back()                                 # it was not put
+    False
     """
 
     def __init__(self, desc: SemaphoreDesc | MemoryDesc, *, lifetime_s: float = LIFETIME_S) -> None:

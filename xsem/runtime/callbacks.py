@@ -41,15 +41,23 @@ class Watched(Protocol):
 
 
 class _Request:
-    __slots__ = ("blocked", "callback", "fence")
+    __slots__ = ("_blocked", "_look_at", "callback", "fence")
 
     def __init__(self, fence: Watched, callback: Callback, blocked: Blocked | None) -> None:
         self.fence = fence
-        self.blocked = blocked
+        self._blocked = blocked
+        self._look_at = 0.0
         self.callback: Callback | None = callback
 
     def cancel(self) -> None:
         self.callback = None
+
+    def failure(self) -> Exception | None:
+        """Return the error of a wait that no process is left to meet. Look seldom, because a look takes long."""
+        if self._blocked is None or now() < self._look_at:
+            return None
+        self._look_at = now() + _LOOK_S
+        return self._blocked()
 
     def call(self, outcome: Exception | None) -> None:
         callback, self.callback = self.callback, None
@@ -70,7 +78,6 @@ class Notifier:
         self._nap = Pause()
         # The requests of the thread. Not a local variable: after an exception the thread continues with them.
         self._requests: list[_Request] = []
-        self._looked = 0.0   # time of the last look for requests that no process is left to meet
         self.thread = Background(f"xsem-notify-{name}", self._work, self._busy)
 
     @property
@@ -124,9 +131,6 @@ class Notifier:
     def _settled(self, requests: list[_Request]) -> list[tuple[_Request, Exception | None]]:
         settled: list[tuple[_Request, Exception | None]] = []
         unreached: dict[object, int] = {}
-        looks = now() - self._looked > _LOOK_S
-        if looks:
-            self._looked = now()
         try:
             with self._polling():
                 for request in requests:
@@ -138,7 +142,7 @@ class Notifier:
                         if fence.done():
                             settled.append((request, None))
                             continue
-                        failure = request.blocked() if looks and request.blocked is not None else None
+                        failure = request.failure()
                         if failure is not None:
                             # A process can have met the wait just before its end.
                             settled.append((request, None if fence.done() else failure))
