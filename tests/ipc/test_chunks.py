@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.open_files import numbers
+from support.open_files import closed_number, numbers
 from support.wire_messages import several
 
 import xsem
@@ -137,6 +137,9 @@ def test_a_chunk_that_is_closed_is_refused_before_sending(
     closed.close()
     with pytest.raises(xsem.ReleasedError):
         ipc.send(pair[0], sent)
+    with pytest.raises(xsem.BadHandleError) as caught:
+        ipc.pack(ipc.Message(semaphores=(), memories=(memory([1, 2], [fds[0], closed_number()]),), payload=b""))
+    assert caught.value.reason == "closed_fd"
     with pytest.raises(BlockingIOError):
         pair[1].recv(1, socket.MSG_DONTWAIT)
 

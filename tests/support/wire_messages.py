@@ -105,6 +105,7 @@ BAD = {
     "chunks that overflow to the size of the memory": (
         several(joined(4096), chunks(2, size=2**63 + 2048), fds=2), 2, "bad_message"),
     "more chunks than fds": (several(joined(3 * 4096), chunks(3), fds=2), 2, "bad_message"),
+    "a count of chunks beyond the fds": (several(joined(2 * 4096), chunks(3), fds=2), 2, "bad_message"),
     "a bomb of chunks": (several(joined(2**64 - 4096), chunks(2**32 - 1), fds=2), 2, "bad_message"),
     "more fds than chunks": (several(joined(), chunks(), fds=3), 3, "bad_message"),
     "chunks with a number": (several(joined(), chunks(number=1), fds=2), 2, "bad_message"),
