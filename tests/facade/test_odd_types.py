@@ -104,7 +104,8 @@ def device_calls(device: Device) -> Calls:
         "CommandList.append_fill": (commands.append_fill, {"dst": buffer, "pattern": b"a"}),
         "CommandList.synchronize": (device.create_command_list().synchronize, {}),
         "Event.wait": (bound.wait, {}), "Event.add_done_callback": (bound.add_done_callback, {}),
-        "Prepared.__call__": (commands.prepare_signal(sem), {}), "prepared batch": (commands.prepare_signal([sem]), {}),
+        "Prepared.__call__": (lambda values, call=commands.prepare_signal(sem): call(values), {}),
+        "prepared batch": (lambda values, call=commands.prepare_signal([sem]): call(values), {}),
         "wait for a batch": (lambda params: commands.append_wait([sem], params), {}),
         "wait for one of a batch": (lambda params: commands.append_wait([sem], [params]), {}),
         "wait for a member": (lambda sem: commands.append_wait([sem], [0]), {}),
@@ -139,7 +140,8 @@ def image_calls(device: Device) -> Calls:
     }
 
 
-PARAMETERS = {   # of the calls above that take any
+PARAMETERS = {   # of the calls above that take any, or more than the public call
+    "Prepared.__call__": ["values"], "prepared batch": ["values"],
     "copy of levels": ["offset", "extent", "layer", "layers", "src_offset", "src_layer", "row_pitch", "slice_pitch"],
     "wait on the host": ["semaphores", "params", "wait_events", "signal_event", "acquire", "wait_on", "timeout_s"],
 }
