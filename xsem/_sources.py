@@ -1,7 +1,7 @@
 """The choice of the Python sources in place of the compiled modules beside them.
 
-The environment variable XSEM_PURE requests the sources. A subinterpreter gets them, too: a compiled module can be loaded
-into one interpreter of a process, and the main interpreter could not import it afterwards.
+The environment variable XSEM_PURE requests the sources. A subinterpreter gets them, too: a compiled module can be
+loaded into one interpreter of a process, and the main interpreter could not import it afterwards.
 """
 
 from __future__ import annotations

@@ -74,6 +74,7 @@ def device_calls(device: Device) -> Calls:
     buffer, commands = memory.map_buffer(shape=(4, 8, 4)), device.create_command_list()
     staging, bound = memory.map_buffer(4096, shape=(128,)), device.create_event()
     commands.append_barrier(signal_event=bound)
+    prepared, prepared_batch = commands.prepare_signal(sem), commands.prepare_signal([sem])
     usual = {"semaphores": sem, "params": 0}
     return {
         "Device.create_semaphore": (device.create_semaphore, {"type": BINARY}),
@@ -104,8 +105,8 @@ def device_calls(device: Device) -> Calls:
         "CommandList.append_fill": (commands.append_fill, {"dst": buffer, "pattern": b"a"}),
         "CommandList.synchronize": (device.create_command_list().synchronize, {}),
         "Event.wait": (bound.wait, {}), "Event.add_done_callback": (bound.add_done_callback, {}),
-        "Prepared.__call__": (lambda values, call=commands.prepare_signal(sem): call(values), {}),
-        "prepared batch": (lambda values, call=commands.prepare_signal([sem]): call(values), {}),
+        "Prepared.__call__": (lambda values: prepared(values), {}),
+        "prepared batch": (lambda values: prepared_batch(values), {}),
         "wait for a batch": (lambda params: commands.append_wait([sem], params), {}),
         "wait for one of a batch": (lambda params: commands.append_wait([sem], [params]), {}),
         "wait for a member": (lambda sem: commands.append_wait([sem], [0]), {}),
@@ -140,8 +141,7 @@ def image_calls(device: Device) -> Calls:
     }
 
 
-PARAMETERS = {   # of the calls above that take any, or more than the public call
-    "Prepared.__call__": ["values"], "prepared batch": ["values"],
+PARAMETERS = {   # of the calls above that take any
     "copy of levels": ["offset", "extent", "layer", "layers", "src_offset", "src_layer", "row_pitch", "slice_pitch"],
     "wait on the host": ["semaphores", "params", "wait_events", "signal_event", "acquire", "wait_on", "timeout_s"],
 }
