@@ -25,7 +25,7 @@ def negate(frames_desc: xsem.SemaphoreDesc, image_desc: xsem.MemoryDesc, count: 
         commands = device.create_command_list()
         for frame in range(count):
             commands.append_wait(frames, 2 * frame + 1)
-            commands.append_work(lambda: np.negative(image, out=image))
+            commands.append_work(lambda: np.negative(image, out=image))   # on a GPU: enqueue a kernel
             commands.append_signal(frames, 2 * frame + 2)
         commands.synchronize(timeout_s=TIMEOUT_S)
 

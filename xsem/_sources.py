@@ -1,7 +1,12 @@
-"""The environment variable XSEM_PURE: import the Python sources in place of the compiled modules beside them."""
+"""The choice of the Python sources in place of the compiled modules beside them.
+
+The environment variable XSEM_PURE requests the sources. A subinterpreter gets them, too: a compiled module can be
+loaded into one interpreter of a process, and the main interpreter could not import it afterwards.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import sys
@@ -9,7 +14,12 @@ from collections.abc import Sequence
 from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from types import ModuleType
 
-__all__ = ["wanted"]
+__all__ = ["is_subinterpreter", "wanted"]
+
+# Prototypes of their own, because all modules share the attributes of ctypes.pythonapi.
+_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)
+_current = _state(("PyInterpreterState_Get", ctypes.pythonapi))
+_main = _state(("PyInterpreterState_Main", ctypes.pythonapi))
 
 
 class _Sources:
@@ -29,10 +39,15 @@ def _finder(folder: str) -> FileFinder:
     return FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES))
 
 
+def is_subinterpreter() -> bool:
+    """Return whether the calling interpreter is not the main interpreter of the process."""
+    return bool(_current() != _main())
+
+
 def wanted() -> bool:
     """Return whether XSEM_PURE requests the sources."""
     return os.environ.get("XSEM_PURE", "0") not in {"", "0"}
 
 
-if wanted():
+if wanted() or is_subinterpreter():
     sys.meta_path.insert(0, _Sources)

@@ -37,7 +37,7 @@ def negate(connection: socket.socket) -> None:
         commands = device.create_command_list()
         for frame in range(frames):
             commands.append_wait(timeline, 2 * frame + 1)
-            commands.append_work(lambda: np.negative(image, out=image))
+            commands.append_work(lambda: np.negative(image, out=image))   # on a GPU: enqueue a kernel
             commands.append_signal(timeline, 2 * frame + 2)
         commands.synchronize(timeout_s=TIMEOUT_S)
 

@@ -237,3 +237,19 @@ print("this needs a GPU")
 def test_examples_in_docstrings_work(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert result.failed == 0
+
+
+def work_without_a_word(text: str) -> list[str]:
+    """Return the calls of append_work near which nothing says what the function does on a GPU."""
+    lines, word = text.splitlines(), r"GPU|CUDA|host only|[Ee]nqueue|[Ll]aunch"
+    return [line.strip() for number, line in enumerate(lines) if re.search(r"(?<!queue)\.append_work\(", line)
+            and not re.search(word, "\n".join(lines[max(0, number - 4):number + 2]))]
+
+
+def test_work_that_is_right_only_on_host_says_so() -> None:
+    assert work_without_a_word("commands.append_work(lambda: print(image.mean()))")
+    unmarked = [(block.where, line) for block in ALL if block.language == "python"
+                for line in work_without_a_word(block.program.partition(START)[2])]
+    unmarked += [(str(path), line) for path in sorted((ROOT / "examples").rglob("*.py"))
+                 for line in work_without_a_word(path.read_text())]
+    assert unmarked == []

@@ -42,7 +42,11 @@ WAITS = frozenset({"None", "5", "2**40", "2**100", "1.5", "0-d array"})
 
 
 def parameters(call: Callable[..., Any]) -> list[str]:
-    """Return the names of the parameters, without ``*args`` and ``**kwargs``."""
+    """Return the names of the parameters, without ``*args`` and ``**kwargs``; none if C code does not tell them."""
+    try:
+        inspect.signature(call)
+    except ValueError:
+        return []
     return [each.name for each in inspect.signature(call).parameters.values()
             if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD) and each.name != "self"]
 

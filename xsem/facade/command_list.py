@@ -191,8 +191,10 @@ class CommandList(DeviceObject):
         """Append the application's own work, in order.
 
         On a native queue, the call runs `work` at once on this thread. The function must only enqueue, and only on this
-        stream. On `host`, the worker thread of the list calls `work` in its turn. `append_barrier` adds events before
-        or after the work.
+        stream. On `host`, the worker thread of the list calls `work` in its turn. A function that reads or writes
+        arrays of the host, for example of NumPy, is therefore right only on `host`. On every device, `append_copy` and
+        `append_fill` are right, and such code after `synchronize`. `append_barrier` adds events before or after the
+        work.
 
         An exception in `work` stops the list. On a native queue, this call raises the exception. From then on, every
         append, `query` and `synchronize` raises DriverError (``work_failed``). Later work is not executed. Signals that
@@ -211,6 +213,16 @@ class CommandList(DeviceObject):
             As for `append_wait`.
         ForkedError
             ``forked``.
+
+        Examples
+        --------
+        On a GPU, the function enqueues a kernel, for example of torch::
+
+            view = torch.from_dlpack(buffer)
+            commands = device.command_list(torch.cuda.current_stream())
+            commands.append_wait(frames, 1)
+            commands.append_work(lambda: view.mul_(2))     # or without append_work: the same stream, the same order
+            commands.append_signal(frames, 2)
         """
         self._check()
         if not callable(work):

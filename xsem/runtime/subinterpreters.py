@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
+from xsem._sources import is_subinterpreter
 from xsem.errors import UnsupportedError
 
 __all__ = ["check_main_interpreter"]
-
-# Prototypes of their own, because all modules share the attributes of ctypes.pythonapi.
-_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)
-_current = _state(("PyInterpreterState_Get", ctypes.pythonapi))
-_main = _state(("PyInterpreterState_Main", ctypes.pythonapi))
 
 
 def check_main_interpreter() -> None:
@@ -22,7 +16,7 @@ def check_main_interpreter() -> None:
     UnsupportedError
         ``subinterpreter``.
     """
-    if _current() != _main():
+    if is_subinterpreter():
         raise UnsupportedError(
             "xsem runs only in the main interpreter of a process, and this is a subinterpreter: its end would abort "
             "the process while a thread of xsem runs. Open the device in the main interpreter (mod_wsgi: "

@@ -75,7 +75,7 @@ def test_the_access_of_the_cpu_lasts_as_long_as_a_mapping(driver: HostDevice, ex
     third, address = driver.map_buffer(memory, 0, 5)
     assert content(address, 5) == b"again"
     driver.release_memory(memory)
-    driver.unmap_buffer(third)   # the file is closed, so nobody can be told
+    driver.unmap_buffer(third)   # its file is closed, and the kernel ends the access
     assert exporter.syncs == [BEGIN, END, BEGIN]
     assert mapped() == []
 
