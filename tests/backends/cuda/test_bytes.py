@@ -25,7 +25,7 @@ from xsem.types import SemaphoreHandleType as S
 SEMAPHORES = [each for each in S if "cuda" in each.native]
 MEMORIES = list(M)
 NAME = "Local\\främes \N{MOVIE CAMERA}"
-HANDLE = 0x1234_5678_9ABC
+HANDLE, KMT = 0x1234_5678_9ABC, 0x8765_4321   # a KMT handle has 32 bits
 SIZE = 0x1_0000_2000
 
 # One process for each platform that the stand-in simulates. It makes all calls that the tests check, and marks each
@@ -39,7 +39,7 @@ from xsem.types import (OsHandleKind, SemaphoreKind, MemoryDesc, MemoryHandleTyp
 from xsem_cuda.backend import CudaBackend
 
 S, M = SemaphoreHandleType, MemoryHandleType
-NAME, HANDLE, SIZE = {NAME!r}, {HANDLE}, {SIZE}
+NAME, HANDLE, KMT, SIZE = {NAME!r}, {HANDLE}, {KMT}, {SIZE}
 host = xsem.open_device("host")
 windows = os.environ.get("SIMCUDA_PLATFORM") == "windows"
 device = CudaBackend("win32" if windows else "linux").open(0)
@@ -59,9 +59,13 @@ def taken(imported, own):
     own.detach()
     return imported.token
 
+def number_of(type):
+    return KMT if type.os_handle_kind is OsHandleKind.KMT else HANDLE
+
 def semaphore(type):
     if type.os_handle_kind is not OsHandleKind.FD:
-        return device.import_semaphore(SemaphoreDesc(type=type, handle=HANDLE + type.native["cuda"][1]), None).token
+        number = number_of(type) + type.native["cuda"][1]
+        return device.import_semaphore(SemaphoreDesc(type=type, handle=number), None).token
     with host.create_semaphore(type).export() as exported:
         own = own_fd(exported)
         imported = device.import_semaphore(SemaphoreDesc(type=type, handle=own.fileno()), own)
@@ -69,7 +73,8 @@ def semaphore(type):
 
 def memory(type, size=SIZE, **more):
     if type.os_handle_kind is not OsHandleKind.FD:
-        return device.import_memory(MemoryDesc(type=type, handle=HANDLE, allocation_size=size, **more), None).token
+        desc = MemoryDesc(type=type, handle=number_of(type), allocation_size=size, **more)
+        return device.import_memory(desc, None).token
     with host.create_memory(M.OPAQUE_FD, 1 << 20).export() as exported:
         own = own_fd(exported)
         imported = device.import_memory(MemoryDesc(type=type, handle=own.fileno(), allocation_size=size, **more), own)
@@ -201,10 +206,10 @@ def data_of(part: Part, function: str) -> bytes:
     return call.data
 
 
-def expected_handle(handle_type: S | M, part: Part, number: int) -> bytes:
+def expected_handle(handle_type: S | M, part: Part, more: int = 0) -> bytes:
     if handle_type.os_handle_kind is OsHandleKind.FD:
         return struct.pack("<i12x", part.notes["fd"])
-    return struct.pack("<Q8x", number)
+    return struct.pack("<Q8x", (KMT if handle_type.os_handle_kind is OsHandleKind.KMT else HANDLE) + more)
 
 
 def bindings_have(handle_type: M) -> bool:
@@ -223,7 +228,7 @@ def test_descriptor_of_each_type_of_semaphore(handle_type: S) -> None:
     data = data_of(part, "cuImportExternalSemaphore")
     number = handle_type.native["cuda"][1]
     assert data[:4] == struct.pack("<i", number)
-    assert data[8:24] == expected_handle(handle_type, part, HANDLE + number)
+    assert data[8:24] == expected_handle(handle_type, part, number)
     assert (len(data), any(data[24:])) == (96, False)   # flags and reserved fields
 
 
@@ -234,7 +239,7 @@ def test_descriptor_of_each_type_of_memory_and_of_its_buffer(handle_type: M) -> 
     part = part_of(handle_type, "memory")
     data = data_of(part, "cuImportExternalMemory")
     assert data[:4] == struct.pack("<i", handle_type.native["cuda"][1])
-    assert data[8:24] == expected_handle(handle_type, part, HANDLE)
+    assert data[8:24] == expected_handle(handle_type, part)
     implied = handle_type in (M.D3D12_RESOURCE, M.D3D11_RESOURCE, M.D3D11_RESOURCE_KMT)
     assert struct.unpack_from("<QI", data, 24) == (SIZE, 1 if implied else 0)
     assert (len(data), any(data[36:])) == (104, False)
