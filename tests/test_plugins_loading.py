@@ -162,7 +162,8 @@ def test_unknown_name_in_the_variable_is_refused_each_time(
 def test_the_plugins_are_imported_once_by_many_threads(
     folder: Path, unloaded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xsem.plugins, "loads", loads := [], raising=False)
+    loads: list[int] = []
+    monkeypatch.setattr(xsem.plugins, "loads", loads, raising=False)
     install(folder, "good", PLUGIN.format(name="good") + "import xsem.plugins; xsem.plugins.loads.append(1)")
     results: list[Registry] = []
     barrier = threading.Barrier(8)
