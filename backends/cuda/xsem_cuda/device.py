@@ -435,4 +435,5 @@ class CudaDevice(
         return BadHandleError(
             "the driver does not take the handle: pass the exported handle, with the descriptor of its type",
             reason="refused_by_driver", call=error.call, code=error.code, code_name=error.code_name,
+            likely_causes=error.likely_causes,
         )
