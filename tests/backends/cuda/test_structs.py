@@ -26,7 +26,7 @@ from xsem_cuda.semaphores import Batches, SemaphoreToken, semaphore_descriptor
 
 cuda: Any = pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
-HANDLE = 0x1234_5678_9ABC
+HANDLE, KMT = 0x1234_5678_9ABC, 0x8765_4321   # a KMT handle has 32 bits
 NUMBER = 5
 CUDA_SEMAPHORES = [each for each in SemaphoreHandleType if "cuda" in each.native]
 KNOWN_MEMORIES = {int(each) for each in cuda.CUexternalMemoryHandleType}
@@ -42,7 +42,7 @@ def fields(data: bytes, layout: str, at: int = 0) -> tuple[Any, ...]:
 
 
 def number_for(os_handle_kind: OsHandleKind) -> int:
-    return NUMBER if os_handle_kind is OsHandleKind.FD else HANDLE
+    return {OsHandleKind.FD: NUMBER, OsHandleKind.KMT: KMT}.get(os_handle_kind, HANDLE)
 
 
 def expected_handle(os_handle_kind: OsHandleKind) -> bytes:
