@@ -48,6 +48,9 @@ MISTAKES: dict[str, tuple[Callable[[Device], object], tuple[str, ...]]] = {
         lambda device: device.create_semaphore(OTHER), ("semaphore.export", BINARY.name, TIMELINE.name)),
     "import type": (
         lambda device: device.import_semaphore(xsem.SemaphoreDesc.sync_fd(-1)), ("semaphore.import", TIMELINE.name)),
+    "dma-buf": (
+        lambda device: device.import_memory(xsem.MemoryDesc.dmabuf_fd(0, allocation_size=4096)),
+        ("memory.import", "MemoryDesc.opaque_fd(fd, ")),
     "feature": (lambda device: device.create_command_list().record(), ("recording", "HOST_WAIT", "READ_VALUE")),
     "import of a semaphore itself": (
         lambda device: device.import_semaphore(timeline(device)),  # type: ignore[arg-type]

@@ -71,6 +71,8 @@ def begin(function: Callable[..., Any], *args: Any) -> Any:
     ------
     BackendUnavailableError
         ``driver_failed``, ``no_device``, ``no_permission``, ``device_unavailable``, ``not_initialized``.
+    BusyError
+        ``fd_limit``.
     DeviceLostError
         ``device_lost``: a hardware error, or a failed kernel of another library in this process.
     XsemError
@@ -95,6 +97,8 @@ def remedy(error: Exception) -> str:
 
 
 def _at_start(error: XsemError) -> XsemError:
+    if error.reason == "fd_limit":
+        return error
     fields: dict[str, Any] = {"call": error.call, "code": error.code, "code_name": error.code_name}
     denied = denied_nodes() if error.code in _MAY_BE_DENIED else []
     if denied:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final
 
 from xsem import spi
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
@@ -64,6 +64,10 @@ class HostDevice(
 
     Several devices in one process are independent. They share only the objects that they import.
     """
+
+    undeclared_causes: ClassVar[Mapping[str, Sequence[str]]] = {"memory.import.dmabuf_fd": (
+        "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
+        "device_uuid=None)",)}
 
     def __init__(self) -> None:
         self._queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()   # a worker keeps its queue alive

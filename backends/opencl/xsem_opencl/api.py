@@ -134,10 +134,11 @@ class Api:
         """All platforms; empty if no driver is installed."""
         count = ctypes.c_uint32()
         code = self._must("clGetPlatformIDs")(0, None, byref(count))
-        if code == PLATFORM_NOT_FOUND:
-            return []
-        if code != SUCCESS:
-            raise error_of("clGetPlatformIDs", code)
+        failure = None if code == SUCCESS else error_of("clGetPlatformIDs", code)
+        if failure is not None:
+            if code == PLATFORM_NOT_FOUND and failure.reason != "fd_limit":
+                return []
+            raise failure
         found = (c_void_p * count.value)()
         if count.value:
             self.do("clGetPlatformIDs", count.value, found, None)

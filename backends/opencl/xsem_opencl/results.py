@@ -67,9 +67,11 @@ CODES: Final[Mapping[int, str]] = {
 """Names by code, for the codes that the functions in use return."""
 
 _NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
-# OpenCL has no code for a full table of file descriptors. A driver returns one of these.
+# OpenCL has no code for a full table of file descriptors. A driver returns one of these. NVIDIA's start opens several
+# files: clCreateContext is -9999 with 16 and 24 free descriptors, and the loader finds no driver with 2 (H200, 580.159.04).
 _WITHOUT_FD: Final = frozenset({-1, DEVICE_NOT_AVAILABLE, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES,
-                                OUT_OF_HOST_MEMORY, 999, PLATFORM_NOT_FOUND})
+                                OUT_OF_HOST_MEMORY, 999, -9999, PLATFORM_NOT_FOUND})
+_OPENING: Final = {"clGetPlatformIDs": 32, "clGetDeviceIDs": 32, "clCreateContext": 32}
 _UNSUPPORTED: Final = frozenset({IMAGE_FORMAT_NOT_SUPPORTED, INVALID_OPERATION})
 # NVIDIA's driver returns 999 for an import of a closed fd or a pipe, and 1 for a size that is too large. These are
 # CUDA's codes, not OpenCL's (measured on an H200, driver 580.159). The driver returns a pointer with them.
@@ -79,9 +81,10 @@ _REFUSALS: Final = frozenset({INVALID_VALUE, -33, -38, INVALID_OPERATION, -61, -
 def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
-    if code in _WITHOUT_FD and free_fds() == 0:
-        return BusyError(f"{call} failed, and the process can open no more files: release devices and objects, or "
-                         "raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
+    free = free_fds() if code in _WITHOUT_FD else None
+    if free is not None and free < _OPENING.get(call, 1):
+        return BusyError(f"{call} failed, and the process can open only {free} more files: release devices and objects, "
+                         "or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
     if code == DEVICE_NOT_AVAILABLE:
         return DeviceLostError("the device is not available any more: open it again", reason="device_lost",
                                from_earlier_work=True, **fields)

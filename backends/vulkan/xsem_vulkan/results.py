@@ -49,9 +49,9 @@ _WITHOUT_FD: Final = frozenset({
 # These calls open several files, and close them when one of them cannot be opened.
 _OPENING: Final = {"vkCreateInstance": 32, "vkEnumeratePhysicalDevices": 32, "vkCreateDevice": 32}
 _NO_MORE_DEVICES: Final = (
-    "the driver or the GPU has no room for another device: release some, here and in other processes",
-    "several threads created devices at once, which the driver refused: open them one after the other",
-    "the GPU has failed (dmesg)")
+    # 580.159.04 on an H200 creates 14 devices in a process, by one thread as by many.
+    "the process has as many devices as the driver creates (NVIDIA's: 14): release some, or open one and share it",
+    "the GPU has no memory left for another device, or has failed (dmesg)")
 # Measured on an H200 (580.159.04), see `xsem_vulkan.nodes`.
 _AFTER_REFUSAL: Final = ("the driver refused a handle earlier in this process: NVIDIA's driver then fails other calls "
                          "until the process ends")

@@ -22,7 +22,7 @@ CALLS = ("cuInit", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName", "cuDevi
 UNAVAILABLE, LOST = xsem.BackendUnavailableError, xsem.DeviceLostError
 # Code: the class, the reason, a word of the cause, a word of the instruction.
 CODES: dict[int, tuple[type[xsem.XsemError], str, str, str]] = {
-    2: (xsem.OutOfMemoryError, "out_of_memory", "out of memory", ""),
+    2: (xsem.OutOfMemoryError, "out_of_memory", "no memory left", ""),
     3: (UNAVAILABLE, "not_initialized", "forked", '"spawn"'),
     34: (UNAVAILABLE, "driver_failed", "stub", "search path"),
     46: (UNAVAILABLE, "device_unavailable", "exclusive mode", "nvidia-smi -c DEFAULT"),

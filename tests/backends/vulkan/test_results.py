@@ -100,8 +100,8 @@ def test_other_codes_and_a_table_with_room_keep_their_errors(name: str, left: in
 
 
 @pytest.mark.parametrize(("name", "call", "cause"), [
-    ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateDevice", "several threads"),
-    ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkCreateDevice", "no room for another device"),
+    ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateDevice", "as many devices as the driver creates"),
+    ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkCreateDevice", "no memory left for another device"),
     ("VK_ERROR_INITIALIZATION_FAILED", "vkCreateSemaphore", "refused a handle earlier"),
     ("VK_ERROR_OUT_OF_DEVICE_MEMORY", "vkAllocateMemory", "refused a handle earlier"),
 ])
