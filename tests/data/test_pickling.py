@@ -270,9 +270,11 @@ def test_queue_keeps_nothing_of_a_message_that_it_cannot_pickle(
 
 
 def test_many_transfers_keep_no_record_after_their_receipt(memory: MemoryDesc) -> None:
+    data = ForkingPickler.dumps(memory)   # it stays open, so that the thread does
     for _ in range(300):
         pickle.loads(ForkingPickler.dumps(memory)).close()
     assert len(transfers._Process.deadlines._heap) < 100
+    pickle.loads(data).close()
 
 
 def test_forked_child_keeps_no_transfer(memory: MemoryDesc) -> None:

@@ -263,6 +263,21 @@ def test_work_behind_a_wait_that_was_met_holds_the_list(
     commands.synchronize(timeout_s=LONG_S)
 
 
+def test_wait_without_markers_does_not_end_the_wait_for_the_list(
+    device: xsem.Device, receiver: Connected
+) -> None:
+    semaphore, commands, gate = device.create_semaphore(BINARY), device.create_command_list(), threading.Event()
+    semaphore.host_signal()
+    commands.append_wait(semaphore)   # before a signaller is known
+    commands.append_work(lambda: gate.wait(LONG_S))
+    with semaphore.export() as desc:
+        receiver.send(desc)
+    receiver.end()
+    list_goes_on(commands)
+    gate.set()
+    commands.synchronize(timeout_s=LONG_S)
+
+
 def test_batch_with_a_living_signaller_holds_the_list(
     device: xsem.Device, receiver: Connected, unreadable: xsem.Semaphore, receivers: Callable[[], Connected]
 ) -> None:

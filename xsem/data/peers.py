@@ -1,4 +1,4 @@
-"""Processes that sent descriptors, and whether they still run."""
+"""Processes that sent or received descriptors, and whether they still run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _LARGEST_PID: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A process that sent a descriptor, or keeps it for its receivers.
+    """A process that sent a descriptor, keeps it for its receivers, or received it.
 
-    `xsem.ipc.receive`, `xsem.ipc.claim` and the channels of multiprocessing note it in `SemaphoreDesc.peer`. A host
-    wait for a semaphore of an ended peer raises `WaitTimeoutError` (``peer_ended``) before its timeout, unless a
-    pending signal meets the wait. A peer holds no file descriptor.
+    `xsem.ipc.receive`, `xsem.ipc.claim` and the channels of multiprocessing note the sender in `SemaphoreDesc.peer`. If
+    every process that can signal a semaphore has ended, a wait for it raises `WaitTimeoutError` (``peer_ended``) before
+    its timeout (docs/explanation/peers.md). A peer holds no file descriptor.
 
     Attributes
     ----------

@@ -58,8 +58,9 @@ class SemaphoreDesc:
         Windows handle types: the 8 bytes of the LUID of the exporting adapter (ID3D12Device::GetAdapterLuid,
         DXGI_ADAPTER_DESC::AdapterLuid, or Vulkan's deviceLUID); None: unknown. A Direct3D device has no UUID.
     peer : Peer or None
-        The process that sent the descriptor to this process; None: not known, or this process. If a third process
-        signals, set None (`dataclasses.replace`): the end of the sender then ends no wait.
+        The process that sent the descriptor to this process; None: not known, or this process. It counts as a signaller
+        of an import (docs/explanation/peers.md). If another process signals, set that process, or None: the end of the
+        sender then ends no wait (`dataclasses.replace`).
 
     Raises
     ------
@@ -78,7 +79,8 @@ class SemaphoreDesc:
     Pickling: the channels of multiprocessing take a descriptor with a file descriptor, on Windows with an NT handle
     (Queue, Pipe, Pool, ProcessPoolExecutor, arguments of a process). The receiver's descriptor has an `OwnedHandle`.
     The sender's handle stays open. A Queue pickles in a thread: keep the handle open until the receiver has the
-    descriptor. Any other pickler is refused (``pickled_outside_multiprocessing``).
+    descriptor. The sender keeps a duplicate for the receiver for at most 60 s; `xsem.ipc.Transfer` sets another time.
+    Any other pickler is refused (``pickled_outside_multiprocessing``).
 
     Examples
     --------
