@@ -105,7 +105,7 @@ class Watched(FakeDriver, spi.Images, spi.HostMemory):
         super().__init__(
             xsem.Capabilities(**{
                 **{field: getattr(ALL, field) for field in ALL.__dataclass_fields__},
-                "features": frozenset(Feature),
+                "features": frozenset(Feature) - {Feature.MEMORY_CHUNKS},
             })
         )
         self.noted: list[str] = []

@@ -288,7 +288,7 @@ def test_closed_chunk_and_another_device_are_refused_before_the_driver() -> None
 
 
 STEPS = ["cuMemImportFromShareableHandle:999:1", "cuMemImportFromShareableHandle:999:3", "cuMemAddressReserve:2",
-         "cuMemMap:999:1", "cuMemMap:999:3", "cuMemSetAccess:999"]
+         "cuMemMap:999:1", "cuMemMap:999:3", "cuMemSetAccess:999", "cuMemSetAccess:1"]
 
 
 @on_stand_in
@@ -301,6 +301,7 @@ def test_failed_import_leaves_nothing(step: str) -> None:
         with failing(step.encode()), pytest.raises(xsem.XsemError) as caught:
             device.import_memory(right)
         assert caught.value.call == step.split(":", maxsplit=1)[0]
+        assert caught.value.reason != "bad_size"
         assert (fds(), held()) == (before, nothing)
         with device.import_memory(right) as imported:
             assert imported.allocation_size == 4 * GRANULE
@@ -329,8 +330,7 @@ def test_failed_export_of_a_chunk_closes_the_others() -> None:
         with failing(b"cuMemExportToShareableHandle:304:3"), pytest.raises(xsem.XsemError) as caught:
             shared.export()
         assert caught.value.reason == "operating_system"
-        del caught
-        assert fds() == before
+        assert fds() == before   # also while the traceback of the error lives
         shared.export().close()
         shared.release()
         until_freed(device)
