@@ -169,7 +169,7 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
     what = _TAKES.get(name)
     if what is not None:
         if code == _INVALID_HANDLE:
-            return BadHandleError(f"the driver does not accept the handle as a {what}", reason="refused_by_driver",
+            return BadHandleError(f"the driver does not accept the handle as {what}", reason="refused_by_driver",
                                   **fields)
         if code == _NOT_SUPPORTED and name == _NVSCISYNC:
             return UnsupportedError("the driver does not support NvSciSync attributes for this device",
