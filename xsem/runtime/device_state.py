@@ -162,7 +162,7 @@ class DeviceState:
             group, names = "features", sorted(each.name for each in self.capabilities.features)
         else:
             return ""
-        return f"; its {group}: {', '.join(names) or 'none'}"
+        return f"; it declares for {group}: {', '.join(names) or 'none'}"
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
         """Return a driver as an instance of the class of an ability.

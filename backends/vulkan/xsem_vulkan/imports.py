@@ -132,7 +132,7 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
     The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     """
     if allocated > LARGEST:
-        raise BadArgumentError(f"{allocated} bytes are more than a memory can have, {LARGEST}", reason="bad_size",
+        raise BadArgumentError(f"{allocated} bytes are more than an allocation can have, {LARGEST}", reason="bad_size",
                                backend="vulkan")
     size = allocated
     while size > 0:
