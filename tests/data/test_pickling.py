@@ -247,28 +247,6 @@ def test_sender_takes_back_what_no_process_received(memory: MemoryDesc) -> None:
     assert not open_kept()
 
 
-def test_pickle_that_fails_half_way_keeps_nothing(memory: MemoryDesc) -> None:
-    kept = ForkingPickler.dumps(memory)
-    for given in ([memory, lambda: 0], [ipc.Transfer(memory), {"deep": [memory, threading.Lock()]}]):
-        with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
-            ForkingPickler.dumps(given)
-    assert len(open_kept()) == len(resource_sharer._resource_sharer._cache) == 1  # type: ignore[attr-defined]
-    pickle.loads(kept).close()
-
-
-def test_queue_keeps_nothing_of_a_message_that_it_cannot_pickle(
-    memory: MemoryDesc, capfd: pytest.CaptureFixture[str]
-) -> None:
-    queue = multiprocessing.get_context("spawn").Queue()
-    queue.put([memory, lambda: 0])
-    queue.put("next")
-    assert queue.get(timeout=40) == "next"
-    assert not open_kept()
-    queue.close()
-    queue.join_thread()
-    capfd.readouterr()   # the queue's thread reports the error
-
-
 def test_many_transfers_keep_no_record_after_their_receipt(memory: MemoryDesc) -> None:
     data = ForkingPickler.dumps(memory)   # it stays open, so that the thread does
     for _ in range(300):

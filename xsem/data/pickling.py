@@ -9,11 +9,10 @@ another file in the process that unpickles it.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from multiprocessing import AuthenticationError, context, reduction
-from typing import Any, Final
+from typing import Any
 
 from xsem.data.handle_types import OsHandleKind
 from xsem.data.handles import Handle, OwnedHandle, check_open, number_of, own
@@ -30,30 +29,6 @@ __all__ = ["carry", "carry_by_multiprocessing", "uncarry"]
 _passed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 # The transfers to each process that is being spawned. Its number is known only when it runs.
 _spawned: weakref.WeakKeyDictionary[Any, list[_Spawned]] = weakref.WeakKeyDictionary()
-
-
-class _Dumping(threading.local):
-    made: list[Kept] | None = None   # by the pickle that this thread writes
-
-
-_dumping: Final = _Dumping()
-_dump: Final[Callable[[Any, Any], None]] = reduction.ForkingPickler.dump
-
-
-def _dump_or_forget(pickler: Any, obj: Any) -> None:
-    """Write a pickle. If it fails half way, forget its transfers. multiprocessing tells no reducer of it."""
-    outer, _dumping.made = _dumping.made, []
-    try:
-        _dump(pickler, obj)
-    except BaseException:
-        for kept in _dumping.made:
-            kept.forget()
-        raise
-    finally:
-        _dumping.made = outer
-
-
-reduction.ForkingPickler.dump = _dump_or_forget  # type: ignore[method-assign]
 
 
 def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
@@ -143,8 +118,6 @@ def _for_any_process(number: int, lifetime_s: float, signallers: Signallers | No
                                capability="descriptor.pickle")
     check_open(number)
     kept = Kept(number, lifetime_s, signallers)
-    if _dumping.made is not None:
-        _dumping.made.append(kept)
     return _Fetched(kept.ident, host_id(), os.getpid()), kept
 
 
