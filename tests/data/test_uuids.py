@@ -73,7 +73,7 @@ def test_bytes_keep_the_order_of_the_drivers(raw: bytes) -> None:
     "value",
     [b"", ONE.bytes[:15], ONE.bytes + b"\0", "", "GPU-", "GPU-GPU-" + str(ONE), str(ONE)[:-1], "cuda:0", 5, 1.5, None,
      [1] * 15, [300] * 16, {}, 10**31, f"MIG-GPU-{ONE}/1/0", Raw(5), Raw(b"short"), "\ud800" * 32],
-    ids=ascii,
+    ids=lambda value: f"Raw({value.bytes!r})" if isinstance(value, Raw) else ascii(value),
 )
 def test_bad_uuid_error_names_the_argument(value: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:

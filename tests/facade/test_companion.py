@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from xsem import spi
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
 from xsem.facade import device as device_module
 from xsem.plugins import Loaded, Registry
-from xsem.types import Capabilities, DeviceInfo
+from xsem.types import Capabilities, DeviceInfo, Feature
 
 UUIDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
@@ -96,7 +97,8 @@ def test_driver_that_breaks_its_promise_is_closed(monkeypatch: pytest.MonkeyPatc
     class Broken(Vulkan):
         def open(self, index: int) -> FakeDriver:
             driver = super().open(index)
-            driver.callers = "none"   # type: ignore[assignment]
+            driver.capabilities = dataclasses.replace(
+                driver.capabilities, features=driver.capabilities.features | {Feature.MEMORY_SHARING})
             return driver
 
     vulkan = Broken(UUIDS[0])

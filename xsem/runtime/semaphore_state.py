@@ -172,7 +172,7 @@ class SemaphoreState:
         Raises
         ------
         BusyError
-            ``nothing_signalled``: no signal was appended here, and nobody else has the semaphore.
+            ``nothing_signalled``: no signal was appended here, and only this device has the semaphore.
         """
         with self.lock:
             there = self._signal_is_there
@@ -180,7 +180,7 @@ class SemaphoreState:
                 raise BusyError(
                     f"no signal of {self.described} is appended, and this device takes a wait for it only afterwards "
                     "(Capabilities.wait_before_signal): append the signal first. The semaphore was not exported, so "
-                    "nobody else can signal it", reason="nothing_signalled", handle_type=self.type)
+                    "no other device or process can signal it", reason="nothing_signalled", handle_type=self.type)
             self._signal_is_there = False
             return there
 

@@ -157,8 +157,8 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
     what = _TAKES.get(name)
     if what is not None:
         if code == _INVALID_HANDLE:
-            return BadHandleError(f"the driver does not accept the handle as {what}: pass the exported handle, with the "
-                                  "descriptor of its type", reason="refused_by_driver", **fields)
+            return BadHandleError(f"the driver does not accept the handle as {what}: pass the exported handle, with "
+                                  "the descriptor of its type", reason="refused_by_driver", **fields)
         if code == _NOT_SUPPORTED and name == _NVSCISYNC:
             return UnsupportedError("the driver does not support NvSciSync attributes for this device",
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
