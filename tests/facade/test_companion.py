@@ -97,7 +97,7 @@ def test_driver_that_breaks_its_promise_is_closed(monkeypatch: pytest.MonkeyPatc
     class Broken(Vulkan):
         def open(self, index: int) -> FakeDriver:
             driver = super().open(index)
-            driver.capabilities = dataclasses.replace(
+            driver._capabilities = dataclasses.replace(
                 driver.capabilities, features=driver.capabilities.features | {Feature.MEMORY_SHARING})
             return driver
 

@@ -1,4 +1,4 @@
-"""A device that takes a wait for a binary semaphore only after its signal: a wait that no signal can meet is refused."""
+"""A device takes a wait for a binary semaphore only after its signal: a wait that no signal can meet is refused."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ _EARLIER: Final = ("a kernel or a copy that was enqueued earlier failed: compute
                    "shows which")
 
 _BY_CALL: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
-    (_IMPORT_SEMAPHORE, _VALUE): ("the number is not that of an open handle, or the driver is older than the handle type",),
+    (_IMPORT_SEMAPHORE, _VALUE): (
+        "the number is not that of an open handle, or the driver is older than the handle type",),
     (_IMPORT_MEMORY, _VALUE): (
         "allocation_size differs from the exporter's", "dedicated differs from the allocation's"),
     (_MAP, _VALUE): (_BEYOND,),
