@@ -26,9 +26,9 @@ def setting() -> str | None:
 
 def connections(text: str | None) -> int:
     """Return the number of queues for a value of the variable. The driver takes its default for 0 and for no number."""
-    found = re.match(r"\s*[0-9]+", text or "")
+    found = re.match(r"\s*[+-]?[0-9]+", text or "")
     number = int(found[0]) if found else 0
-    return min(number, _MOST) or FULL
+    return FULL if number == 0 else number if 0 < number < _MOST else _MOST
 
 
 def sentence() -> str:
