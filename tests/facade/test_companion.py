@@ -98,7 +98,7 @@ def test_driver_that_breaks_its_promise_is_closed(monkeypatch: pytest.MonkeyPatc
         def open(self, index: int) -> FakeDriver:
             driver = super().open(index)
             driver._capabilities = dataclasses.replace(
-                driver.capabilities, features=driver.capabilities.features | {Feature.MEMORY_SHARING})
+                driver.capabilities, features=driver.capabilities.features | {Feature.MEMORY_CHUNKS})
             return driver
 
     vulkan = Broken(UUIDS[0])

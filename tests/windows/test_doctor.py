@@ -61,7 +61,7 @@ def test_doctor_finds_nothing_to_repair_in_cuda() -> None:
 @pytest.mark.parametrize(("setting", "value", "remedy"), [
     ("SIMCUDA_DEVICES", "0", "check CUDA_VISIBLE_DEVICES"),
     ("SIMCUDA_FAIL", "cuInit:803",
-     "restart the machine after an update of the driver; give a container the library of its host"),
+     "restart the machine after an update of the driver"),
     ("SIMCUDA_FAIL", "cuInit:999", "run nvidia-smi; if it fails, reinstall the NVIDIA driver and restart the machine"),
     ("SIMCUDA_MISSING", "cuDeviceGetCount", "update the driver"),
 ])

@@ -45,7 +45,8 @@ _FAILURES: Final[Mapping[int, tuple[str, str]]] = {
     802: ("the GPUs of this machine are not ready",
           "start nvidia-fabricmanager, and wait until nvidia-smi -q shows the fabric as completed"),
     803: ("the kernel module and the CUDA library have different releases",
-          "restart the machine after an update of the driver; give a container the library of its host"),
+          "restart the machine after an update of the driver"
+          f"{'' if _WINDOWS else '; give a container the library of its host'}"),
     804: ("the CUDA library is a compatibility package that does not support this GPU",
           "take its folder (cuda-compat) out of the search path of libraries, or update the driver"),
     805: ("the control daemon of MPS cannot be reached",
