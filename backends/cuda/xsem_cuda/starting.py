@@ -23,6 +23,7 @@ _DEVICE_UNAVAILABLE: Final = 46
 _INVALID_DEVICE: Final = 101
 _OPERATING_SYSTEM: Final = 304
 
+_CONTAINERS: Final = "" if _WINDOWS else "; give a container the library of its host"
 _HARDWARE: Final = ("the GPU reports a hardware error", "nvidia-smi -q shows it; reset the GPU, or restart the machine")
 # By code: what is wrong, and what to do.
 _FAILURES: Final[Mapping[int, tuple[str, str]]] = {
@@ -45,8 +46,7 @@ _FAILURES: Final[Mapping[int, tuple[str, str]]] = {
     802: ("the GPUs of this machine are not ready",
           "start nvidia-fabricmanager, and wait until nvidia-smi -q shows the fabric as completed"),
     803: ("the kernel module and the CUDA library have different releases",
-          "restart the machine after an update of the driver"
-          f"{'' if _WINDOWS else '; give a container the library of its host'}"),
+          f"restart the machine after an update of the driver{_CONTAINERS}"),
     804: ("the CUDA library is a compatibility package that does not support this GPU",
           "take its folder (cuda-compat) out of the search path of libraries, or update the driver"),
     805: ("the control daemon of MPS cannot be reached",

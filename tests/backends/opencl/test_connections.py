@@ -17,7 +17,8 @@ VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 @pytest.mark.parametrize(("text", "number"), [
-    (None, 8), ("1", 1), ("7", 7), ("8", 8), ("32", 31), ("33", 31), ("0", 8), ("-1", 31), ("+4", 4), ("abc", 8), (" 4x", 4)])
+    (None, 8), ("1", 1), ("7", 7), ("8", 8), ("32", 31), ("33", 31), ("0", 8), ("-1", 31), ("+4", 4), ("abc", 8),
+    (" 4x", 4)])
 def test_number_of_hardware_queues(text: str | None, number: int) -> None:
     assert connections.connections(text) == number
     nvidia = Answers(vendor=NVIDIA, connections=number)
