@@ -213,12 +213,34 @@ def follower_of(handle: OwnedHandle) -> Follower | None:
     return getattr(handle, "_follower", None)   # some owners are made without the constructor
 
 
-def number_of(handle: OwnedHandle) -> int:
-    """Return the number as `OwnedHandle.fileno` does, for a call of xsem that gives it to no other process."""
+def number_of(handle: Handle) -> int:
+    """Return the number of a handle, for a call of xsem that gives it to no other process.
+
+    Raises
+    ------
+    ReleasedError
+        ``handle_closed``.
+    BadHandleError
+        ``closed_fd``: the file object is closed.
+    BadArgumentError
+        ``not_a_handle``: the object's ``fileno()`` is not an int.
+    """
+    if isinstance(handle, int):
+        return handle
+    if isinstance(handle, OwnedHandle):
+        try:
+            return handle._slot[0]
+        except IndexError:
+            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
     try:
-        return handle._slot[0]
-    except IndexError:
-        raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except Exception as error:   # a closed file object raises ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
+    return number
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
