@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable
+from typing import Final
 
 from xsem import spi
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
@@ -54,6 +54,9 @@ CAPABILITIES: Final = Capabilities(
     independent_lists=_MANY_LISTS,
     max_value_difference=2**64 - 1,
 )
+_UNDECLARED_CAUSES: Final = {"memory.import.dmabuf_fd": ((
+    "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
+    "device_uuid=None)"),)}
 
 
 class HostDevice(
@@ -65,11 +68,8 @@ class HostDevice(
     Several devices in one process are independent. They share only the objects that they import.
     """
 
-    undeclared_causes: ClassVar[Mapping[str, Sequence[str]]] = {"memory.import.dmabuf_fd": (
-        "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
-        "device_uuid=None)",)}
-
     def __init__(self) -> None:
+        self.undeclared_causes = _UNDECLARED_CAUSES
         self._queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()   # a worker keeps its queue alive
         self._lock = spi.Lock()
 

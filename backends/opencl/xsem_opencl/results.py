@@ -67,8 +67,9 @@ CODES: Final[Mapping[int, str]] = {
 """Names by code, for the codes that the functions in use return."""
 
 _NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
-# OpenCL has no code for a full table of file descriptors. A driver returns one of these. NVIDIA's start opens several
-# files: clCreateContext is -9999 with 16 and 24 free descriptors, and the loader finds no driver with 2 (H200, 580.159.04).
+# OpenCL has no code for a full table of file descriptors. A driver returns one of these. The start of NVIDIA's opens
+# several files: clCreateContext is -9999 with 16 and 24 free descriptors, and the loader finds no driver with 2 (H200,
+# 580.159.04).
 _WITHOUT_FD: Final = frozenset({-1, DEVICE_NOT_AVAILABLE, MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES,
                                 OUT_OF_HOST_MEMORY, 999, -9999, PLATFORM_NOT_FOUND})
 _OPENING: Final = {"clGetPlatformIDs": 32, "clGetDeviceIDs": 32, "clCreateContext": 32}
@@ -83,8 +84,8 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
     free = free_fds() if code in _WITHOUT_FD else None
     if free is not None and free < _OPENING.get(call, 1):
-        return BusyError(f"{call} failed, and the process can open only {free} more files: release devices and objects, "
-                         "or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
+        return BusyError(f"{call} failed, and the process can open only {free} more files: release devices and "
+                         "objects, or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
     if code == DEVICE_NOT_AVAILABLE:
         return DeviceLostError("the device is not available any more: open it again", reason="device_lost",
                                from_earlier_work=True, **fields)
