@@ -104,7 +104,7 @@ class OwnedHandle:
             ``handle_closed``: the handle was closed or detached.
         """
         self._number_given()
-        return number_of(self)
+        return _owned_number(self)
 
     def detach(self) -> int:
         """Give up ownership and return the number. The caller must close it.
@@ -142,7 +142,7 @@ class OwnedHandle:
         """
         taker = object.__new__(type(self))
         taker._slot, self._slot = self._slot, []
-        number_of(taker)
+        _owned_number(taker)
         follower = follower_of(self)
         if follower is not None:
             follow(taker, follower)
@@ -228,10 +228,7 @@ def number_of(handle: Handle) -> int:
     if isinstance(handle, int):
         return handle
     if isinstance(handle, OwnedHandle):
-        try:
-            return handle._slot[0]
-        except IndexError:
-            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+        return _owned_number(handle)
     try:
         number = handle.fileno()
     except ReleasedError:
@@ -241,6 +238,13 @@ def number_of(handle: Handle) -> int:
     if type(number) is not int:
         raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
     return number
+
+
+def _owned_number(handle: OwnedHandle) -> int:
+    try:
+        return handle._slot[0]
+    except IndexError:
+        raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
