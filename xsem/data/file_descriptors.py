@@ -67,14 +67,15 @@ def free_fds() -> int | None:
     >>> free_fds() != 0
     True
     """
-    if sys.platform == "win32":
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    try:
-        # The listing itself opens one, which is in the list and closed afterwards.
-        return max(0, limit - sum(int(each) < limit for each in os.listdir("/proc/self/fd")) + 1)
-    except OSError as error:
-        return 0 if error.errno in (errno.EMFILE, errno.ENFILE) else None
+    if sys.platform != "win32":
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        try:
+            # The listing itself opens one, which is in the list and closed afterwards.
+            return max(0, limit - sum(int(each) < limit for each in os.listdir("/proc/self/fd")) + 1)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                return 0
+    return None
 
 
 def same_open_file(a: int, b: int) -> bool | None:
