@@ -14,7 +14,7 @@ from xsem import spi
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
 from xsem.facade import device as device_module
 from xsem.plugins import Loaded, Registry
-from xsem.types import Capabilities, DeviceInfo
+from xsem.types import Capabilities, DeviceInfo, Feature
 
 UUIDS = (uuid.UUID(int=1), uuid.UUID(int=2))
 
@@ -95,9 +95,8 @@ def test_error_of_the_backend_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_driver_that_breaks_its_promise_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Vulkan):
         def open(self, index: int) -> FakeDriver:
-            driver = super().open(index)
-            driver.callers = "none"   # type: ignore[assignment]
-            return driver
+            self.opened.append(FakeDriver(Capabilities(features=frozenset({Feature.MEMORY_CHUNKS}))))
+            return self.opened[-1]
 
     vulkan = Broken(UUIDS[0])
     with device_with(monkeypatch, vulkan, UUIDS[0]) as device:
