@@ -144,7 +144,8 @@ def test_bad_value_is_refused_also_after_good_ones(opened: Opened, value: Any, r
     prepared = partial(commands.append_signal, sem)
     commands.append_signal(sem, 4)
     prepared(5)
-    for call in (prepared, lambda value: commands.append_signal(sem, value)):
+    calls: list[Callable[[Any], object]] = [prepared, lambda value: commands.append_signal(sem, value)]
+    for call in calls:
         with pytest.raises(BadArgumentError) as caught:
             call(value)
         assert caught.value.reason == reason
@@ -186,7 +187,8 @@ def test_prepared_single_signals_see_the_values_of_a_batch(opened: Opened) -> No
     single(2)
     for value in (5, 6):
         prepared([value, value])
-        for call in (single, lambda value: commands.append_signal(sems[0], value)):
+        calls: list[Callable[[Any], object]] = [single, lambda value: commands.append_signal(sems[0], value)]
+        for call in calls:
             with pytest.raises(BadArgumentError):
                 call(value)
     single(7)

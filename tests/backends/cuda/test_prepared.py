@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -169,8 +169,9 @@ def test_bad_value_of_one_semaphore_reaches_no_driver(value: Any) -> None:
         at.commands.append_wait(here[0], 1)
         signal, wait = partial(at.commands.append_signal, here[0]), partial(at.commands.append_wait, here[0])
         signal(2)
-        for call in (signal, wait, lambda value: at.commands.append_signal(here[0], value),
-                     lambda value: at.commands.append_wait(here[0], value)):
+        calls: list[Callable[[Any], object]] = [signal, wait, lambda value: at.commands.append_signal(here[0], value),
+                                                lambda value: at.commands.append_wait(here[0], value)]
+        for call in calls:
             with pytest.raises(xsem.BadArgumentError):
                 call(value)
         at.commands.synchronize(timeout_s=BOUND_S)
