@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.fake_backend import until
 from support.open_files import numbers
 
 import xsem
+from xsem.data import transfers
 from xsem.types import MemoryChunk, MemoryDesc, OwnedHandle
 
 MIB = 1 << 20
@@ -107,6 +109,29 @@ def test_multiprocessing_carries_the_chunks() -> None:
             assert os.path.sameopenfile(one.handle.fileno(), other.handle.fileno())   # type: ignore[union-attr]
             assert one.handle.fileno() != other.handle.fileno()   # type: ignore[union-attr]
             assert not os.get_inheritable(other.handle.fileno())
+    resource_sharer.stop(timeout=40)
+    assert numbers() == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="chunks have file descriptors")
+def test_transfer_of_chunks_has_its_lifetime_and_can_be_taken_back() -> None:
+    from multiprocessing import resource_sharer
+    from multiprocessing.reduction import ForkingPickler
+
+    before = numbers()
+    made = [MemoryChunk(size=size, handle=OwnedHandle(os.memfd_create("chunk"))) for size in (3, 4)]
+    with desc(7, chunks=made) as sent:
+        transfer = xsem.ipc.Transfer(sent)
+        received, back = (bytes(ForkingPickler.dumps(transfer)) for _ in range(2))
+        with pickle.loads(received) as arrived:
+            assert [each.size for each in arrived.chunks] == [3, 4]
+        assert transfer.take_back()
+        late = bytes(ForkingPickler.dumps(xsem.ipc.Transfer(sent, lifetime_s=0.05)))
+        until(lambda: not transfers._Process.deadlines.open)
+        for data, reason in ((back, "transfer_taken_back"), (late, "transfer_expired")):
+            with pytest.raises(xsem.BadArgumentError) as caught:
+                pickle.loads(data)
+            assert caught.value.reason == reason
     resource_sharer.stop(timeout=40)
     assert numbers() == before
 

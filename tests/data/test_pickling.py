@@ -292,11 +292,25 @@ def open_kept() -> set[transfers.Kept]:
     return transfers._Process.deadlines.open
 
 
+class OddFile:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def fileno(self) -> Any:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
 def test_closed_handle_is_refused_before_it_is_pickled() -> None:
     closed = SemaphoreDesc.opaque_fd(closed_number(), device_uuid=None)
     owned = SemaphoreDesc.opaque_fd(OwnedHandle(os.memfd_create("closed")), device_uuid=None)
     owned.close()
-    for desc, reason in ((closed, "closed_fd"), (owned, "handle_closed")):
+    with os.fdopen(os.memfd_create("closed")) as file:
+        of_file = SemaphoreDesc.opaque_fd(file, device_uuid=None)
+    odd = [SemaphoreDesc.opaque_fd(OddFile(answer), device_uuid=None) for answer in (RuntimeError("no"), "7")]
+    for desc, reason in ((closed, "closed_fd"), (owned, "handle_closed"), (of_file, "closed_fd"),
+                         (odd[0], "closed_fd"), (odd[1], "not_a_handle")):
         with pytest.raises(xsem.XsemError) as failure:
             ForkingPickler.dumps(desc)
         assert failure.value.reason == reason

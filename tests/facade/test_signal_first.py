@@ -10,7 +10,7 @@ from support.fake_backend import ALL, FakeDriver, open_fake
 from support.fixtures import Opened, calls, new_handle
 
 import xsem
-from xsem.errors import BusyError, DriverError
+from xsem.errors import BusyError, DriverError, UnsupportedError
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
 
 S = SemaphoreHandleType
@@ -80,6 +80,19 @@ def test_refusal_of_the_driver_takes_the_note_back(ordered: Opened, operation: s
         commands.append_wait(sem)
     else:
         refused(commands, lambda: commands.append_wait(sem), driver)
+
+
+def test_refused_native_handle_changes_nothing(ordered: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, driver = ordered
+    commands, sem = device.create_command_list(), device.create_semaphore(BINARY)
+
+    def none(_token: object) -> int:
+        raise UnsupportedError("no", capability="native_handle")
+
+    monkeypatch.setattr(driver, "native_handle", none)
+    with pytest.raises(UnsupportedError):
+        assert sem.native_handle
+    refused(commands, lambda: commands.append_wait(sem), driver)
 
 
 @pytest.mark.parametrize("other", ["exported", "lent", "imported", "timeline", "declared"])

@@ -282,7 +282,7 @@ def test_received_credentials_are_ignored(pair: tuple[socket.socket, socket.sock
 def test_full_socket_times_out_and_a_partial_send_ends_it(
     stream: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ipc, "DEFAULT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(ipc.sockets, "DEFAULT_TIMEOUT_S", 0.2)
     stream[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     with pytest.raises(xsem.WaitTimeoutError):
         while True:

@@ -413,7 +413,7 @@ def fill(sock: socket.socket) -> None:
 def test_timeout_of_the_socket_applies_by_default(
     pair: Pair, own: float | None, default: float, waited: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ipc, "DEFAULT_TIMEOUT_S", default)
+    monkeypatch.setattr(ipc.sockets, "DEFAULT_TIMEOUT_S", default)
     a, b = pair
     fill(a)
     for sock in pair:

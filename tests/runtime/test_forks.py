@@ -397,8 +397,8 @@ def test_lock_held_by_another_thread_does_not_stop_the_child(lock: str) -> None:
 
 
 def test_child_loads_plugins_when_a_fork_interrupts_loading(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(xsem.plugins, "_loaded", None)
-    monkeypatch.setattr(xsem.plugins, "_loading", True)
+    monkeypatch.setattr(xsem.plugins, "_registry", None)
+    xsem.plugins.registry()._loading = True
     assert "host" in in_child(lambda: [info.name for info in xsem.backends()])
 
 

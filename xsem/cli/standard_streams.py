@@ -19,7 +19,7 @@ _READER_GONE: Final = 141
 class OutputLostError(Exception):
     """A write to standard output or standard error failed.
 
-    This class is not an OSError, so that no handler of a command's own files takes it.
+    This class is not an OSError, because a command reports an OSError as a failure of its own work.
     """
 
     def __init__(self, number: int, error: OSError) -> None:

@@ -104,7 +104,7 @@ class OwnedHandle:
             ``handle_closed``: the handle was closed or detached.
         """
         self._number_given()
-        return number_of(self)
+        return _owned_number(self)
 
     def detach(self) -> int:
         """Give up ownership and return the number. The caller must close it.
@@ -142,7 +142,7 @@ class OwnedHandle:
         """
         taker = object.__new__(type(self))
         taker._slot, self._slot = self._slot, []
-        number_of(taker)
+        _owned_number(taker)
         follower = follower_of(self)
         if follower is not None:
             follow(taker, follower)
@@ -213,8 +213,34 @@ def follower_of(handle: OwnedHandle) -> Follower | None:
     return getattr(handle, "_follower", None)   # some owners are made without the constructor
 
 
-def number_of(handle: OwnedHandle) -> int:
-    """Return the number as `OwnedHandle.fileno` does, for a call of xsem that gives it to no other process."""
+def number_of(handle: Handle) -> int:
+    """Return the number of a handle, for a call of xsem that gives it to no other process.
+
+    Raises
+    ------
+    ReleasedError
+        ``handle_closed``.
+    BadHandleError
+        ``closed_fd``: the file object is closed.
+    BadArgumentError
+        ``not_a_handle``: the object's ``fileno()`` is not an int.
+    """
+    if isinstance(handle, int):
+        return handle
+    if isinstance(handle, OwnedHandle):
+        return _owned_number(handle)
+    try:
+        number = handle.fileno()
+    except ReleasedError:
+        raise
+    except Exception as error:   # a closed file object raises ValueError
+        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
+    if type(number) is not int:
+        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
+    return number
+
+
+def _owned_number(handle: OwnedHandle) -> int:
     try:
         return handle._slot[0]
     except IndexError:

@@ -15,7 +15,7 @@ from multiprocessing import AuthenticationError, context, reduction
 from typing import Any
 
 from xsem.data.handle_types import OsHandleKind
-from xsem.data.handles import Handle, OwnedHandle, check_open, number_of, own
+from xsem.data.handles import OwnedHandle, check_open, number_of, own
 from xsem.data.hosts import host_id
 from xsem.data.peers import Peer
 from xsem.data.signallers import Signallers, signallers_of
@@ -90,7 +90,9 @@ def carry_by_multiprocessing(
             f"a handle of kind {os_handle_kind.value!r} is not valid in another process",
             capability="descriptor.pickle",
         )
-    number = _number(handle)
+    number = number_of(handle)
+    if number < 0:   # of a closed socket
+        raise ReleasedError("the descriptor's file is closed", reason="handle_closed")
     signallers = None
     if "peer" in fields:
         carried["peer"] = fields["peer"] or Peer.of(os.getpid())
@@ -217,12 +219,3 @@ class _CarriedNt:
 
     def own(self) -> OwnedHandle:
         return OwnedHandle(self._number)
-
-
-def _number(handle: Handle) -> int:
-    if isinstance(handle, OwnedHandle):
-        return number_of(handle)
-    number = handle if isinstance(handle, int) else handle.fileno()
-    if number < 0:
-        raise ReleasedError("the descriptor's file is closed", reason="handle_closed")
-    return number

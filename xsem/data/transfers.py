@@ -124,12 +124,12 @@ def fetch(ident: Any) -> OwnedHandle:
         answer = connection.recv_bytes(1)[0]
         if answer == _OVER:
             raise BadArgumentError(
-                "the lifetime of the descriptor's transfer is over: its sender keeps the handle for "
-                f"{LIFETIME_S:g} s, or as long as xsem.ipc.Transfer(desc, lifetime_s=...) says",
+                "the lifetime of the descriptor's transfer is over: receive it sooner, or let its sender put "
+                f"xsem.ipc.Transfer(desc, lifetime_s=…) in its place (the default is {LIFETIME_S:g} s)",
                 reason="transfer_expired")
         if answer == _TAKEN_BACK:
-            raise BadArgumentError("the sender has taken the descriptor back (xsem.ipc.Transfer.take_back)",
-                                   reason="transfer_taken_back")
+            raise BadArgumentError("the sender has taken the descriptor back (xsem.ipc.Transfer.take_back): ask it for "
+                                   "another", reason="transfer_taken_back")
         return own(_take, connection)
 
 

@@ -705,7 +705,6 @@ class Device(Releasable):
         that thread while a wait is unmet. CUDA, for example, blocks it during a kernel's first launch behind the wait.
         The report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
         done. A warning to the logger ``"xsem"`` says so.
-
         """
         self._check()
         watch(self._queues, after_s, report)

@@ -374,6 +374,7 @@ class Semaphore(Resource):
             ``native_handle``: the object has no native handle.
         """
         handle = super().native_handle
+        self._state.lent = True
         self._state.signallers.lose()
         return handle
 
@@ -405,7 +406,6 @@ class Semaphore(Resource):
         return value
 
     def _token(self) -> Token:
-        self._state.lent = True   # the application gets the native handle
         return self._state.token
 
     def __repr__(self) -> str:

@@ -22,11 +22,10 @@ from xsem.ipc.pipes.connections import connect
 from xsem.ipc.pipes.listener import PipeListener, listen
 from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
-from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, own_timeout
+from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, limit_of, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
 from xsem.ipc.transfers import Transfer
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [
@@ -84,13 +83,13 @@ def send(
     live until the receiver has a message with NT handles.
     """
     if isinstance(sock, Pipe):
-        sock.send(descs, payload, timeout_s=_limit(timeout_s))
+        sock.send(descs, payload, timeout_s=limit_of(timeout_s))
         return
     of = SocketOf(sock, "send")
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
-        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO))
+        limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO))
         note_receivers(inner, descs)
         with Sender(inner, data, fds, limit_s) as sender, sender:
             sender.send()
@@ -134,11 +133,11 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
     the socket does not change. A `Pipe` behaves as a SOCK_SEQPACKET socket.
     """
     if isinstance(sock, Pipe):
-        return sock.receive(timeout_s=_limit(timeout_s))
+        return sock.receive(timeout_s=limit_of(timeout_s))
     of = SocketOf(sock, "receive")
     with of as inner, of:
         check_socket(inner)
-        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
+        limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
         with Receiver(inner, wire.MAX_FDS, limit_s) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
@@ -192,7 +191,7 @@ def receive_fds(
     with of as inner, of:
         check_socket(inner)
         _check_sizes(max_bytes, max_fds)
-        limit_s = _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
+        limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
         with Receiver(inner, max_fds, limit_s) as receiver, receiver:
             data = receiver.receive_once(max_bytes)
             return data, receiver.take()
@@ -203,9 +202,3 @@ def _check_sizes(max_bytes: int, max_fds: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= high or value == max_bytes == 0:
             raise BadArgumentError(f"{what} is out of range: {value!r}", reason="bad_size")
 
-
-def _limit(timeout_s: float | Literal["socket"] | None, own: float | None = None) -> float | None:
-    """Return the time limit of a call. `own` is the timeout of the socket; a pipe has none."""
-    if isinstance(timeout_s, str) and timeout_s == "socket":
-        return DEFAULT_TIMEOUT_S if own is None else own
-    return timeout_s

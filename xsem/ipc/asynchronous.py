@@ -15,8 +15,8 @@ from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.pipes import asynchronous as pipes
 from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
-from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, own_timeout
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
+from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, limit_of, own_timeout
+from xsem.runtime.timeouts import check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 __all__ = ["areceive", "asend"]
@@ -51,13 +51,14 @@ async def asend(
     socket, so cancel it before you close the socket.
     """
     if isinstance(sock, Pipe):
-        await pipes.send(sock, descs, payload, _limit(timeout_s))
+        await pipes.send(sock, descs, payload, limit_of(timeout_s))
         return
     of = SocketOf(sock, "send", duplicates=True)
     with of as inner, of:
         check_socket(inner)
         data, fds = encode(descs, payload)
-        turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO)))
+        # The 0 of a non-blocking socket means that an event loop waits for it.
+        turns = _Turns(inner, limit_of(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO) or None))
         note_receivers(inner, descs)
         with Sender(inner, data, fds, None, waits=False) as sender, sender:
             while True:
@@ -97,11 +98,11 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     loses no message of a `Pipe`: the next call receives it.
     """
     if isinstance(sock, Pipe):
-        return await pipes.receive(sock, _limit(timeout_s))
+        return await pipes.receive(sock, limit_of(timeout_s))
     of = SocketOf(sock, "receive", duplicates=True)
     with of as inner, of:
         check_socket(inner)
-        turns = _Turns(inner, _limit(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO)))
+        turns = _Turns(inner, limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO) or None))
         with Receiver(inner, wire.MAX_FDS, None, waits=False) as receiver, receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
@@ -111,11 +112,6 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
             message = decode(header, body, receiver.handles, receiver.peer or Peer.of_socket(inner))
             receiver.take()
     return message
-
-
-def _limit(timeout_s: float | Literal["socket"] | None, own: float | None = None) -> float | None:
-    """Return the time limit of a call. `own` is the timeout of the socket, which a `Pipe` has not."""
-    return own or DEFAULT_TIMEOUT_S if isinstance(timeout_s, str) and timeout_s == "socket" else timeout_s
 
 
 class _Turns:

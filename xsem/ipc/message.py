@@ -8,9 +8,9 @@ from typing import Self
 
 from xsem.data.handles import check_open, number_of
 from xsem.data.peers import Peer
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError
+from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError
 from xsem.ipc import wire
-from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Message", "check_nt_content", "content", "decode", "encode", "split"]
 
@@ -192,24 +192,12 @@ def _handles(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> list[int]:
                                capability=f"ipc.{desc.type.value}", handle_type=desc.type)
     handle = desc.handle
     # -1: an already signalled sync file. A name and a KMT handle are valid in every process.
-    if handle == -1 if handle_kind == wire.FDS else handle is None or desc.type.os_handle_kind is OsHandleKind.KMT:
+    if handle == -1 or desc.type.os_handle_kind is OsHandleKind.KMT:
         return []
-    chunks = desc.chunks if isinstance(desc, MemoryDesc) else ()
-    numbers = [_number(each) for each in ([chunk.handle for chunk in chunks] if chunks else [handle])]
+    handles = [] if handle is None else [handle]
+    if isinstance(desc, MemoryDesc) and desc.chunks:
+        handles = [chunk.handle for chunk in desc.chunks]
+    numbers = [number_of(each) for each in handles]
     for number in numbers:
         check_open(number)
     return numbers
-
-
-def _number(handle: Handle | None) -> int:
-    if handle is None or isinstance(handle, int):
-        return -1 if handle is None else handle
-    try:
-        number = number_of(handle) if isinstance(handle, OwnedHandle) else handle.fileno()
-    except ReleasedError:
-        raise
-    except (ValueError, OSError) as error:  # a closed file object raises ValueError
-        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
-    if type(number) is not int:
-        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
-    return number

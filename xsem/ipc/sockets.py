@@ -11,7 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from xsem.data.peers import Peer
 from xsem.errors import (
@@ -25,10 +25,10 @@ from xsem.errors import (
 )
 from xsem.ipc.channels import no_sockets
 from xsem.ipc.received_handles import ReceivedHandles
-from xsem.runtime.timeouts import check_timeout
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import OwnedHandle
 
-__all__ = ["SO_RCVTIMEO", "SO_SNDTIMEO", "NotReady", "Receiver", "Sender", "check_socket", "own_timeout"]
+__all__ = ["SO_RCVTIMEO", "SO_SNDTIMEO", "NotReady", "Receiver", "Sender", "check_socket", "limit_of", "own_timeout"]
 
 
 SO_RCVTIMEO: Final = getattr(socket, "SO_RCVTIMEO", 20)
@@ -83,6 +83,13 @@ def own_timeout(channel: object, sock: socket.socket, option: int) -> float | No
     except OSError as error:
         raise _refusal(sock, "getsockopt", error) from error
     return seconds + microseconds / 1e6 or None
+
+
+def limit_of(timeout_s: float | Literal["socket"] | None, own: float | None = None) -> float | None:
+    """Return the time limit of a call. `own` is the timeout of the socket; a pipe has none."""
+    if isinstance(timeout_s, str) and timeout_s == "socket":
+        return DEFAULT_TIMEOUT_S if own is None else own
+    return timeout_s
 
 
 class NotReady(Exception):  # noqa: N818 - never reaches the application

@@ -100,11 +100,9 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     BusyError
         ``fd_limit``: this process cannot open another file descriptor; on Windows, so many handles: the claim counts.
     DriverError
-        ``system_call_failed``: the kernel or a sandbox refuses a call of the socket.
+        ``system_call_failed``: the system refuses a call, for example in a sandbox.
     UnsupportedError
         The system is neither Linux nor Windows.
-    DriverError
-        ``system_call_failed``: the system refuses a call, for example in a sandbox.
     WaitTimeoutError
         ``timeout``: the offering process does not answer, for example because it is stopped.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -10,7 +11,7 @@ from xsem.data.pickling import carry, carry_by_multiprocessing
 from xsem.data.transfers import LIFETIME_S, Kept
 from xsem.errors import BadArgumentError
 from xsem.ipc.tickets import check_lifetime
-from xsem.types import MemoryDesc, SemaphoreDesc
+from xsem.types import MemoryChunk, MemoryDesc, SemaphoreDesc
 
 __all__ = ["Transfer"]
 
@@ -88,12 +89,33 @@ class Transfer:
         return f"<Transfer of {self.desc.type.value} for {self.lifetime_s:g} s>"
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk of a descriptor, with the lifetime of its transfer."""
+
+    transfer: Transfer
+    chunk: MemoryChunk
+
+
 def _reduce(transfer: Transfer) -> tuple[Any, ...]:
-    """Return the pickle of the descriptor, with its handle."""
+    """Return the pickle of the descriptor, with its handle or with the handles of its chunks."""
     desc = transfer.desc
-    return rebuild, (type(desc), carry_by_multiprocessing(
-        desc.__dict__, desc.type.os_handle_kind, lifetime_s=transfer.lifetime_s, keep=transfer._keep))
+    fields = _carry(transfer, desc)
+    if isinstance(desc, MemoryDesc):
+        fields["chunks"] = tuple(_Chunk(transfer, each) for each in desc.chunks)
+    return rebuild, (type(desc), fields)
+
+
+def _reduce_chunk(part: _Chunk) -> tuple[Any, ...]:
+    """Return the pickle of a chunk, with its handle."""
+    return rebuild, (MemoryChunk, _carry(part.transfer, part.chunk))
+
+
+def _carry(transfer: Transfer, of: SemaphoreDesc | MemoryDesc | MemoryChunk) -> dict[str, Any]:
+    return carry_by_multiprocessing(of.__dict__, transfer.desc.type.os_handle_kind, lifetime_s=transfer.lifetime_s,
+                                    keep=transfer._keep)
 
 
 # As the descriptors.
 ForkingPickler.register(Transfer, _reduce)
+ForkingPickler.register(_Chunk, _reduce_chunk)

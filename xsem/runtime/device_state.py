@@ -29,7 +29,6 @@ FIRST: Final = itemgetter(0)
 """Takes the token from a tuple that begins with it, for `DeviceState.making`."""
 
 _TYPES: Final = ("semaphore.import", "semaphore.export", "memory.import", "memory.export")
-_SLICE_NS: Final = 5_000_000   # longest wait between two looks at the work of `catch_up`
 
 _T = TypeVar("_T")
 _Ability = TypeVar("_Ability")

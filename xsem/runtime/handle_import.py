@@ -18,9 +18,9 @@ from typing import Final, NoReturn, TypeVar
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
 from xsem.data.handles import number_of, store
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, UnsupportedError, XsemError
+from xsem.errors import BadHandleError, UnsupportedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
-from xsem.types import Handle, MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 if sys.platform == "win32":
     from xsem.data.nt_handles import object_type
@@ -154,7 +154,7 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc, os_handle_kind: OsHandleKind) -
     # On Windows, a file descriptor is a number of the C library: no driver takes it, and the device refuses the type.
     if os_handle_kind is not (OsHandleKind.NT if sys.platform == "win32" else OsHandleKind.FD):
         return None
-    number = _number(handle)
+    number = number_of(handle)
     if os_handle_kind is OsHandleKind.FD and number < 0:
         raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
     try:
@@ -162,20 +162,6 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc, os_handle_kind: OsHandleKind) -
     except XsemError as error:
         error.handle_type = desc.type
         raise
-
-
-def _number(handle: Handle) -> int:
-    if isinstance(handle, int):
-        return handle
-    try:
-        number = number_of(handle) if isinstance(handle, OwnedHandle) else handle.fileno()
-    except ReleasedError:
-        raise
-    except Exception as error:   # a closed file object raises ValueError
-        raise BadHandleError(f"{type(handle).__name__}.fileno() failed: {error}", reason="closed_fd") from error
-    if type(number) is not int:
-        raise BadArgumentError(f"{type(handle).__name__}.fileno() is not an int", reason="not_a_handle")
-    return number
 
 
 # Character devices that cannot be a vendor's object: null, zero and random (major number 1), terminals, and a DRM node.

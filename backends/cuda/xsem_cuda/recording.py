@@ -22,6 +22,7 @@ __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded", "check_recordable"]
 OLDEST_DRIVER: Final = 11040
 """The driver version with cuGraphInstantiateWithFlags, the bindings' cuGraphInstantiate. Semaphore nodes need 11.2."""
 
+
 def check_recordable(semaphores: Sequence[SemaphoreToken], params: Sequence[Any]) -> None:
     """Refuse NvSciSync in a recording: its fence stands for one signal, and no document says what a graph does with it.
 

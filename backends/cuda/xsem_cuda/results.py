@@ -157,8 +157,9 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
     what = _TAKES.get(name)
     if what is not None:
         if code == _INVALID_HANDLE:
-            return BadHandleError(f"the driver does not accept the handle as {what}: pass the exported handle, with "
-                                  "the descriptor of its type", reason="refused_by_driver", **fields)
+            return BadHandleError(
+                f"the driver does not take the handle as {what}: pass the exported handle, with the descriptor of its "
+                "type", reason="refused_by_driver", **fields)
         if code == _NOT_SUPPORTED and name == _NVSCISYNC:
             return UnsupportedError("the driver does not support NvSciSync attributes for this device",
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
@@ -184,8 +185,8 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
         return DriverError(f"the driver does not support {name} with these arguments here", reason="not_supported",
                            **fields)
     if code == _OPERATING_SYSTEM:
-        return DriverError(f"a call to the operating system failed inside the driver, in {name}: raise the limit, and "
-                           "see dmesg", reason="operating_system", **fields)
+        return DriverError(f"a call to the operating system failed inside the driver, in {name}: check the limits of "
+                           "the process, and the log of the kernel", reason="operating_system", **fields)
     if code_name is None:
         return DriverError(f"{name} failed with a code that these bindings do not know: try a newer cuda-python",
                            reason="unknown_code", from_earlier_work=earlier, **fields)

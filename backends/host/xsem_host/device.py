@@ -54,10 +54,9 @@ CAPABILITIES: Final = Capabilities(
     independent_lists=_MANY_LISTS,
     max_value_difference=2**64 - 1,
 )
-
-
-_DMABUF: Final = ("a dma-buf that the CPU can map is an opaque_fd for host: "
-                  "MemoryDesc.opaque_fd(fd, allocation_size=…, device_uuid=None)")
+_UNDECLARED_CAUSES: Final = {"memory.import.dmabuf_fd": ((
+    "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
+    "device_uuid=None)"),)}
 
 
 class HostDevice(
@@ -70,7 +69,7 @@ class HostDevice(
     """
 
     def __init__(self) -> None:
-        self.undeclared_causes = {"memory.import.dmabuf_fd": [_DMABUF]}
+        self.undeclared_causes = _UNDECLARED_CAUSES
         self._queues: weakref.WeakSet[HostQueue] = weakref.WeakSet()   # a worker keeps its queue alive
         self._lock = spi.Lock()
 

@@ -134,8 +134,8 @@ def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
         try:
             return _DmabufMemory(handle, size)
         except DriverError as error:
-            raise BadHandleError("the exporter of this dma-buf does not let the CPU map it, only devices can access it: "
-                                 "import it on a device, or ask the exporter for memory of the host",
+            raise BadHandleError("the exporter of this dma-buf does not let the CPU map it: import it on a device, "
+                                 "or ask the exporter for memory of the host",
                                  reason="not_mappable", call=error.call, code=error.code,
                                  code_name=error.code_name) from error
     if _is_timeline(handle.fileno(), size):

@@ -41,6 +41,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
             check_node(fd, gpu.abilities.node)
         elif handle is not None:
             check_sync_file(fd)
+        causes = causes_of_file(fd)
         made = create_semaphore(gpu, timeline=desc.type.kind is SemaphoreKind.TIMELINE)
     except XsemError as error:
         raise ImportFailure(error, handle="left") from error
@@ -51,7 +52,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
             flags=vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT if sync_file else 0))
     except BaseException as error:
         gpu.vk.vkDestroySemaphore(gpu.handle, made.handle, gpu.library.null)
-        _fail(error, desc)
+        _fail(error, causes)
         raise
     return Imported(made, handle="taken")
 
@@ -112,10 +113,11 @@ def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated
     structs = [("VkImportMemoryFdInfoKHR", {"handleType": bit, "fd": fd})]
     if dedicated_to:
         structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": dedicated_to}))
+    causes = causes_of_file(fd)
     try:
         return allocate(gpu, desc.allocation_size, index, *structs)
     except BaseException as error:
-        _fail(error, desc)
+        _fail(error, causes)
         raise
 
 
@@ -160,15 +162,7 @@ def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int
     raise BadHandleError(f"{desc.type.value} needs a handle", reason="no_handle", backend="vulkan")
 
 
-def _fail(error: BaseException, desc: SemaphoreDesc | MemoryDesc) -> None:
+def _fail(error: BaseException, causes: tuple[str, ...]) -> None:
+    """Raise the failure of an import. The causes were found before it, because the driver may have closed the fd."""
     if isinstance(error, XsemError):
-        raise ImportFailure(import_error(error, _causes(desc)), handle="unknown") from error
-
-
-def _causes(desc: SemaphoreDesc | MemoryDesc) -> tuple[str, ...]:
-    """Return the causes of a refusal from the application's own handle: the driver may have closed the duplicate."""
-    handle = desc.handle
-    try:
-        return causes_of_file(handle if isinstance(handle, int) else handle.fileno())  # type: ignore[union-attr]
-    except (AttributeError, OSError, ValueError):
-        return ()
+        raise ImportFailure(import_error(error, causes), handle="unknown") from error

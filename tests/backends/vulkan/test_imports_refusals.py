@@ -214,6 +214,14 @@ def test_refused_object_of_the_host_device_names_the_remedy(device: xsem.Device)
     assert "create the object on this device" in raised.value.likely_causes[0]
 
 
+def test_refusal_does_not_count_as_a_use_of_the_handle_by_the_application(device: xsem.Device) -> None:
+    with xsem.open_device("host") as host:
+        sem = host.create_binary()
+        with sem.export() as desc, pytest.raises(BadHandleError):
+            device.import_semaphore(desc)
+        assert not sem._state.signallers._unseen   # else the end of its importers would no longer end a wait
+
+
 def test_file_that_is_not_the_drivers_names_what_it_is(tmp_path: Path) -> None:
     with xsem.open_device("host") as host, host.create_memory(MEMORY, SIZE).export() as desc:
         assert isinstance(desc.handle, OwnedHandle)
