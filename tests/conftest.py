@@ -27,7 +27,6 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/backends/cuda/test_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
     ("tests/backends/cuda/test_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
     ("tests/project/test_parts.py", "valgrind is not installed"),
-    ("tests/project/test_loops.py", "needs CPython 3.12 or newer in pyenv"),
     ("tests/ipc/test_tickets.py::test_process_of_another_user", "only root can start a process of another user"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
     *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else []),

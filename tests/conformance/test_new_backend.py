@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from support.command_line import called
 from support.paths import ROOT
 
 import hatch_build
@@ -103,6 +104,6 @@ def test_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(Exception, match="No space left on device"):
-        new_backend.new_backend("acme", tmp_path / "acme")
+    ended = called("conformance", "new-backend", "acme", "--folder", tmp_path / "acme")
+    assert (ended.exit_code, "No space left on device" in ended.stderr) == (2, True)
     assert list(tmp_path.iterdir()) == []

@@ -137,12 +137,17 @@ def innermost(trace: str) -> str:
     return "" if frame is None else f", in {frame[3]} ({frame[1]}, line {frame[2]})"
 
 
+def _new_file() -> IO[bytes]:
+    # At the limit on open files, tempfile says that no folder is usable.
+    return os.fdopen(os.memfd_create("xsem"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
+
+
 def _start(question: str, subject: str, patience_s: float) -> _Asked:
     # At this point, the command has one thread, no plugin and no vendor's library.
     forks = sys.platform == "linux"
     context: Any = multiprocessing.get_context("fork" if forks else "spawn")
     ours, theirs = context.Pipe(duplex=False)
-    trace = tempfile.TemporaryFile()  # noqa: SIM115 - `_Asked.end` closes it
+    trace = _new_file()   # `_Asked.end` closes it
     try:
         process = context.Process(target=_reply, daemon=True, args=(
             question, subject, theirs, trace.fileno() if forks else None))

@@ -42,9 +42,6 @@ Ctrl-C
     - a claim ends with the assignment of an attribute (`claims`);
     - locks are those of C code, because `threading.Condition` and `Event` take theirs in Python code; from Python 3.14
       on, `xsem.data.locks.Lock` adds a safe beginning of a ``with`` statement;
-    - a ``with`` block of a lock contains no loop or comprehension with a condition. In CPython 3.12 to 3.14, the jump
-      from the condition to the next iteration is not part of the block, so KeyboardInterrupt there skips the release.
-      Such a loop is a function of its own;
     - threads exchange work through a `deque`, and wait for it with `Pause`.
 
     The next call continues an interrupted release. An append is recorded before the driver's call, and the record is
