@@ -139,7 +139,9 @@ def innermost(trace: str) -> str:
 
 def _new_file() -> IO[bytes]:
     # At the limit on open files, tempfile says that no folder is usable.
-    return os.fdopen(os.memfd_create("xsem"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("xsem"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _start(question: str, subject: str, patience_s: float) -> _Asked:
