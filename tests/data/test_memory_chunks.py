@@ -71,6 +71,7 @@ def test_a_chunk_has_a_size_and_a_handle(fields: dict[str, Any], reason: str) ->
     assert caught.value.reason == reason
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="chunks have file descriptors")
 def test_close_closes_the_handles_of_all_chunks() -> None:
     owned = [OwnedHandle(os.open(os.devnull, os.O_RDONLY)) for _ in range(2)]
     with desc(2, chunks=[MemoryChunk(size=1, handle=each) for each in owned]):
