@@ -282,7 +282,8 @@ def test_release_with_a_pending_wait_returns_at_once(
 # ---- end of the process
 ENDS = {
     "open": "",
-    "pending": "semaphore.export().close(); commands.append_wait(semaphore); commands.append_copy(host, memory.map_buffer())",
+    "pending": ("semaphore.export().close(); commands.append_wait(semaphore); "
+                "commands.append_copy(host, memory.map_buffer())"),
     "forked": "import os; pid = os.fork()\nif pid == 0: raise SystemExit(0)\nassert os.waitpid(pid, 0)[1] == 0",
 }
 
