@@ -1,13 +1,14 @@
-# make demo, make test, make lint: each creates the environment that it needs. They need Python >= 3.11. The tests also
-# compile C and C++.
+# Each target installs what it needs into .venv: the demo NumPy, pluggy and Pillow, the others all of the extra "dev". They need
+# Python >= 3.11. The tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all coverage lint mutants faults levelzero compiled pure sanitized windows site clean
+.PHONY: help demo test test-all nightly coverage lint mutants faults levelzero compiled pure sanitized windows site clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
     $(name) -c 'import ensurepip, sys, venv; assert sys.version_info >= (3, 11)' >/dev/null 2>&1 </dev/null && echo $(name))))
 BIN := .venv/bin
 READY := .venv/ready
+DEMO_READY := .venv/demo-ready
 # worksteal keeps most tests of one file in one worker, because they share fixtures and processes on a stand-in.
 SPREAD := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -16,43 +17,51 @@ help:
 	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
 	@echo "make test   the tests, in one process for each core; ARGS=… goes to pytest (ARGS=\"-n 0 tests/ipc/test_ipc.py\")"
 	@echo "make test-all  all tests, also the slow ones: conformance runs, stress, mutants, type checkers, wheels"
+	@echo "make nightly   what takes too long for every push: Level Zero's loaders, Windows under Wine, coverage, the sanitizer, all tests in both forms"
 	@echo "make coverage  line coverage of the CUDA backend by its tests on the stand-in; at least 95 %"
 	@echo "make lint   ruff, mypy, pyright, import contracts"
 	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend, with one fault each; the suite must find every fault"
 	@echo "make faults  faults composed from the driver interface, around sound drivers; each survivor of the suite needs a reason; ARGS=\"'CopyQueue.*'\" runs some"
 	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
-	@echo "make compiled  compile the append path in place; make pure removes the result (demo and test compile, too, unless XSEM_PURE=1)"
+	@echo "make compiled  compile the append path in place; make pure removes the result"
 	@echo "make sanitized  tests of the append path, compiled for the address sanitizer"
 	@echo "make windows  tests for Windows, with CPython for Windows under Wine, in build/windows; needs root for apt-get, or Wine and MinGW"
 	@echo "make site   the documentation, in build/site/index.html; a dead link or an unlisted page is an error"
 	@echo "make clean  remove the environment and caches"
 
-$(READY): pyproject.toml
-	@python="$(PYTHON)"; \
+# What a fresh machine needs, in two sizes. The large one has the small one in it.
+INSTALL = python="$(PYTHON)"; \
 	test -n "$$python" || { echo "xsem needs Python >= 3.11 with venv (Debian, Ubuntu: apt-get install python3-venv); PYTHON=… names it" >&2; exit 1; }; \
-	echo "setting up .venv with $$python (a minute or two)"; \
-	{ test -x $(BIN)/python || "$$python" -m venv .venv; } && $(BIN)/python -m pip install --quiet --editable ".[dev]" && touch $@
+	echo "setting up .venv with $$python: $(1)"; \
+	{ test -x $(BIN)/python || "$$python" -m venv .venv; } && \
+	$(BIN)/python -m pip install --quiet --editable ".[$(2)]"
 
-# The append path, compiled in place where Cython and a C compiler are. With XSEM_PURE=1, this does nothing.
+$(READY): pyproject.toml
+	@$(call INSTALL,870 MB in a minute or two,dev) && touch $(DEMO_READY) $@
+
+$(DEMO_READY): pyproject.toml
+	@$(call INSTALL,100 MB in half a minute,demo) && touch $@
+
+# The append path, compiled in place where a C compiler is. With XSEM_PURE=1, this does nothing.
 compiled: $(READY)
 	@$(BIN)/python hatch_build.py
 
 pure: $(READY)
 	@$(BIN)/python hatch_build.py clean
 
-demo: compiled
+demo: $(DEMO_READY)
 	@$(BIN)/xsem demo
 
 # Without .pyc files each worker compiles all tests again (5 s of CPU), and each process started by a test compiles xsem.
 test test-all coverage: export PYTHONDONTWRITEBYTECODE :=
-test test-all: compiled
+test test-all: $(READY)
 	@command -v gcc >/dev/null && command -v g++ >/dev/null || echo "gcc or g++ is missing: tests of C and C++ code are skipped (Debian, Ubuntu: apt-get install gcc g++)"
 	@$(BIN)/python -m pytest $(SPREAD) $(if $(filter test,$@),-m "not gpu and not slow") $(ARGS)
 
 # In pure Python: a compiled module has no lines.
 coverage: export XSEM_PURE := 1
 coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
-coverage: compiled
+coverage: $(READY)
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/python -m coverage run -m pytest tests/backends/cuda $(SPREAD) $(ARGS)
 	@$(BIN)/python -m coverage combine --quiet
@@ -61,17 +70,20 @@ coverage: compiled
 lint: $(READY)
 	@$(BIN)/python tools/lint.py
 
-mutants: compiled
+mutants: $(READY)
 	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
-faults: compiled
+faults: $(READY)
 	@$(BIN)/python tests/mutants/compose.py $(ARGS)
 
 sanitized: $(READY)
 	@tests/sanitized $(ARGS)
 
-levelzero: compiled
+levelzero: $(READY)
 	@tests/drivers/levelzero-paths $(ARGS)
+
+nightly:
+	@.ci/nightly
 
 windows: $(READY)
 	@tools/windows/setup && tools/windows/check

@@ -74,7 +74,7 @@ bench.close()
 """
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
 BREAKS = {"VK_LAYER_DEBUG_ACTION": "VK_DBG_LAYER_ACTION_LOG_MSG,VK_DBG_LAYER_ACTION_BREAK"}
-"""As in .ci/run, for a whole run of the suite."""
+"""As in .ci/nightly, for a whole run of the suite."""
 
 
 def misuse(gpu: Gpu) -> None:
