@@ -39,7 +39,6 @@ MODULES: Final = (
     "xsem/facade/recording.py",
     "xsem/facade/resource.py",
     "xsem/facade/semaphore.py",
-    "xsem/runtime/claims.py",
     "xsem/runtime/device_state.py",
     "xsem/runtime/forks.py",
     "xsem/runtime/lifetime.py",

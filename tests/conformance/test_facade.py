@@ -148,8 +148,8 @@ TESTED = {
                      "child_that_exits_normally_calls_no_driver",
     "XSEM-FORK-003": "data/pickling: descriptors_reach_a_spawned_process",
     "XSEM-INT-001": "runtime/timeouts: os_signal_ends_a_wait_and_leaves_objects_usable",
-    "XSEM-INT-003": "runtime/timeouts: ctrl_c_raised_inside_the_driver_comes_through; runtime/lifetime: "
-                    "interrupted_call_holds_nothing",
+    "XSEM-INT-003": "runtime/timeouts: ctrl_c_raised_inside_the_driver_comes_through; facade/interrupts: "
+                    "ctrl_c_leaves_each_object_usable_or_releasable",
     "XSEM-KILL-005": "ipc/ipc: end_of_the_stream_between_and_within_messages",
 }
 

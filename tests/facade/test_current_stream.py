@@ -11,7 +11,6 @@ from support.at_once import in_thread
 from support.fake_backend import FakeDriver, FakeList, until
 from support.fixtures import Opened, refused
 from support.frameworks import Frameworks
-from support.interrupts import interruptions
 
 import xsem
 from xsem import spi
@@ -179,23 +178,6 @@ def test_failure_of_one_framework_restores_the_other(
     monkeypatch.undo()
     assert machine.state() == DEFAULT
     assert commands.device.pending() == ()
-
-
-def test_ctrl_c_at_any_place_restores_the_streams(commands: xsem.CommandList, machine: Machine) -> None:
-    fake_driver(commands).everything_is_done = True
-
-    def frame() -> None:
-        with commands.as_current():
-            pass
-
-    frame()   # imports and caches
-    places = 0
-    for place, otherwise in interruptions(frame):
-        places += 1
-        assert otherwise == "", (place, otherwise)
-        assert machine.state() == DEFAULT, place
-    assert places > 30
-    commands.synchronize()
 
 
 # ---- the work of the block in the order of the list

@@ -177,7 +177,7 @@ def test_events_shared_by_all_threads() -> None:
         driver.finish()
         until(lambda: len(called) == len(added))
         for event in events:
-            assert not event._claimed.live()
+            assert not event._claimed
 
 
 @pytest.mark.timeout(50)

@@ -41,9 +41,7 @@ def sem(handle: Any) -> SemaphoreDesc:
 
 def import_with_duplicate(desc: Any, importer: Callable[..., Any], *, state: HandleState = "left") -> Any:
     """Import with a driver that returns the result of `importer` as the token. Return the token."""
-    made: list[Imported] = []
-    handle_import.import_with_duplicate(desc, lambda *given: Imported(importer(*given), handle=state), made)
-    return made[0].token
+    return handle_import.import_with_duplicate(desc, lambda *given: Imported(importer(*given), handle=state)).token
 
 
 class RefusedError(Exception):

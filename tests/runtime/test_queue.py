@@ -13,7 +13,6 @@ from support.fixtures import Opened
 
 import xsem
 from xsem.errors import BusyError
-from xsem.spi import compiled
 from xsem.types import MemoryHandleType
 
 
@@ -123,39 +122,6 @@ def test_appends_of_many_threads_reach_the_driver_one_at_a_time(opened: Opened) 
 
 
 # ---- Ctrl-C
-@pytest.mark.timeout(30)
-@pytest.mark.parametrize("operation", ["signal", "wait"])
-def test_ctrl_c_in_a_prepared_append_leaves_the_list_usable(opened: Opened, operation: str) -> None:
-    """Between any two calls inside the append: Python checks for signals at calls and returns."""
-    device, driver = opened
-    commands, sem = device.create_command_list(), timeline(device)
-    append = commands.append_signal if operation == "signal" else commands.append_wait
-    append(sem, 1)
-    reached = 0
-    for at in range(1, 100):
-        seen = 0
-
-        def interrupt(frame: Any, event: str, _arg: object, at: int = at) -> None:
-            nonlocal seen
-            if event != "c_call" and frame.f_code.co_filename.endswith(("queues/queue.py", "prepared_append.py")):
-                seen += 1
-                if seen == at:
-                    raise KeyboardInterrupt
-
-        try:
-            sys.setprofile(interrupt)
-            append(sem, 2 * at)
-        except KeyboardInterrupt:
-            reached = at
-        finally:
-            sys.setprofile(None)
-        in_thread(lambda at=at: append(sem, 2 * at + 1))  # type: ignore[misc]
-        if seen < at:
-            break
-    assert reached >= (0 if compiled() else 5)   # C code makes no such calls
-    assert values_of(driver)[-1] == (2 * (reached + 1) + 1,)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Ctrl-C ends no wait for a lock on Windows")
 @pytest.mark.timeout(30)
 def test_ctrl_c_ends_an_append_that_waits_for_another_append(opened: Opened) -> None:

@@ -136,7 +136,7 @@ def test_duplicate_is_closed_if_the_driver_left_it(
 
     with descriptors(owned) as (desc, number):
         try:
-            import_with_duplicate(desc, importer, [])
+            import_with_duplicate(desc, importer)
         except ValueError:
             assert fails
         assert given != [number]
@@ -153,7 +153,7 @@ def test_kmt_handle_is_passed_through() -> None:
         return Imported("token", handle="left")
 
     for number in (0x4000_0040, -0x3FFF_FFC0):
-        import_with_duplicate(SemaphoreDesc.opaque_win32_kmt(number, device_uuid=None), importer, [])
+        import_with_duplicate(SemaphoreDesc.opaque_win32_kmt(number, device_uuid=None), importer)
     assert seen == [(0x4000_0040, None), (-0x3FFF_FFC0, None)]
 
 
@@ -179,20 +179,20 @@ def test_object_that_cannot_be_exported_is_refused(sort: str) -> None:
     make, memory_only = WRONG[sort]
     with nt.closing(make()) as number:
         memory = MemoryDesc.opaque_win32(number, allocation_size=4096, device_uuid=None)
-        error = refused(lambda: import_with_duplicate(memory, never, []), "wrong_object", BadHandleError)
+        error = refused(lambda: import_with_duplicate(memory, never), "wrong_object", BadHandleError)
         assert f"type {sort}" in str(error)
         if not memory_only:
             fence = SemaphoreDesc.d3d12_fence(number)
-            refused(lambda: import_with_duplicate(fence, never, []), "wrong_object", BadHandleError)
+            refused(lambda: import_with_duplicate(fence, never), "wrong_object", BadHandleError)
 
 
 def test_closed_handle_is_refused_before_the_driver() -> None:
-    refused(lambda: import_with_duplicate(SemaphoreDesc.d3d12_fence(CLOSED), never, []), "closed_fd", BadHandleError)
+    refused(lambda: import_with_duplicate(SemaphoreDesc.d3d12_fence(CLOSED), never), "closed_fd", BadHandleError)
     with nt.closing(nt.event()) as number:
         owner = OwnedHandle(nt.with_access(number, nt.SYNCHRONIZE))
         desc = SemaphoreDesc.d3d12_fence(owner)
         owner.close()
-        refused(lambda: import_with_duplicate(desc, never, []), "handle_closed", ReleasedError)
+        refused(lambda: import_with_duplicate(desc, never), "handle_closed", ReleasedError)
 
 
 def test_handle_count_is_flat_over_many_imports(device: xsem.Device) -> None:

@@ -193,7 +193,7 @@ class Buffer(Resource):
         if not self._host:
             raise BufferError(f"the host cannot access memory of {self._device_state.info.id}; use copy_to_host()")
         typestr = self._typestr()
-        lease = Lease(lifetime, self._device_state.releaser)
+        lease = Lease(lifetime)
         return np.asarray(HostArray(self.address, self.shape, self.strides, typestr, lease))
 
     def __buffer__(self, flags: int, /) -> memoryview:
@@ -361,8 +361,7 @@ class Buffer(Resource):
         if self._place.address is None:
             raise BufferError(f"memory of {self._device_state.info.id} has no address, and an array needs an "
                               "address; use copy_to_host()")
-        return (self._place.address, device, self._dtype, self._layout,
-                Lease(lifetime, self._device_state.releaser))
+        return self._place.address, device, self._dtype, self._layout, Lease(lifetime)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return the DLPack device.
@@ -426,7 +425,7 @@ class Buffer(Resource):
         typestr = self._typestr()
         if self._lease is None:
             # The consumer refers to this object: the mapping must outlive release() until the object is collected.
-            self._lease = Lease(lifetime, self._device_state.releaser)
+            self._lease = Lease(lifetime)
         return {"shape": self.shape, "typestr": typestr, "data": (self.address, False), "strides": self.strides}
 
     def _typestr(self) -> str:

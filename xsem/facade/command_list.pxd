@@ -3,7 +3,6 @@ from xsem.facade.arguments cimport check_memories, checked_params
 from xsem.facade.event cimport Event, check_event, fences_of
 from xsem.facade.resource cimport DeviceObject
 from xsem.facade.semaphore cimport Semaphore
-from xsem.runtime.claims cimport Claim, new_claim
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.queues.operations cimport Append, DriverCall
 from xsem.runtime.queues.prepared_append cimport PreparedAppend
@@ -18,5 +17,5 @@ cdef class CommandList(DeviceObject):
     cpdef _find(self, operation, semaphores)
     cpdef _append_semaphores(
         self, PreparedAppend append, params, wait_events=*, signal_event=*, memories=*)
-    @cython.locals(queue=Queue, device_state=DeviceState, claim=Claim, event=Event)
+    @cython.locals(queue=Queue, device_state=DeviceState, event=Event)
     cpdef _append(self, Append append, params, wait_events, signal_event, memories=*)

@@ -26,7 +26,6 @@ from xsem.facade.memory import Memory
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.claims import new_claim
 from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
@@ -603,12 +602,12 @@ class CommandList(DeviceObject):
             return
         check_event(device_state, signal_event)
         event = signal_event
-        claim = new_claim()
+        event._claim()
+        fence = None
         try:
-            event._claim(claim)
-            event._bind(queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True))
+            fence = queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True)
         finally:
-            claim.over = True
+            event._bind(fence)
 
     def _check_stopped(self) -> None:
         self._lifetime.check()

@@ -63,11 +63,7 @@ def _within(frameworks: Sequence[_Framework], handle: int, ordinal: int) -> Iter
         framework.use(stream, ordinal)
         yield from _within(others, handle, ordinal)
     finally:
-        try:
-            framework.restore(before, ordinal)
-        except BaseException:   # Ctrl-C can come in the middle
-            framework.restore(before, ordinal)
-            raise
+        framework.restore(before, ordinal)
 
 
 class _Framework(ABC):

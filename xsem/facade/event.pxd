@@ -1,17 +1,14 @@
 cimport cython
 from xsem.facade.resource cimport DeviceObject
-from xsem.runtime.claims cimport Claim, Claimed
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.native cimport Lock
 from xsem.runtime.queues.operations cimport Fence
 
 cdef class Event(DeviceObject):
     cdef public Fence _fence
-    cdef public bint _foreign
-    cdef public Claimed _claimed
+    cdef public bint _foreign, _claimed
     cdef public Lock _claiming
-    @cython.locals(lock=Lock)
-    cpdef _claim(self, Claim claim)
+    cpdef _claim(self)
     cpdef _bind(self, Fence fence)
     cpdef Fence _bound(self)
 

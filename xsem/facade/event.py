@@ -9,7 +9,6 @@ from xsem.data.signallers import Ended
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, WaitTimeoutError, WrongDeviceError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
-from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
@@ -53,7 +52,7 @@ class Event(DeviceObject):
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
         self._fence = fence
-        self._claimed = Claimed()   # by an append, until it has bound the event
+        self._claimed = False   # by an append, until it has bound the event
         self._claiming = Lock()   # re-entrant: a signal handler can use the same event
         self._attach(device, new_wrapper_lifetime("event", device._device_state.lifetime))
 
@@ -204,30 +203,21 @@ class Event(DeviceObject):
         fence.check_running()
         return fence
 
-    def _claim(self, claim: Claim) -> None:
+    def _claim(self) -> None:
         """Claim the event for an append. Of two concurrent appends, one is refused before the driver's call."""
         self._lifetime.check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
-        lock = self._claiming
-        # As `Queue.append` acquires its lock.
-        try:
-            lock.acquire()
-            if self._fence is None and not self._claimed.live():
-                self._claimed.take(claim)
-                # Second check: a signal handler can bind the event between the first check and the claim.
-                if self._fence is None:
-                    return
-        finally:
-            try:  # noqa: SIM105
-                lock.release()
-            except RuntimeError:
-                pass  # not acquired
-        raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
+        with self._claiming:
+            if self._fence is not None or self._claimed:
+                raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
+            self._claimed = True
 
-    def _bind(self, fence: Fence) -> None:
+    def _bind(self, fence: Fence | None) -> None:
+        """End the claim, with the fence of the operation; None: nothing was appended."""
         self._fence = fence
+        self._claimed = False
 
     def _reached(self, done: bool, fence: Fence) -> None:
         if done and fence.queue is not None:

@@ -244,11 +244,11 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
     with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
                              token_of=TOKEN) as making:
         if desc.chunks:
-            import_chunks(desc, device_state.ability(ChunkImport, "memory_chunks").import_chunks, making.made)
+            importer = device_state.ability(ChunkImport, "memory_chunks").import_chunks
+            imported = making.call(import_chunks, desc, importer)
         else:
-            import_with_duplicate(desc, driver.import_memory, making.made)
-        token = making.made[0].token
-        return Memory(device, making.lifetime(), token, desc.type, desc.allocation_size, imported=True,
+            imported = making.call(import_with_duplicate, desc, driver.import_memory)
+        return Memory(device, making.lifetime(), imported.token, desc.type, desc.allocation_size, imported=True,
                       dedicated=desc.dedicated, drm_layout=desc.drm_layout)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from xsem.data.handles import follow
+from xsem.data.handles import OwnedHandle, follow
 from xsem.data.params import UINT64_MAX, check_int, parse_index, parse_member
 from xsem.data.peers import Peer
 from xsem.data.signallers import SENT, Ended, Signallers, signallers_of
@@ -14,7 +14,6 @@ from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError, WaitTimeoutError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
-from xsem.runtime.claims import new_claim
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, WatchedWait
@@ -112,17 +111,12 @@ class Semaphore(Resource):
         if state.type not in device_state.capabilities.semaphore_export:
             device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
-        claim = new_claim()
-        try:
-            with device_state.calling(state.type, self._lifetime):
-                if state.kind is SemaphoreKind.SYNC_FILE:
-                    state.claim_use(claim)
-                handle = device_state.ability(SemaphoreExport, "semaphore.export").export_semaphore(state.token)
-        except BaseException:
-            state.take_back(claim)
-            raise
-        finally:
-            claim.over = True
+        driver = device_state.ability(SemaphoreExport, "semaphore.export")
+        with device_state.calling(state.type, self._lifetime):
+            if state.kind is SemaphoreKind.SYNC_FILE:
+                handle = _export_signal(driver, state)
+            else:
+                handle = driver.export_semaphore(state.token)
         state.exported = True
         if handle is not None:
             follow(handle, state.signallers)
@@ -203,8 +197,7 @@ class Semaphore(Resource):
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
         with device_state.calling(self.type, self._lifetime), state.host_order:
-            claim = new_claim()
-            changes, calling = StateChanges(claim), False
+            changes, calling = StateChanges(), False
             try:
                 previous = changes.signal(state, value, allow_rewind=False,
                                           limit=device_state.capabilities.max_value_difference)
@@ -217,8 +210,7 @@ class Semaphore(Resource):
                 if not calling or isinstance(error, Exception):
                     changes.take_back()
                 raise
-            finally:
-                claim.over = True
+            changes.settle()
 
     def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until the semaphore is signalled, or its value is at least `value`.
@@ -443,12 +435,24 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
                              token_of=TOKEN, may_block=driver.release_semaphore_blocks) as making:
-        import_with_duplicate(desc, driver.import_semaphore, making.made)
+        imported = making.call(import_with_duplicate, desc, driver.import_semaphore)
         origin = origin_of(desc.handle)
-        made = _wrap(device, device_state, desc.type, label, making.made[0].token, making.lifetime(), imported=True,
+        made = _wrap(device, device_state, desc.type, label, imported.token, making.lifetime(), imported=True,
                      initial_value=None, signallers=_signallers(desc, exported_here=origin is not None))
         made._state.origin = origin
         return made
+
+
+def _export_signal(driver: SemaphoreExport, state: SemaphoreState) -> OwnedHandle | None:
+    """Export the signal of a sync file, which uses the signal up."""
+    state.claim_use()
+    try:
+        handle = driver.export_semaphore(state.token)
+    except BaseException:
+        state.take_back()
+        raise
+    state.settle()
+    return handle
 
 
 def _signallers(desc: SemaphoreDesc, *, exported_here: bool) -> Signallers:

@@ -1,6 +1,6 @@
 cimport cython
 from xsem.runtime.forks cimport Clock
-from xsem.runtime.lifetime cimport Lifetime, Releaser
+from xsem.runtime.lifetime cimport Lease, Lifetime, Releaser
 from xsem.runtime.native cimport Lock
 from xsem.runtime.threads cimport Background
 
@@ -24,15 +24,12 @@ cdef class DeviceState:
     cpdef return_fences(self)
     cpdef _return_fence(self, key)
 
-cdef class Calling:
-    cdef object _by, _handle_type
+cdef class Calling(Lease):
+    cdef object _handle_type
     cdef DeviceState _device_state
-    cdef Lifetime _held
-    cpdef _failed(self, error)
 
 @cython.final
 cdef class Making(Calling):
-    cdef object _what, _free, _token_of
+    cdef object _what, _free, _token_of, _made
     cdef bint _may_block
-    cdef Lifetime _lifetime, _parent
-    cdef public list made
+    cdef Lifetime _lifetime_made, _parent

@@ -8,13 +8,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from operator import itemgetter
-from typing import Any, Final, NoReturn, Protocol, Self, TypeVar, cast
+from typing import Any, Final, NoReturn, Protocol, TypeVar, cast
 
-from xsem.data.handles import store
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import check_generation, clock
-from xsem.runtime.lifetime import Lifetime, Releaser
+from xsem.runtime.lifetime import Lease, Lifetime, Releaser
 from xsem.runtime.native import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.runtime.threads import on_own_thread
@@ -107,9 +106,7 @@ class DeviceState:
         if self.lifetime.released:
             self.lifetime.check()
         releaser = self.releaser
-        # The work of `Releaser.drain`: jobs, a release that Ctrl-C interrupted, or a thread that the system refused.
-        if (releaser.jobs or releaser.inbox or releaser.later or releaser.unsettled or self.owing
-                or self.callbacks_thread.stalled):
+        if releaser.jobs or releaser.inbox or self.owing or self.callbacks_thread.stalled:
             self.catch_up()
         elif self._detached:
             self.return_fences()
@@ -301,7 +298,6 @@ class DeviceState:
         lifetime, by = self.lifetime, object()
         try:
             if lifetime.visit(by):
-                # The key is removed after the release of its fence. Ctrl-C between the two steps has no effect.
                 for key in list(self._detached):
                     self._return_fence(key)
                     self._detached.pop(key, None)
@@ -319,10 +315,10 @@ class DeviceState:
             _log.warning("releasing a fence failed", exc_info=True)
 
 
-class Calling:
-    """A driver call, for ``with``. `DeviceState.calling` creates it. Not public."""
+class Calling(Lease):
+    """A driver call, for ``with``, as `DeviceState.calling` describes."""
 
-    __slots__ = ("_by", "_device_state", "_handle_type", "_held")
+    __slots__ = ("_device_state", "_handle_type")
 
     def __init__(
         self, device_state: DeviceState, handle_type: SemaphoreHandleType | MemoryHandleType | None,
@@ -330,96 +326,57 @@ class Calling:
     ) -> None:
         self._device_state = device_state
         self._handle_type = handle_type
-        self._by = object()   # the holder; `self` as holder would keep this object alive
-        self._held = device_state.lifetime if held is None else held
-
-    def __enter__(self) -> Self:
         try:
-            self._held.hold(self._by)
+            Lease.__init__(self, device_state.lifetime if held is None else held)
         except XsemError as error:
-            self._device_state.annotate_error(error, self._handle_type)
+            device_state.annotate_error(error, handle_type)
             raise
-        return self
 
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        try:
-            if error is not None:
-                self._failed(error)
-        finally:
-            self._held.holders.discard(self._by)
-            if self._held.released:
-                self._held.unhold(self._by)
-
-    def __del__(self) -> None:
-        # Ctrl-C can come at the start of `__exit__`, before its first line; in the compiled form, from CPython 3.14 on,
-        # behind `__enter__` in an interpreted module. Not `getattr`: the compiled form has no such Python attribute.
-        try:
-            held = self._held
-        except AttributeError:
-            return   # Ctrl-C in `__init__`
-        if held is not None and self._by in held.holders:
-            self._device_state.releaser.post(partial(self.__exit__, None, KeyboardInterrupt(), None))
-
-    def _failed(self, error: BaseException) -> None:
-        if isinstance(error, XsemError):
-            self._device_state.annotate_error(error, self._handle_type)
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+        if isinstance(exc[1], XsemError):
+            self._device_state.annotate_error(exc[1], self._handle_type)
 
 
 class Making(Calling):
-    """Owns a new driver object until a public object owns it. `DeviceState.making` creates it. Not public.
+    """Owns a new driver object until a public object owns it. `DeviceState.making` creates it."""
 
-    Attributes
-    ----------
-    made : list
-        The result of the driver's call. Empty before the call and after the release.
-    """
-
-    __slots__ = ("_free", "_lifetime", "_may_block", "_parent", "_token_of", "_what", "made")
+    __slots__ = ("_free", "_lifetime_made", "_made", "_may_block", "_parent", "_token_of", "_what")
 
     def __init__(
         self, device_state: DeviceState, what: str, free: Callable[[Any], None],
         handle_type: SemaphoreHandleType | MemoryHandleType | None, parent: Lifetime | None,
         token_of: Callable[[Any], Token] | None, may_block: bool,
     ) -> None:
-        Calling.__init__(self, device_state, handle_type, parent)
-        self.made: list[Any] = []
         self._what = what
         self._free = free
         self._token_of = token_of
         self._may_block = may_block
         self._parent = parent
-        self._lifetime: Lifetime | None = None
+        self._made: Callable[[], None] | None = None   # frees the object, until a lifetime does
+        self._lifetime_made: Lifetime | None = None
+        Calling.__init__(self, device_state, handle_type, parent)
 
     def call(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Make the driver's call and keep its result."""
-        store(self.made, function, *args)
-        made: _T = self.made[0]
+        """Make the driver's call, and own its result."""
+        made = function(*args)
+        token = made if self._token_of is None else self._token_of(made)
+        self._made = partial(self._free, token)
         return made
 
     def lifetime(self) -> Lifetime:
-        """Create the lifetime of the new object.
+        """Create the lifetime of the new object (ReleasedError: the parent was released; the new object is, too)."""
+        free = cast("Callable[[], None]", self._made)
+        self._made = None
+        self._lifetime_made = self._device_state.new_lifetime(
+            self._what, free, may_block=self._may_block, parent=self._parent)
+        return self._lifetime_made
 
-        Raises
-        ------
-        ReleasedError
-            The parent or the device was released meanwhile. The new object is released too.
-        """
-        self._lifetime = self._device_state.new_lifetime(
-            self._what, partial(_free_made, self.made, self._token_of, self._free), may_block=self._may_block,
-            parent=self._parent)
-        return self._lifetime
-
-    def _failed(self, error: BaseException) -> None:
-        """Release the new object, if the driver has made one."""
-        if self._lifetime is not None:
-            self._lifetime.release()
-        elif self.made:
-            with contextlib.suppress(ReleasedError):   # `new_lifetime` has released the object then
-                self.lifetime().release()
-        Calling._failed(self, error)
-
-
-def _free_made(made: list[Any], token_of: Callable[[Any], Token] | None, free: Callable[[Any], None]) -> None:
-    if made:
-        result = made.pop()
-        free(result if token_of is None else token_of(result))
+    def __exit__(self, *exc: object) -> None:
+        if exc[1] is not None:
+            if self._lifetime_made is not None:
+                self._lifetime_made.release()
+            elif self._made is not None:
+                with contextlib.suppress(ReleasedError):   # `new_lifetime` has released the object then
+                    self.lifetime().release()
+        Calling.__exit__(self, *exc)

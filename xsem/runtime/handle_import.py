@@ -14,10 +14,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar, cast
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
-from xsem.data.handles import number_of, store
+from xsem.data.handles import number_of
 from xsem.errors import BadHandleError, UnsupportedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
@@ -36,8 +36,8 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 
 
 def import_with_duplicate(
-    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Imported], made: list[Imported]
-) -> None:
+    desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Imported]
+) -> Imported:
     """Call ``importer(desc, duplicate)``. The caller's handle does not change, on success and on failure.
 
     `Imported.handle` or `ImportFailure.handle` is the state of the duplicate. This function closes the duplicate if the
@@ -48,8 +48,6 @@ def import_with_duplicate(
     desc : SemaphoreDesc or MemoryDesc
     importer : callable
         The driver's import. Its second argument is None if `desc` has no fd and no NT handle.
-    made : list
-        Receives the result when the importer returns. A later Ctrl-C therefore does not lose the object.
 
     Raises
     ------
@@ -60,7 +58,6 @@ def import_with_duplicate(
     """
     given: OwnedHandle | None = None
     fd: DriverFd | None = None
-    refused: Exception | None = None
     os_handle_kind = desc.type.os_handle_kind
     duplicated = _duplicate(desc, os_handle_kind)
     if duplicated is not None:
@@ -76,26 +73,35 @@ def import_with_duplicate(
         except BaseException:
             given.close()
             raise
+    return _imported(lambda: importer(desc, given), [(fd, given)] if fd is not None and given is not None else [])
+
+
+def _imported(importer: Callable[[], Imported], given: Sequence[tuple[DriverFd, OwnedHandle]]) -> Imported:
+    """Call the driver's import, and give each duplicate the fate that the driver reports."""
     # The state after any exception other than ImportFailure, for example after Ctrl-C inside the driver.
     state: HandleState = "unknown"
+    imported: Imported | None = None
+    refused: Exception | None = None
     try:
-        store(made, importer, desc, given)
+        imported = importer()
+        state = imported.handle
     except ImportFailure as failure:
         state, refused = failure.handle, failure.error
     finally:
-        if fd is not None and given is not None:
-            _settle(made[0].handle if made else state, fd, given)
+        for fd, handle in given:
+            _settle(state, fd, handle)
     if refused is not None:
         # Raised outside of `except`: a reference from the error to its ImportFailure would be a cycle.
         try:
             raise refused
         finally:
             refused = None   # the traceback refers to this frame
+    return cast("Imported", imported)
 
 
 def import_chunks(
-    desc: MemoryDesc, importer: Callable[[MemoryDesc, Sequence[OwnedHandle]], Imported], made: list[Imported]
-) -> None:
+    desc: MemoryDesc, importer: Callable[[MemoryDesc, Sequence[OwnedHandle]], Imported]
+) -> Imported:
     """Call ``importer(desc, duplicates)`` with a duplicate for each chunk, otherwise as `import_with_duplicate`."""
     given: list[tuple[DriverFd, OwnedHandle]] = []
     try:
@@ -111,20 +117,7 @@ def import_chunks(
         for _, handle in given:
             handle.close()
         raise
-    state: HandleState = "unknown"
-    refused: Exception | None = None
-    try:
-        store(made, importer, desc, [handle for _, handle in given])
-    except ImportFailure as failure:
-        state, refused = failure.handle, failure.error
-    finally:
-        for fd, handle in given:
-            _settle(made[0].handle if made else state, fd, handle)
-    if refused is not None:
-        try:
-            raise refused
-        finally:
-            refused = None   # as in `import_with_duplicate`
+    return _imported(lambda: importer(desc, [handle for _, handle in given]), given)
 
 
 def refuse_imported(what: str, capability: str, backend: str) -> NoReturn:

@@ -16,15 +16,17 @@ cdef class Lifetime(Usable):
     cdef public Py_ssize_t _many_uses
     cdef public bint freed, may_block, over, released, _pinned
     cpdef use(self, user, long long seq)
-    @cython.locals(lock=Lock)
     cpdef bint visit(self, by)
+
+cdef class Lease:
+    cdef object __weakref__, _by
+    cdef Lifetime _lifetime
 
 cdef class Releaser:
     cdef object __weakref__
     cdef dict __dict__   # tests replace methods of one releaser
     cdef public Lock lock
-    cdef public object lifetimes, forget, inbox, later
-    cdef public object ending, unsettled
+    cdef public object lifetimes, forget, inbox, ending
     cdef public object _name, _generation, _pending, _nap, _ready, _thread, _rounds, _looked
     cdef public long long releases
     cdef public bint closing, jobs, crowded, _lingering, _held_back, _warned

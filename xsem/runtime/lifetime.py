@@ -14,13 +14,13 @@ lock: it puts a job into the device's inbox. Later calls and the releasing threa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Final, Protocol, Self
 
 from xsem.errors import ReleasedError
@@ -82,7 +82,7 @@ class Usable:
         """
         raise NotImplementedError
 
-    def held(self) -> AbstractContextManager[None]:
+    def held(self) -> AbstractContextManager[object]:
         """Hold the object during a driver call."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Lifetime(Usable):
                 parent.holders.add(self._hold)
 
     def __del__(self) -> None:
-        # Ctrl-C came before the lifetime had an owner, so no other code can release it.
+        # Its owner could not be made, for example because of Ctrl-C, so no other code can release it.
         if getattr(self, "uses", None) is not None:
             self.drop()
 
@@ -198,15 +198,8 @@ class Lifetime(Usable):
             self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
     def hold(self, by: object) -> None:
-        """Keep the object until `unhold` with the same `by`. Only the caller has the object `by`.
-
-        The holders are a set and not a count, so that a caller can repeat `unhold` after Ctrl-C.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Keep the object until `unhold` with the same `by`, the caller's own (ReleasedError: ``released``)."""
+        # A set rather than a counter: `unhold` may run twice.
         # The addition precedes the check: a concurrent release sees this holder, or this call sees the release.
         self.holders.add(by)
         if self.released:
@@ -215,26 +208,13 @@ class Lifetime(Usable):
 
     def unhold(self, by: object) -> None:
         """Undo `hold`. A second call has no effect."""
-        try:
-            self.holders.discard(by)
-        finally:
-            if self.released:
-                self._releaser.submit(self)
+        self.holders.discard(by)
+        if self.released:
+            self._releaser.submit(self)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the object during a driver call."""
-        by = object()
-        try:
-            self.hold(by)
-            yield
-        finally:
-            # Not `unhold`: Ctrl-C could come at the start of a Python function, before its first line.
-            try:
-                self.holders.discard(by)
-            finally:
-                if self.released:
-                    self._releaser.submit(self)
+    def held(self) -> Lease:
+        """Hold the object for a ``with`` block."""
+        return Lease(self)
 
     @contextmanager
     def visited(self) -> Iterator[bool]:
@@ -249,24 +229,11 @@ class Lifetime(Usable):
             self.visitors.discard(by)
 
     def visit(self, by: object) -> bool:
-        """Begin a visit, as `visited` does. The caller ends it with ``visitors.discard(by)``, also if this call raised.
-
-        Returns
-        -------
-        bool
-            False if the object is freed already.
-        """
-        lock = self._releaser.lock
-        try:
-            lock.acquire()   # not `with`, which takes longer
+        """Begin a visit, which ends with ``visitors.discard(by)``. Return False if the object is freed already."""
+        with self._releaser.lock:
             if not self.freed:
                 self.visitors.add(by)
             return not self.freed
-        finally:
-            try:  # noqa: SIM105
-                lock.release()
-            except RuntimeError:
-                pass  # not acquired
 
     def pin(self) -> None:
         """Keep the object until its device is released, because a graph that xsem cannot see refers to it."""
@@ -276,20 +243,23 @@ class Lifetime(Usable):
     def release(self) -> None:
         """Release the object. Returns at once; the object is freed later if it is still in use.
 
-        A second call has no effect, or completes a release that Ctrl-C interrupted.
+        A second call has no effect, or completes a release that was interrupted.
         """
         with self._releaser.lock:
             # The number changes last: a `PreparedAppend` that sees the new number must also see the release.
             self.released = True
             self._releaser.releases += 1
-            self._releaser.unsettled.add(self)
         self._releaser.submit(self)
 
     def drop(self) -> None:
         """Release the object from a finalizer, without a lock and without a driver call."""
         if self.released:
             return
-        self._releaser.post(self.release)
+        self.post(self.release)
+
+    def post(self, job: Callable[[], None]) -> None:
+        """Let a later call, or the releasing thread, do a job of a finalizer."""
+        self._releaser.post(job)
 
     @property
     def idle(self) -> bool:
@@ -318,76 +288,54 @@ class Lifetime(Usable):
         return self._gate.release(self._free_now) and self.over
 
     def _free_now(self) -> bool:
-        claimed = called = False
+        with self._releaser.lock:
+            if self.freed or not self.released or self.holders or self.visitors:
+                return False
+            self.freed = True
         try:
-            with self._releaser.lock:
-                if self.freed or not self.released or self.holders or self.visitors:
-                    return False
-                self.freed = claimed = True
-                self._releaser.unsettled.add(self)   # until `end`, because Ctrl-C may interrupt this thread
-            called = True
             self._free()
         except Exception:
             # A log message is the only report, because the caller's release() has returned.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
-            if claimed:
-                # If Ctrl-C came before the driver's call, `Releaser.drain` tries again.
-                self.freed = self.over = called
-                self.end()
-        return called
+            self.over = True
+            self.end()
+        return True
 
     def end(self) -> None:
-        """Forget this lifetime and end the hold on its parent, after the free. No effect before, or a second time."""
-        if self.over:
-            self.uses.clear()
-            with self._releaser.lock:   # `release_all` reads `lifetimes`
-                self._releaser.lifetimes.discard(self._reference)
-                self._releaser.ending.discard(self)
-            if self.parent is not None:
-                self.parent.unhold(self._hold)
-            self._releaser.unsettled.discard(self)
+        """Forget this lifetime and end the hold on its parent, after the free. A second call has no effect."""
+        self.uses.clear()
+        with self._releaser.lock:   # `release_all` reads `lifetimes`
+            self._releaser.lifetimes.discard(self._reference)
+            self._releaser.ending.discard(self)
+        if self.parent is not None:
+            self.parent.unhold(self._hold)
 
 
 class Lease:
-    """A hold that ends when this object is collected. An exported array refers to the lease of its mapping."""
+    """A hold on a lifetime. It ends with `end`, with its ``with`` block, or at the latest with its collection."""
 
-    __slots__ = ("__weakref__", "_end", "_releaser")
+    __slots__ = ("__weakref__", "_by", "_lifetime")
 
-    def __init__(self, lifetime: Lifetime, releaser: Releaser) -> None:
-        self._releaser = releaser
-        self._end = _EndOfLease(self, releaser.later, lifetime)
-        lifetime.hold(self._end)
+    def __init__(self, lifetime: Lifetime) -> None:
+        self._by = object()   # not `self`, which the lifetime would keep alive
+        self._lifetime = lifetime
+        lifetime.hold(self._by)
+
+    def end(self) -> None:
+        """End the hold. A second call has no effect."""
+        self._lifetime.unhold(self._by)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
 
     def __del__(self) -> None:
-        end = getattr(self, "_end", None)
-        if end is not None:
-            self._releaser.post(end.take_effect)
-
-
-class _EndOfLease(weakref.ref[Lease]):
-    """The holder of the lifetime: a weak reference. Its callback queues the reference as a job for a later call.
-
-    The callback is C code, so Ctrl-C cannot prevent it. The finalizer of the lease ends the hold sooner, but Ctrl-C can
-    end the finalizer. Python then drops the exception.
-    """
-
-    __slots__ = ("_lifetime",)
-    __hash__ = object.__hash__   # by identity: a weak reference has the hash of its lease, and the lease is gone
-    __eq__ = object.__eq__
-
-    def __new__(cls, lease: Lease, jobs: deque[Callable[[], None]], _lifetime: Lifetime) -> Self:
-        return super().__new__(cls, lease, jobs.append)
-
-    def __init__(self, lease: Lease, jobs: deque[Callable[[], None]], lifetime: Lifetime) -> None:
-        self._lifetime = lifetime
-
-    def __call__(self) -> None:
-        self.take_effect()
-
-    def take_effect(self) -> None:
-        """End the hold on the lifetime."""
-        self._lifetime.unhold(self)
+        lifetime = getattr(self, "_lifetime", None)
+        if lifetime is not None and self._by in lifetime.holders:
+            lifetime.post(partial(lifetime.unhold, self._by))
 
 
 class Releaser:
@@ -415,13 +363,10 @@ class Releaser:
         self.forget = self.lifetimes.discard
         self.ending: set[Lifetime] = set()  # the released ones of `lifetimes`, which may have thousands of others
         self._generation = generation()
-        # Jobs for `drain`. `post` sets `jobs` after it has added a job, and `drain` clears `jobs` before it does the
-        # jobs. The callback of `_EndOfLease` does not set `jobs`.
+        # Jobs of finalizers. `post` sets `jobs` after it has added one, and `drain` clears `jobs` before it looks.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
-        self.later: deque[Callable[[], None]] = deque()
         self._pending: deque[Lifetime] = deque()   # for the releasing thread; may contain a lifetime twice
-        self.unsettled: set[Lifetime] = set()   # released, but `submit` has not ended: Ctrl-C may interrupt it
         self._nap = Pause()
         self._lingering = False   # the thread has no work, and waits for new work before it ends
         self._rounds = 0
@@ -441,63 +386,38 @@ class Releaser:
             self._thread.wake()
             self._rouse()
 
-    @property
-    def _last_jobs(self) -> bool:
-        """Whether jobs wait for a later call although the device is released, so that no later call may come."""
-        return self.closing and bool(self.later)
-
     def release_all(self, last: Lifetime) -> None:
         """Release all objects of the device. `last`, the lifetime of the device, is freed after all others."""
         self.closing = True
         with self.lock:
             # This comes first: the device now refuses new objects of other threads. `lifetimes` has all earlier ones.
             last.released = True
-            self.unsettled.add(last)
             # copy() is one step, because a collection removes references meanwhile.
             references = self.lifetimes.copy()
-        # Not in the block: see "Ctrl-C" in xsem.runtime.
-        lifetimes = [lifetime for reference in references
-                     if (lifetime := reference()) is not None and lifetime is not last]
-        # A dropped object of a reference cycle is only among the jobs, because the garbage collector clears weak
-        # references before it calls finalizers.
-        if self._last_jobs:
-            self._start()
-        for lifetime in lifetimes:
+        for reference in references:
             # Also the released ones: no other call may submit a lifetime that was pinned or held until now.
-            lifetime.release()
+            lifetime = reference()
+            if lifetime is not None and lifetime is not last:
+                lifetime.release()
         self.submit(last)
 
     def drain(self) -> None:
         """Do the jobs of finalizers. Other calls begin with this one."""
         self.jobs = False
-        try:
-            for jobs in (self.later, self.inbox):
-                self._do(jobs)
-            for lifetime in self.unsettled.copy():
-                self.submit(lifetime)
-            if self._thread.stalled:
-                self._thread.ensure()
-                self._rouse()
-        finally:
-            if self._thread.stalled:
-                self.jobs = True
-
-    def _do(self, jobs: deque[Callable[[], None]]) -> None:
-        while jobs and not exiting():
+        while self.inbox and not exiting():
             try:
-                job = jobs[0]
+                job = self.inbox.popleft()
             except IndexError:
-                break
+                break   # another thread has taken the last one
             try:
                 job()
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
+            except Exception:
                 _log.warning("a deferred release failed", exc_info=True)
-            # The job is removed after its end, so a job that Ctrl-C interrupts is repeated. Two threads may do one
-            # job; the second run has no effect.
-            with contextlib.suppress(ValueError):
-                jobs.remove(job)
+            except BaseException:   # Ctrl-C: each job may run twice
+                self.post(job)
+                raise
+        if self._thread.stalled:
+            self._start()
 
     def _start(self) -> None:
         """Start the releasing thread. If that is impossible, `drain` of a later call tries again."""
@@ -511,7 +431,7 @@ class Releaser:
             self._nap.end()
 
     def _has_work(self) -> bool:
-        return bool(self.inbox or self._pending or self._ready or self._last_jobs)
+        return bool(self.inbox or self._pending or self._ready)
 
     def _linger(self) -> bool:
         """Wait for new work before the thread ends. Return whether there is new work."""
@@ -527,8 +447,6 @@ class Releaser:
         """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
         if exiting():
             return
-        # In `unsettled` until this method or the free ends: after Ctrl-C, the next `drain` submits the lifetime again.
-        self.unsettled.add(lifetime)
         with self.lock:   # another thread may end the free now
             over = lifetime.over
             if not over:
@@ -542,9 +460,6 @@ class Releaser:
         if not lifetime.freed and not lifetime.held_by_others:
             self._pending.append(lifetime)
             self._start()
-        with self.lock:   # another thread may begin the free now
-            if not lifetime.freed:
-                self.unsettled.discard(lifetime)
 
     def releasing(self) -> tuple[str, ...]:
         """Return the names of objects released and not freed yet. An object counts until the driver's call returns."""
@@ -579,9 +494,7 @@ class Releaser:
         """Move the lifetimes from `_pending` to `waiting`. Return whether there were any."""
         taken = False
         while self._pending:   # no other thread takes lifetimes
-            # In this order: Ctrl-C between the steps loses no lifetime.
-            waiting[self._pending[0]] = None
-            self._pending.popleft()
+            waiting[self._pending.popleft()] = None
             taken = True
         return taken
 
@@ -593,8 +506,8 @@ class Releaser:
         left: dict[Lifetime, None] = {}
         for lifetime in waiting:
             if lifetime.freed:
-                lifetime.end()   # has no effect unless Ctrl-C came after the free
-            elif lifetime.gated and lifetime.idle:
+                continue
+            if lifetime.gated and lifetime.idle:
                 self._ready[lifetime] = None
             elif not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
                 left[lifetime] = None
@@ -605,9 +518,7 @@ class Releaser:
         while self._ready:
             lifetime = next(iter(self._ready))
             # A lifetime with a holder is removed: the end of the hold submits it again.
-            if lifetime.freed:
-                lifetime.end()   # as in `_settle`
-            elif not lifetime.held_by_others and not lifetime.free():
+            if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
                 break
             del self._ready[lifetime]
         self._held_back = bool(self._ready)

@@ -19,7 +19,7 @@ class Mapping:
     lifetime : Lifetime or None
         Lifetime of the buffer or image. None while the range is only reserved.
     given_up : bool
-        The range is free again: the driver refused the mapping, or Ctrl-C came.
+        The range is free again: the mapping failed.
     """
 
     __slots__ = ("end", "given_up", "lifetime", "start")
@@ -54,8 +54,7 @@ class Mappings:
     def reserve(self, mapping: Mapping, overlap: bool) -> None:
         """Reserve a range before the driver's call. If two threads want the same bytes, one is refused.
 
-        After any exception, the caller gives the mapping up: the driver refused, or Ctrl-C came before the mapping
-        had an owner.
+        After any exception, also of the driver, the caller gives the mapping up.
 
         Parameters
         ----------
@@ -68,15 +67,11 @@ class Mappings:
         BadArgumentError
             ``overlap``: the range overlaps one in use.
         """
-        # The loops are functions of their own: see "Ctrl-C" in xsem.runtime.
         with self._lock:
-            others = self._in_use()
+            others = [each for each in self._mappings if each.in_use]
             if not overlap:
                 _refuse_overlap(mapping, others)
             self._mappings = [*others, mapping]
-
-    def _in_use(self) -> list[Mapping]:
-        return [each for each in self._mappings if each.in_use]
 
 
 def _refuse_overlap(mapping: Mapping, others: list[Mapping]) -> None:

@@ -1,5 +1,4 @@
 cimport cython
-from xsem.runtime.claims cimport Claimed
 from xsem.runtime.lifetime cimport Lifetime
 from xsem.runtime.native cimport Lock
 
@@ -9,5 +8,4 @@ cdef class SemaphoreState:
     cdef public object type, kind, label, token, origin, signallers, last, host_order
     cdef public Lock lock
     cdef public Lifetime lifetime
-    cdef public Claimed _turning
-    cdef public bint imported, exported, rewound, signal_first, lent, _unreset, _signal_is_there
+    cdef public bint imported, exported, rewound, signal_first, lent, _turning, _unreset, _signal_is_there

@@ -10,7 +10,6 @@ from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
 from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError, XsemError
-from xsem.runtime.claims import Claim, Claimed
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.native import Lock
@@ -86,7 +85,7 @@ class SemaphoreState:
         self.signal_first = False
         self.lent = False
         self._signal_is_there = imported  # of a sync file; of a binary semaphore with `signal_first`
-        self._turning = Claimed()
+        self._turning = False   # a driver's call that uses or makes the signal of a sync file is in progress
         self.host_order = locks.Lock()
 
     @property
@@ -191,44 +190,37 @@ class SemaphoreState:
             return before
 
     # ---- sync files: imported for one wait, or created here for export
-    def claim_signal(self, claim: Claim) -> None:
-        """Claim the semaphore for the append of a signal. The signal serves one export or one wait.
-
-        Raises
-        ------
-        BusyError
-            ``signalled_already``.
-        """
-        self._turn(claim, False, "has a signal already: export it, or wait for it, before the next one",
+    def claim_signal(self) -> None:
+        """Claim the semaphore for a signal, which serves one export or one wait (``signalled_already``)."""
+        self._turn(False, "has a signal already: export it, or wait for it, before the next one",
                    reason="signalled_already")
 
-    def claim_use(self, claim: Claim) -> None:
-        """Claim the signal for an export or for the append of a wait. Either one uses the signal up.
-
-        Raises
-        ------
-        BusyError
-            ``nothing_signalled``; ``sync_file_used``: the one wait of the import has been appended.
-        """
+    def claim_use(self) -> None:
+        """Claim the signal for an export or a wait, which uses it up (``nothing_signalled``, ``sync_file_used``)."""
         if self.imported:
-            self._turn(claim, True, "was imported for one wait, and that wait was appended: import it again for the "
+            self._turn(True, "was imported for one wait, and that wait was appended: import it again for the "
                                     "next wait", reason="sync_file_used")
         else:
-            self._turn(claim, True, "has no signal: each export and each wait uses one up; append a signal first",
+            self._turn(True, "has no signal: each export and each wait uses one up; append a signal first",
                        reason="nothing_signalled")
 
-    def take_back(self, claim: Claim) -> None:
-        """Undo `claim_signal` or `claim_use`: the call with this claim failed."""
+    def settle(self) -> None:
+        """End a claim: the driver's call is made."""
         with self.lock:
-            if self._turning.take_back(claim):
-                self._signal_is_there = not self._signal_is_there
+            self._turning = False
 
-    def _turn(self, claim: Claim, there: bool, otherwise: str, *, reason: str) -> None:
+    def take_back(self) -> None:
+        """Undo a claim: the driver's call failed."""
+        with self.lock:
+            self._turning = False
+            self._signal_is_there = not self._signal_is_there
+
+    def _turn(self, there: bool, otherwise: str, *, reason: str) -> None:
         with self.lock:
             # During the driver's call of one thread, no other thread may export, wait or signal.
-            if self._turning.live() or self._signal_is_there is not there:
+            if self._turning or self._signal_is_there is not there:
                 raise BusyError(f"{self.described} {otherwise}", reason=reason, handle_type=self.type)
-            self._turning.take(claim)
+            self._turning = True
             self._signal_is_there = not there
 
 

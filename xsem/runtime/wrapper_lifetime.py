@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from xsem.errors import ReleasedError
-from xsem.runtime.lifetime import Lifetime, Usable
+from xsem.runtime.lifetime import Lease, Lifetime, Usable
 
 __all__ = ["WrapperLifetime", "new_wrapper_lifetime"]
 
@@ -39,12 +36,10 @@ class WrapperLifetime(Usable):
         if self._over or self._parent.released:
             raise ReleasedError(f"the {self._what} has been released", reason="released")
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> Lease:
         """Refuse a released object, and hold the parent during a driver call."""
         self.check()
-        with self._parent.held():
-            yield
+        return self._parent.held()
 
     def release(self) -> None:
         """Release the object. A second call has no effect."""

@@ -17,6 +17,7 @@ from typing import Final, Self
 from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.locks import held_within
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence, Operation, new_fence
 from xsem.runtime.threads import Mark, calling_thread, on_own_thread
@@ -92,7 +93,6 @@ class CompletionTracker:
         In a signal handler inside an append, the result is the operation before that append. The append continues only
         after the handler.
         """
-        # `acquire(blocking=False)` is not safe here: Ctrl-C after that call would leave the lock held.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     def on_queue(self, seq: int) -> tuple[Self, int]:
@@ -113,15 +113,9 @@ class CompletionTracker:
             if self._only_application and not self._may_call():
                 self.device_state.owe_fence(self)
                 return
-            with self.lifetime.visited() as there:
-                try:
-                    if there and self.lock.acquire(blocking=False):
-                        self._try_mark()
-                finally:
-                    try:  # noqa: SIM105
-                        self.lock.release()
-                    except RuntimeError:
-                        pass
+            with self.lifetime.visited() as there, held_within(self.lock, 0) as held:
+                if there and held:
+                    self._try_mark()
 
     def enter(self) -> None:
         """Note that the calling thread of the application uses the queue."""
@@ -150,9 +144,9 @@ class CompletionTracker:
             return True
         self.enter()
         deadline = time.monotonic_ns() + timeout_ns
-        try:
-            # The timeout is necessary: the driver may block another thread in an append to this queue.
-            if not self.lock.acquire(True, timeout_ns / 1e9):
+        # The timeout is necessary: the driver may block another thread in an append to this queue.
+        with held_within(self.lock, timeout_ns / 1e9) as held:
+            if not held:
                 return False
             if not self._has_fence(seq):
                 if self._issuing:
@@ -165,13 +159,6 @@ class CompletionTracker:
                 self._mark()
             self.raise_failure()
             marker = self._newest_marker()
-        finally:
-            # The call of `acquire` is inside `try`, because Ctrl-C can come between that call and the next line. This
-            # block calls no Python function before the release, because Ctrl-C could come in that function, too.
-            try:  # noqa: SIM105
-                self.lock.release()
-            except RuntimeError:
-                pass  # not acquired
         left_ns = max(0, deadline - time.monotonic_ns())
         if marker is None:
             if self.done_seq < seq:
@@ -199,13 +186,8 @@ class CompletionTracker:
         """
         if self._only_application and on_own_thread():
             return self.recording
-        try:
-            return self.lock.acquire(blocking=False) and self._is_captured()
-        finally:
-            try:  # noqa: SIM105
-                self.lock.release()
-            except RuntimeError:
-                pass
+        with held_within(self.lock, 0) as held:
+            return held and self._is_captured()
 
     def pending(self) -> list[Operation]:
         """Return the operations after `done_seq`, oldest first."""

@@ -1,5 +1,4 @@
 cimport cython
-from xsem.runtime.claims cimport Claim, new_claim
 from xsem.runtime.device_state cimport DeviceState
 from xsem.runtime.lifetime cimport Lifetime
 from xsem.runtime.native cimport now
@@ -31,11 +30,10 @@ cdef class Work(Append):
 @cython.final
 cdef class Operation:
     cdef public long long seq
-    cdef public object params, kept, before
+    cdef public object params, kept, before, changes
     cdef public double appended_at
     cdef public Append append
     cdef public Fence fence
-    cdef public Claim claim
 
 @cython.locals(op=Operation)
 cpdef Operation new_operation(Append append, params, kept)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from xsem.errors import BusyError, DriverError
-from xsem.runtime.claims import Claim, new_claim
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime, User
 from xsem.runtime.native import now
@@ -178,8 +177,8 @@ class Append:
 
     def take_back(self, op: Operation) -> None:
         """Undo the changes of semaphore state after a failure of the append."""
-        if op.before is not NOT_NOTED:
-            op.before.take_back()
+        if op.changes is not None:
+            op.changes.take_back()
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Make the driver's call. Return the token of a fence if `want_fence` is True."""
@@ -251,12 +250,12 @@ class Operation:
     fence : Fence or None
         Fence of the operation, if the append requested a fence.
     before : object
-        Earlier state of the semaphores, or the changes of their state, for `Append.take_back`.
-    claim : Claim or None
-        Claim of the semaphores during the append.
+        Earlier values of the signalled timelines, for `Append.take_back`.
+    changes : StateChanges or None
+        Changes of the state of other semaphores.
     """
 
-    __slots__ = ("append", "appended_at", "before", "claim", "fence", "kept", "params", "seq")
+    __slots__ = ("append", "appended_at", "before", "changes", "fence", "kept", "params", "seq")
 
     seq: int
     append: Append
@@ -264,13 +263,12 @@ class Operation:
     kept: Sequence[Fence]
     fence: Fence | None
     before: Any
-    claim: Claim | None
+    changes: StateChanges | None
     appended_at: float
 
     def change_states(self) -> StateChanges:
-        """Begin changes of semaphore state under a claim of this operation. `Append.take_back` undoes the changes."""
-        self.claim = new_claim()
-        self.before = changes = StateChanges(self.claim)
+        """Begin changes of semaphore state, which `Append.take_back` undoes."""
+        self.changes = changes = StateChanges()
         return changes
 
     @property
@@ -318,6 +316,6 @@ def new_operation(append: Append, params: Any, kept: Sequence[Fence]) -> Operati
     op.kept = kept
     op.fence = None
     op.before = NOT_NOTED
-    op.claim = None
+    op.changes = None
     op.appended_at = now()
     return op

@@ -28,7 +28,6 @@ cdef class PreparedAppend(Append):
 cdef class _TimelineSignal(PreparedAppend):
     @cython.locals(state=SemaphoreState)
     cdef _store(self, Operation op)
-    @cython.locals(lock=Lock)
     cpdef begin(self, Operation op, user, bint recording)
     cpdef take_back(self, Operation op)
 

@@ -205,19 +205,10 @@ class _TimelineSignal(PreparedAppend):
             self.note_use(op, user)
         if recording:
             return   # each replay stores the values of its signals
-        lock = self._lock
-        # `Queue.append` acquires its lock in the same way.
-        try:
-            lock.acquire()
+        with self._lock:
             self._store(op)
-        finally:
-            try:  # noqa: SIM105
-                lock.release()
-            except RuntimeError:
-                pass  # not acquired
 
     def _store(self, op: Operation) -> None:
-        # `op.before` gets the old values before the change. `take_back` is thus correct after Ctrl-C at any moment.
         params = op.params
         if type(params) is int:
             state = self.states[0]

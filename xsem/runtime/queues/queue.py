@@ -81,8 +81,8 @@ class Queue(CompletionTracker):
     ) -> Any:
         """Append one operation: record the operation, and make the driver's call.
 
-        All appends on the device take this path, except markers. Ctrl-C can interrupt the driver's call. The operation
-        then counts as appended, because the driver may have the operation.
+        All appends on the device take this path, except markers. An operation whose driver call Ctrl-C interrupts
+        counts as appended, because the driver may have it.
 
         Parameters
         ----------
@@ -128,15 +128,8 @@ class Queue(CompletionTracker):
         if self._only_application:
             self.enter()
         op = new_operation(append, params, kept)
-        # `with` takes longer. `CompletionTracker.wait` acquires the lock in the same way.
-        try:
-            self.lock.acquire()
+        with self.lock:
             fence = self._append(op, append, params, user, kept, lifetimes, memories, want_fence, gate, crowded)
-        finally:
-            try:  # noqa: SIM105
-                self.lock.release()
-            except RuntimeError:
-                pass  # not acquired
         if self._slots > self._due:
             self.maybe_fence()
         return fence
@@ -151,8 +144,6 @@ class Queue(CompletionTracker):
         calling = foreign = captured = watched = False
         fences: Sequence[Token] = ()
         outer = self._issuing
-        # The code makes no call between the new number and `try`: after Ctrl-C in such a call, the number would never
-        # be issued or done.
         seq = op.seq = self.seq = self.seq + 1
         try:
             # The new number precedes this check. Either a concurrent release in another thread reads the new number and
@@ -210,13 +201,13 @@ class Queue(CompletionTracker):
                         self.not_appended(seq)
             raise
         finally:
-            if op.claim is not None:
-                op.claim.over = True
             self._issuing = outer
             if self.seq != seq:
                 # The work has appended operations to its own queue. The work is done after these operations.
                 seq = op.seq = self.seq = self.seq + 1
             self._issued = seq
+        if op.changes is not None:
+            op.changes.settle()
         if foreign and not captured and self._query_capture():
             # A wait for an event from a capture makes this queue part of that capture.
             captured = True

@@ -13,5 +13,5 @@ cdef class QueueTable:
     cdef public dict _queues
     @cython.locals(queue=Queue)
     cpdef Queue borrowed(self, identity)
-    @cython.locals(queue=Queue, lock=Lock)
+    @cython.locals(queue=Queue)
     cpdef tuple use_borrowed(self, identity)

@@ -63,17 +63,9 @@ class QueueTable:
 
     def use_borrowed(self, identity: Hashable) -> tuple[Queue, StreamUse] | None:
         """Return the queue as `borrowed`, and the use of its lists; None if the queue is unknown or released."""
-        lock = self.streams_lock
-        # As `Queue.append` acquires its lock.
-        try:
-            lock.acquire()
+        with self.streams_lock:
             queue = self.borrowed(identity)
             return None if queue is None else (queue, queue.stream_use())
-        finally:
-            try:  # noqa: SIM105
-                lock.release()
-            except RuntimeError:
-                pass  # not acquired
 
     def add(self, driver: QueueDriver, name: str, *, borrowed: bool = False) -> Queue:
         """Create the `Queue` of a native queue, and add the queue to the table.

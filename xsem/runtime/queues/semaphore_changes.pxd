@@ -1,5 +1,2 @@
-from xsem.runtime.claims cimport Claim
-
 cdef class StateChanges:
-    cdef Claim _claim
-    cdef list _ordered, _signalled, _turning, _waiting
+    cdef list _ordered, _signalled, _turned, _waiting
