@@ -247,7 +247,7 @@ class Lifetime(Usable):
         """
         with self._releaser.lock:
             # The number changes last: a `PreparedAppend` that sees the new number must also see the release.
-            self.released = True
+            self._releaser.note_release(self)
             self._releaser.releases += 1
         self._releaser.submit(self)
 
@@ -391,7 +391,7 @@ class Releaser:
         self.closing = True
         with self.lock:
             # This comes first: the device now refuses new objects of other threads. `lifetimes` has all earlier ones.
-            last.released = True
+            self.note_release(last)
             # copy() is one step, because a collection removes references meanwhile.
             references = self.lifetimes.copy()
         for reference in references:
@@ -443,16 +443,18 @@ class Releaser:
         finally:
             self._lingering = False
 
+    def note_release(self, lifetime: Lifetime) -> None:
+        """Note that a lifetime is released, and keep it until it is freed. The caller holds the lock."""
+        lifetime.released = True
+        if not lifetime.over:
+            self.ending.add(lifetime)
+
     def submit(self, lifetime: Lifetime) -> None:
         """Free a released object now if that needs no wait; otherwise the releasing thread frees it."""
         if exiting():
             return
-        with self.lock:   # another thread may end the free now
-            over = lifetime.over
-            if not over:
-                self.ending.add(lifetime)
-        if over:
-            lifetime.end()
+        if lifetime.over:
+            lifetime.end()   # perhaps the end of the free was interrupted
             return
         _look([lifetime])
         if not lifetime.may_block and lifetime.idle:
