@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
-from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
+from xsem.runtime.diagnostics.timeout_error import is_wait, timeout_error
 from xsem.runtime.native import now
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState, read_value
-from xsem.types import Feature, PendingOp, SemaphoreKind
+from xsem.types import Feature, PendingOp, SemaphoreKind, Signaller
 
 __all__ = [
     "Stuck",
@@ -121,7 +121,7 @@ def host_wait_timeout(
         last_signalled_here=state.last,
         command_list="host",
         age_s=age_s,
-        possible_signallers=look.signallers(state, value, None, None),
+        signallers=look.signallers(state, value, None, None),
     )
     return timeout_error(queues.device_state, f"the host's wait for {state.described}", timeout_s, (op,), ended)
 
@@ -217,31 +217,26 @@ class _Look:
                     last_signalled_here=None if state is None else state.last,
                     command_list=queue.name,
                     age_s=asked_at - op.appended_at,
-                    possible_signallers=(
-                        self.signallers(state, value, queue, op) if state and is_wait(op.operation) else ()
-                    ),
+                    signallers=self.signallers(state, value, queue, op) if state and is_wait(op.operation) else (),
                     signal_first=state is not None and state.signal_first and is_wait(op.operation),
                 )
 
     def signallers(
         self, state: SemaphoreState, value: int | None, queue: FencedQueue | None,
         wait: Operation | None,
-    ) -> tuple[str, ...]:
+    ) -> tuple[Signaller, ...]:
         """Return the possible signallers of a wait, as far as this process knows them."""
-        found: list[str] = []
+        found: list[Signaller] = []
         for signals in self._signals_of(state):
             # Only the first signal of a list matters. A frame loop has hundreds behind it.
             first = signals.first(value)
             if first is not None:
                 seq, signalled = first
                 behind = signals.queue is queue and wait is not None and seq > wait.seq
-                what = "signal" if signalled is None else f"signal of {signalled}"
-                found.append(f"{signals.queue.name} ({what} {BEHIND if behind else 'pending'})")
+                found.append(Signaller(kind="list", command_list=signals.queue.name, value=signalled, behind=behind))
         if state.imported or state.exported:
-            known = "; ".join(state.signallers.named())
-            named = f" ({known})" if known else ""
-            found.append(f"the exporter{named}, or another importer of its handle" if state.imported else
-                         f"an importer of the exported handle{named}")
+            found.append(Signaller(kind="exporter" if state.imported else "importer",
+                                   processes=state.signallers.processes()))
         return tuple(dict.fromkeys(found))
 
     def _signals_here(self, state: SemaphoreState, value: int | None) -> bool:
