@@ -84,6 +84,13 @@ class Buffer(Resource):
     dtype : str
         A NumPy name, or ``"bfloat16"``.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the buffer or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -154,10 +161,6 @@ class Buffer(Resource):
         BadArgumentError
             ``out_of_range``: the view ends beyond `size`; ``bad_shape``, ``bad_strides``, ``bad_dtype``,
             ``not_an_int``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_int("offset", offset, 0, UINT64_MAX, reason="out_of_range")
@@ -184,8 +187,6 @@ class Buffer(Resource):
         ------
         BufferError
             The host cannot access the memory, or NumPy has no such dtype. `copy_to_host` copies the memory instead.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -217,8 +218,6 @@ class Buffer(Resource):
         ------
         BufferError
             As for `numpy`.
-        ReleasedError
-            ``released``.
         """
         return self.numpy().data
 
@@ -247,8 +246,6 @@ class Buffer(Resource):
             NumPy has no such dtype.
         BadArgumentError
             ``bad_timeout``.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -283,8 +280,6 @@ class Buffer(Resource):
             The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -338,10 +333,6 @@ class Buffer(Resource):
         BufferError
             The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
             not a whole number of elements, or the address is not aligned.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         version = (0, 0) if max_version is None else pair_of_ints("max_version", max_version)
         wanted = None if dl_device is None else pair_of_ints("dl_device", dl_device)
@@ -376,10 +367,6 @@ class Buffer(Resource):
         ------
         BufferError
             DLPack has no type for the device.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         if self._dlpack_device is None:

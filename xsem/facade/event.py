@@ -38,6 +38,13 @@ class Event(DeviceObject):
     device : Device
         The device of the event.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the event or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -117,13 +124,6 @@ class Event(DeviceObject):
         """Unbind the event.
 
         Appended waits and added callbacks keep their operation. A borrowed event cannot be bound again.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         # An append in progress binds the event after this call.

@@ -56,6 +56,13 @@ class MipmappedArray(Resource):
     desc : MipmapDesc
         Layout of the image.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the image or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     `host` has no images. On a device with `Feature.IMAGE`::
@@ -94,10 +101,6 @@ class MipmappedArray(Resource):
         BadArgumentError
             ``bad_levels``: the image does not have this level; ``bad_plane``: the format does not have this plane;
             ``not_an_int``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
@@ -121,6 +124,13 @@ class MipmapLevel:
     ----------
     extent : tuple of int
         Width, height and depth in pixels.
+
+    Raises
+    ------
+    ReleasedError
+        ``released``: the image or its device was released. Each method can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method can raise it.
 
     Examples
     --------

@@ -48,6 +48,13 @@ class Semaphore(Resource):
     label : str
         Name given by the application. Errors and reports show its ``repr()``, without control characters.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the semaphore or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -99,10 +106,6 @@ class Semaphore(Resource):
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
         BusyError
             ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -135,13 +138,6 @@ class Semaphore(Resource):
 
         If `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On other
         devices, the call has no effect.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         self._state.mark_reset()
@@ -160,10 +156,6 @@ class Semaphore(Resource):
             The device cannot read the value.
         BadArgumentError
             ``not_a_timeline``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         self._device_state.require(Feature.READ_VALUE)
@@ -191,10 +183,6 @@ class Semaphore(Resource):
             ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
             signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
             order.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -242,10 +230,6 @@ class Semaphore(Resource):
             ``timeout``. ``peer_ended``: every process that can signal the semaphore has ended, as far as xsem knows
             (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. The error has one
             `PendingOp` with the possible signallers.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -290,8 +274,6 @@ class Semaphore(Resource):
             The semaphore or the device is released, also during the wait.
         DriverError
             The driver cannot read the value.
-        ForkedError
-            ``forked``.
         """
         self._check()
         device_state = self._device_state
@@ -341,10 +323,6 @@ class Semaphore(Resource):
         ------
         BadArgumentError
             ``not_a_peer``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
 
         Examples
         --------
