@@ -29,27 +29,13 @@ _CUDA: Final = 2
 
 
 class BufferRange(NamedTuple):
-    """The position of a buffer: in the driver's mapping, and in the memory.
+    """The position of a buffer: in the driver's mapping, and in the memory."""
 
-    Attributes
-    ----------
-    token : Token
-        The mapping or the host buffer.
-    address : int or None
-        Address of the first byte of the buffer. None: the API has no addresses.
-    offset : int
-        Bytes from the first byte of the mapping to the first byte of the buffer.
-    memory : Lifetime
-        Lifetime of the memory, as the identity of the memory.
-    memory_offset : int
-        Bytes from the first byte of the memory to the first byte of the buffer.
-    """
-
-    token: Token
-    address: int | None
-    offset: int
-    memory: Lifetime
-    memory_offset: int
+    token: Token   # the mapping or the host buffer
+    address: int | None   # of the first byte of the buffer; None: the API has no addresses
+    offset: int   # bytes from the first byte of the mapping
+    memory: Lifetime   # the identity of the memory
+    memory_offset: int   # bytes from the first byte of the memory
 
     def at(self, offset: int) -> BufferRange:
         """Return the position of a view that begins `offset` bytes after this position."""
@@ -443,11 +429,9 @@ def buffer_layout(
     size: int | None, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None, *, offset: int,
     allocated: int,
 ) -> tuple[int, Layout, DType]:
-    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation.
-
-    Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one dimension
-    of whole elements.
-    """
+    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation."""
+    # Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one
+    # dimension of whole elements.
     element = parse_dtype(dtype)
     if size is not None:
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")

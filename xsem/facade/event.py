@@ -245,19 +245,7 @@ def _not_appended() -> EventNotAppendedError:
 
 
 def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fence]:
-    """Return the present fence of each event.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``.
-    WrongDeviceError
-        ``wrong_device``: an event of another device.
-    ReleasedError
-        ``released``.
-    EventNotAppendedError
-        ``event_not_appended``.
-    """
+    """Return the present fence of each event."""
     if type(events) is not list and type(events) is not tuple and not isinstance(events, Sequence):
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
@@ -275,15 +263,7 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fe
 
 
 def check_event(device_state: DeviceState, event: object) -> None:
-    """Refuse an object that is not an event of this device.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``.
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Refuse an object that is not an event of this device."""
     if not isinstance(event, Event):
         raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows an "
                                "event of a framework", reason="not_an_event")

@@ -27,18 +27,11 @@ __all__ = ["ImageBytes", "MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
 
 
 class ImageBytes(NamedTuple):
-    """The bytes that an image or a buffer certainly occupies in a memory. The driver can use more bytes for an image.
+    """The bytes that an image or a buffer certainly occupies in a memory."""
+    # The driver can use more bytes for an image.
 
-    Attributes
-    ----------
-    memory : Lifetime
-        Lifetime of the memory, as the identity of the memory.
-    begin, end : int
-        Bytes from the first byte of the memory.
-    """
-
-    memory: Lifetime
-    begin: int
+    memory: Lifetime   # the identity of the memory
+    begin: int   # bytes from the first byte of the memory, as `end`
     end: int
 
     def overlaps(self, other: ImageBytes) -> bool:

@@ -21,20 +21,8 @@ def timeout_error(
     device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp],
     ended: Ended | None = None,
 ) -> WaitTimeoutError:
-    """Return the error for a host wait that timed out.
-
-    Parameters
-    ----------
-    device_state : DeviceState
-    what : str
-        Subject of the message: the list, operation or semaphore.
-    timeout_s : float or None
-        The timeout that ended.
-    pending : sequence of PendingOp
-        Pending operations; the first holds the others, if that is known.
-    ended : Ended, optional
-        The processes whose end ended the wait before its timeout.
-    """
+    """Return the error for the host's wait for `what`, which timed out, or whose peers have ended."""
+    # The first pending operation holds the others, if that is known.
     causes: list[str] = []
     if ended is not None:
         message = f"{what} cannot be done: {ended}"
