@@ -288,5 +288,6 @@ class Thing:
     assert found == {
         "__init__": set(), "_check": released, "by_annotation": released, "by_value": released,
         "by_variable": released, "by_parameter": released, "by_docstring": {"BusyError"}, "two_levels": released,
-        "three_levels": released, "four_levels": released, "five_levels": set(), "by_result": {"DriverError"}, "handled": {"BusyError"}, "unknown": set(),
+        "three_levels": released, "four_levels": released, "five_levels": set(),
+        "by_result": {"DriverError"}, "handled": {"BusyError"}, "unknown": set(),
     }

@@ -28,6 +28,7 @@ __all__ = ["ImageBytes", "MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
 
 class ImageBytes(NamedTuple):
     """The bytes that an image or a buffer certainly occupies in a memory."""
+
     # The driver can use more bytes for an image.
 
     memory: Lifetime   # the identity of the memory

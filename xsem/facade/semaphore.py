@@ -393,6 +393,7 @@ class Semaphore(Resource):
 
 class _Reached:
     """A value of a timeline, as the notifier watches it."""
+
     # The semaphore stands for a queue, and the value for a place in the queue: as long as the semaphore has not reached
     # a value, it has not reached a higher one. So the notifier reads only the semaphores' lowest values.
 
