@@ -32,7 +32,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
-from xsem.types import DeviceInfo, MemoryHandleType, PendingOp, SemaphoreHandleType
+from xsem.types import DeviceInfo, MemoryHandleType, PendingOp, SemaphoreHandleType, Signaller
 
 TREE: dict[type[XsemError], tuple[type[BaseException], ...]] = {
     BackendUnavailableError: (ImportError,),
@@ -54,7 +54,7 @@ TREE: dict[type[XsemError], tuple[type[BaseException], ...]] = {
 INFO = DeviceInfo(id="fake:1", backend="fake", index=1, name="fake", uuid=uuid.UUID(int=7), luid=b"12345678")
 OP = PendingOp(
     operation="wait", semaphore="timeline_semaphore_fd 'frames'", value=8, current_value=7, last_signalled_here=None,
-    command_list="fake:0/list-1", age_s=1.5, possible_signallers=("the exporter",),
+    command_list="fake:0/list-1", age_s=1.5, signallers=(Signaller(kind="exporter"),),
 )
 COMMON: dict[str, Any] = {
     "reason": "slug", "backend": "fake", "call": "fakeImport", "code": 999, "code_name": "FAKE_ERROR_UNKNOWN",

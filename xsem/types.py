@@ -4,7 +4,16 @@ from xsem.data.drm import DrmLayout, DrmPlane
 from xsem.data.handle_types import MemoryHandleType, OsHandleKind, SemaphoreHandleType, SemaphoreKind
 from xsem.data.handles import Handle, OwnedHandle, SupportsFileno
 from xsem.data.images import MipmapDesc
-from xsem.data.info import BackendInfo, Capabilities, DeviceInfo, Feature, HealthCheck, PendingOp
+from xsem.data.info import (
+    BackendInfo,
+    Capabilities,
+    DeviceInfo,
+    Feature,
+    HealthCheck,
+    PendingOp,
+    Signaller,
+    SignallerProcess,
+)
 from xsem.data.memory_chunks import MemoryChunk
 from xsem.data.memory_desc import MemoryDesc
 from xsem.data.params import INFINITE, SignalParams, WaitParams
@@ -32,6 +41,8 @@ __all__ = [
     "SemaphoreHandleType",
     "SemaphoreKind",
     "SignalParams",
+    "Signaller",
+    "SignallerProcess",
     "SupportsFileno",
     "UUIDLike",
     "WaitParams",

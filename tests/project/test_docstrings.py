@@ -48,10 +48,20 @@ def findings(name: str, function: griffe.Function) -> Iterator[str]:
     for error in sorted(named):
         if not hasattr(errors, error) and not hasattr(builtins, error) and error != "ImportFailure":
             yield f"{name}: Raises names {error}, which is not an error"
+    named |= _of_class(function)
     for error, source in sorted(raised_errors.raised(function).items()):
         if error not in _with_bases(named) and (name, error) not in NEVER:
             through = "" if source == function.path else f" through {source}"
             yield f"{name} raises {error}{through}, and its Raises does not name it"
+
+
+def _of_class(function: griffe.Function) -> set[str]:
+    """Return the errors that the docstring of a class, or of a base class, names for all methods."""
+    owner = function.parent
+    if not isinstance(owner, griffe.Class):
+        return set()
+    return {error for each in (owner, *owner.mro()) if isinstance(each, griffe.Class)
+            for error in raised_errors.documented(each)}
 
 
 def _constructor(name: str, function: griffe.Function) -> Iterator[str]:
@@ -121,6 +131,11 @@ class Thing:
     ----------
     size : int
         Its size.
+
+    Raises
+    ------
+    ReleasedError
+        Each method can raise it.
     """
 
     def __init__(self, size: int, colour: str) -> None: ...
@@ -140,6 +155,8 @@ class Thing:
         """
         if first:
             raise WouldBlockError("no")
+        if second:
+            raise ReleasedError("no")
         raise BadArgumentError("no")
 
     def rest(self) -> None:
@@ -158,9 +175,26 @@ class Thing:
         raise WouldBlockError("no")
 
     def silent(self) -> None: ...
+
+class Below(Thing):
+    """A thing below."""
+
+    def below(self, released: bool) -> None:
+        """Act.
+
+        Parameters
+        ----------
+        released : bool
+            Whether it is released.
+        """
+        if released:
+            raise ReleasedError("no")
+        raise ForkedError("no")
 ''')
-    thing = griffe.visit("module", path, path.read_text())["Thing"]
-    found = {name: list(findings(name, thing[name])) for name in ("__init__", "act", "rest", "silent")}
+    module = griffe.GriffeLoader(search_paths=[tmp_path]).load("module", try_relative_path=False)
+    thing = module["Thing"]
+    functions = [thing["__init__"], thing["act"], thing["rest"], thing["silent"], module["Below"]["below"]]
+    found = {each.name: list(findings(each.name, each)) for each in functions}
     assert found == {
         "__init__": ["__init__: the docstring of the class does not describe colour"],
         "act": [
@@ -173,6 +207,7 @@ class Thing:
         ],
         "rest": ["rest returns None, and its docstring has Returns"],
         "silent": ["silent has no docstring"],
+        "below": ["below raises ForkedError, and its Raises does not name it"],
     }
 
 
@@ -228,6 +263,12 @@ class Thing:
     def three_levels(self) -> None:
         self.two_levels()
 
+    def four_levels(self) -> None:
+        self.three_levels()
+
+    def five_levels(self) -> None:
+        self.four_levels()
+
     def by_result(self) -> None:
         raise made("no")
 
@@ -247,5 +288,6 @@ class Thing:
     assert found == {
         "__init__": set(), "_check": released, "by_annotation": released, "by_value": released,
         "by_variable": released, "by_parameter": released, "by_docstring": {"BusyError"}, "two_levels": released,
-        "three_levels": set(), "by_result": {"DriverError"}, "handled": {"BusyError"}, "unknown": set(),
+        "three_levels": released, "four_levels": released, "five_levels": set(),
+        "by_result": {"DriverError"}, "handled": {"BusyError"}, "unknown": set(),
     }

@@ -20,7 +20,7 @@ import xsem
 from xsem import spi
 from xsem.errors import DriverError, WaitTimeoutError
 from xsem.facade.device import Device
-from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SemaphoreHandleType, SignalParams
+from xsem.types import Feature, OwnedHandle, PendingOp, SemaphoreDesc, SemaphoreHandleType, Signaller, SignalParams
 
 
 def imported(device: xsem.Device, label: str = "") -> xsem.Semaphore:
@@ -466,6 +466,28 @@ def test_signal_before_the_wait_on_its_own_list_is_pending(exporting: Opened) ->
     commands.append_signal(sem, 1)
     commands.append_wait(sem, 1)
     assert signallers(device) == [("fake:0/list-1 (signal of 1 pending)",)]
+
+
+def test_signallers_are_data_and_their_text_is_made_from_it(exporting: Opened) -> None:
+    device, _ = exporting
+    commands, other = device.create_command_list(), device.create_command_list()
+    sem, mark, theirs = timeline(device), binary(device), imported(device, "theirs")
+    sem.export().close()
+    other.append_signal(sem, 8)
+    commands.append_wait(sem, 7)
+    commands.append_signal(sem, 9)
+    commands.append_wait(mark)
+    commands.append_signal(mark)
+    commands.append_wait(theirs, 1)
+    of_list = partial(Signaller, kind="list")
+    assert [set(op.signallers) for op in device.pending() if op.operation == "wait"] == [
+        {of_list(command_list="fake:0/list-2", value=8), Signaller(kind="importer"),
+         of_list(command_list="fake:0/list-1", value=9, behind=True)},
+        {of_list(command_list="fake:0/list-1", behind=True)},
+        {Signaller(kind="exporter")},
+    ]
+    assert all(op.possible_signallers == tuple(map(str, op.signallers)) for op in device.pending())
+    assert all(op.signallers == () for op in device.pending() if op.operation == "signal")
 
 
 def test_first_of_many_signals_is_the_one_named(exporting: Opened) -> None:

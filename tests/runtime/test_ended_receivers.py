@@ -22,7 +22,7 @@ from support.system_types import BINARY
 
 import xsem
 from xsem import ipc
-from xsem.types import SemaphoreDesc
+from xsem.types import SemaphoreDesc, Signaller, SignallerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the receivers are reached by Unix sockets")
 
@@ -164,7 +164,10 @@ def test_every_wait_ends_when_the_only_receiver_ends(device: xsem.Device, receiv
     for what, wait in waits_of(device, semaphore).items():
         error = ended(wait, f"process {receiver.pid}, which received the semaphore, has ended")
         assert error.pending[0].operation == "wait", what
-        assert f"process {receiver.pid}" in error.pending[0].possible_signallers[0], what
+        assert error.pending[0].signallers == (Signaller(kind="importer", processes=(
+            SignallerProcess(pid=receiver.pid, role="received", ended=True),)),), what
+        assert error.pending[0].possible_signallers == (
+            f"an importer of the exported handle (process {receiver.pid}, which received the semaphore, has ended)",)
     semaphore.host_signal(7)   # nothing was cancelled
     semaphore.host_wait(7)
     asyncio.run(semaphore.reached(7))

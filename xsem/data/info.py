@@ -5,12 +5,25 @@ from __future__ import annotations
 import enum
 import uuid as _uuid
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, TypeAlias
 
 from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
 from xsem.data.image_formats import PLAIN_FLAGS, PLAIN_FORMATS
 
-__all__ = ["BackendInfo", "Capabilities", "DeviceInfo", "Feature", "HealthCheck", "PendingOp"]
+__all__ = [
+    "ROLES", "BackendInfo", "Capabilities", "DeviceInfo", "Feature", "HealthCheck", "PendingOp", "Role", "Signaller",
+    "SignallerProcess",
+]
+
+Role: TypeAlias = Literal["sent", "received", "declared"]
+"""What a process did with a semaphore."""
+
+ROLES: Final[dict[Role, str]] = {
+    "sent": "which sent the semaphore",
+    "received": "which received the semaphore",
+    "declared": "declared to signal the semaphore",
+}
+"""The roles in words."""
 
 
 class Feature(str, enum.Enum):
@@ -211,6 +224,77 @@ class HealthCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SignallerProcess:
+    """A process that can signal a semaphore, as far as this process knows.
+
+    Attributes
+    ----------
+    pid : int
+        Number of the process.
+    role : {"sent", "received", "declared"}
+        The process sent the semaphore to this process, received it from this process, or was named by
+        `Semaphore.signalled_by`.
+    ended : bool
+        The process had ended at the time of the report.
+
+    Examples
+    --------
+    >>> from xsem.types import SignallerProcess
+    >>> str(SignallerProcess(pid=4711, role="sent", ended=True))
+    'process 4711, which sent the semaphore, has ended'
+    """
+
+    pid: int
+    role: Literal["sent", "received", "declared"]
+    ended: bool
+
+    def __str__(self) -> str:
+        return f"process {self.pid}, {ROLES[self.role]}{', has ended' if self.ended else ''}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signaller:
+    """A possible signaller of a pending wait, as far as this process knows. `str` returns it in words.
+
+    Attributes
+    ----------
+    kind : {"list", "exporter", "importer"}
+        ``"list"``: a signal that meets the wait is pending on a command list of the device. ``"exporter"``: the
+        semaphore is imported, so its exporter or another importer can signal it. ``"importer"``: the semaphore was
+        exported, so an importer can signal it.
+    command_list : str or None
+        Name of the list; None for the other kinds.
+    value : int or None
+        Timeline value that the pending signal sets. None for a signal without a value, and for the other kinds.
+    behind : bool
+        The pending signal is behind the wait on the same list, so it cannot meet the wait.
+    processes : tuple of SignallerProcess
+        The known processes of the exporter or the importers.
+
+    Examples
+    --------
+    >>> from xsem.types import Signaller
+    >>> str(Signaller(kind="list", command_list="host:0/list-1", value=8))
+    'host:0/list-1 (signal of 8 pending)'
+    """
+
+    kind: Literal["list", "exporter", "importer"]
+    command_list: str | None = None
+    value: int | None = None
+    behind: bool = False
+    processes: tuple[SignallerProcess, ...] = ()
+
+    def __str__(self) -> str:
+        if self.kind == "list":
+            signal = "signal" if self.value is None else f"signal of {self.value}"
+            return f"{self.command_list} ({signal} {'behind this very wait' if self.behind else 'pending'})"
+        named = f" ({'; '.join(map(str, self.processes))})" if self.processes else ""
+        if self.kind == "exporter":
+            return f"the exporter{named}, or another importer of its handle"
+        return f"an importer of the exported handle{named}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PendingOp:
     """Information about one pending operation: appended, and not known to be complete.
 
@@ -231,7 +315,7 @@ class PendingOp:
         Name of the list that holds the operation; ``"host"`` for a wait of the host.
     age_s : float
         Seconds since the append.
-    possible_signallers : tuple of str
+    signallers : tuple of Signaller
         Possible signallers for the wait, as far as this process knows them.
     signal_first : bool
         The device takes the wait only after its signal was appended: a binary semaphore whose type is not in
@@ -252,5 +336,10 @@ class PendingOp:
     last_signalled_here: int | None
     command_list: str
     age_s: float
-    possible_signallers: tuple[str, ...]
+    signallers: tuple[Signaller, ...]
     signal_first: bool = False
+
+    @property
+    def possible_signallers(self) -> tuple[str, ...]:
+        """`signallers` in words."""
+        return tuple(map(str, self.signallers))

@@ -15,15 +15,16 @@ from typing import Any, Final, Protocol
 from xsem.data import locks
 from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
 from xsem.data.handles import Handle, OwnedHandle, follow, follower_of
+from xsem.data.info import ROLES, Role, SignallerProcess
 from xsem.data.peers import Peer
 
 __all__ = [
     "SENT", "Ended", "OpenTransfer", "Signallers", "note_sent", "signallers_of", "signallers_of_all",
 ]
 
-SENT: Final = "which sent the semaphore"
-_RECEIVED: Final = "which received the semaphore"
-_SAID: Final = "declared to signal the semaphore"
+SENT: Final[Role] = "sent"
+_RECEIVED: Final[Role] = "received"
+_SAID: Final[Role] = "declared"
 
 
 class _Described(Protocol):
@@ -50,18 +51,19 @@ class Ended:
     ----------
     peers : tuple of Peer
         The processes, at least one.
-    role : str
-        What they did with the semaphore.
+    role : Role or None
+        What they did with the semaphore; None if they did different things.
     """
 
     peers: tuple[Peer, ...]
-    role: str
+    role: Role | None
 
     def __str__(self) -> str:
         *others, last = [str(peer.pid) for peer in self.peers]
+        did = "which had the semaphore" if self.role is None else ROLES[self.role]
         if not others:
-            return f"process {last}, {self.role}, has ended"
-        return f"processes {', '.join(others)} and {last}, {self.role}, have ended"
+            return f"process {last}, {did}, has ended"
+        return f"processes {', '.join(others)} and {last}, {did}, have ended"
 
 
 class Signallers:
@@ -88,14 +90,14 @@ class Signallers:
     def __init__(self, *, exported_here: bool) -> None:
         self._exported_here = exported_here
         self._lock = locks.Lock()
-        self._peers: dict[Peer, str] = {}
+        self._peers: dict[Peer, Role] = {}
         self._open: list[weakref.ref[OpenTransfer]] = []
         self._said: tuple[Peer, ...] | None = None
         self._unseen = False
         self.known = False
         self.users: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 
-    def add(self, peer: Peer, role: str) -> None:
+    def add(self, peer: Peer, role: Role) -> None:
         """Note a process that sent the semaphore or receives it. Ended processes are dropped: a server has many."""
         with self._lock:
             self._peers = {**{old: did for old, did in self._peers.items() if old.alive}, peer: role}
@@ -152,12 +154,12 @@ class Signallers:
         if not peers or any(peer.alive for peer in peers):
             return None
         roles = set(peers.values())
-        return Ended(tuple(peers), roles.pop() if len(roles) == 1 else "which had the semaphore")
+        return Ended(tuple(peers), roles.pop() if len(roles) == 1 else None)
 
-    def named(self) -> list[str]:
-        """Return the known signallers in words."""
+    def processes(self) -> tuple[SignallerProcess, ...]:
+        """Return the known signallers."""
         peers = self._peers if self._said is None else dict.fromkeys(self._said, _SAID)
-        return [f"process {peer.pid}, {role}{'' if peer.alive else ', has ended'}" for peer, role in peers.items()]
+        return tuple(SignallerProcess(pid=peer.pid, role=role, ended=not peer.alive) for peer, role in peers.items())
 
 
 def signallers_of(handle: object) -> Signallers | None:

@@ -22,15 +22,7 @@ __all__ = ["batch", "check_can_signal", "check_memories", "check_same_device", "
 
 
 def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...] | list[WaitParams | SignalParams]:
-    """Check the parameters of an append, and return them in the form of `Operation.params`.
-
-    Raises
-    ------
-    BadArgumentError
-        ``params_mismatch``: the number of parameters differs from the number of semaphores. ``wrong_params``,
-        ``not_an_int``, ``value_out_of_range``, ``timeout_not_allowed``, ``flag_not_allowed``. ``value_required``,
-        ``value_not_allowed``, and the same two reasons for a key and for a fence.
-    """
+    """Check the parameters of an append, and return them in the form of `Operation.params`."""
     states = append.states
     given: tuple[Any, ...] = (params,)
     if append.batch:
@@ -61,17 +53,7 @@ def checked_params(append: PreparedAppend, params: Any) -> int | tuple[int, ...]
 def batch(
     device_state: DeviceState, semaphores: Semaphore | Sequence[Semaphore], call: str
 ) -> Sequence[Semaphore]:
-    """Check the semaphores of an append, and return them as a sequence.
-
-    Raises
-    ------
-    BadArgumentError
-        ``empty_batch``, ``duplicate_semaphore``, ``not_a_semaphore``.
-    WrongDeviceError
-        ``wrong_device``.
-    ReleasedError
-        ``released``.
-    """
+    """Check the semaphores of an append, and return them as a sequence."""
     if isinstance(semaphores, Semaphore):
         chosen: Sequence[Semaphore] = (semaphores,)
     else:
@@ -95,14 +77,8 @@ def _check_sequence(semaphores: object, call: str) -> None:
 
 
 def check_can_signal(state: SemaphoreState) -> None:
-    """Refuse an imported sync file.
-
-    Raises
-    ------
-    BadArgumentError
-        ``signal_of_sync_file``: a device cannot signal an imported sync file, because the file stands for the signal of
-        its exporter.
-    """
+    """Refuse to signal an imported sync file."""
+    # The file stands for the signal of its exporter, so no device can signal it.
     if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",
                                handle_type=state.type)
@@ -137,10 +113,8 @@ def _param(state: SemaphoreState, param: Any, kind: type[WaitParams | SignalPara
 
 
 def _check_fields(state: SemaphoreState, param: SignalParams | WaitParams) -> None:
-    """Check the required and the refused fields of each kind.
-
-    The rules are those of cuSignalExternalSemaphoresAsync and cuWaitExternalSemaphoresAsync.
-    """
+    """Check the required and the refused fields of each kind."""
+    # The rules are those of cuSignalExternalSemaphoresAsync and cuWaitExternalSemaphoresAsync.
     if (
         state.kind is SemaphoreKind.TIMELINE and param.value is not None and param.key is None
         and param.nvscisync_fence is None and not param.skip_nvscibuf_memsync
@@ -170,15 +144,7 @@ def _check_timeout(state: SemaphoreState, param: WaitParams) -> None:
 
 
 def check_same_device(device_state: DeviceState, used: Resource, what: str) -> None:
-    """Refuse an object of another device and a released object.
-
-    Raises
-    ------
-    WrongDeviceError
-        ``wrong_device``.
-    ReleasedError
-        ``released``.
-    """
+    """Refuse an object of another device and a released object."""
     if used._device_state is not device_state:
         here, there = device_state.info.id, used._device_state.info.id
         raise WrongDeviceError(
@@ -193,22 +159,7 @@ def check_same_device(device_state: DeviceState, used: Resource, what: str) -> N
 def check_memories(
     device_state: DeviceState, memories: Sequence[Memory]
 ) -> tuple[Sequence[Lifetime], Sequence[Token]]:
-    """Check the memory of ``acquire=`` or ``release=``.
-
-    Returns
-    -------
-    tuple
-        The lifetimes, and the tokens for the driver. Without `Capabilities.needs_handover`, no tokens.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_memory``, ``duplicate_memory``.
-    WrongDeviceError
-        ``wrong_device``.
-    ReleasedError
-        ``released``.
-    """
+    """Check the memory of ``acquire=`` or ``release=``, and return its lifetimes and its tokens for the driver."""
     # The exact types come first, as in `checked_params`.
     if type(memories) is not list and type(memories) is not tuple and not isinstance(memories, Sequence):
         raise BadArgumentError("acquire= and release= take a sequence of xsem Memory objects, for example [memory], "
@@ -222,7 +173,7 @@ def check_memories(
         check_same_device(device_state, memory, "memory")
         checked = memory
         lifetimes.append(checked._lifetime)
-        if device_state.needs_handover:
+        if device_state.needs_handover:   # otherwise the driver gets no tokens
             tokens.append(memory._memory)
     if len(lifetimes) > 1 and len(set(lifetimes)) != len(lifetimes):
         raise BadArgumentError("acquire= or release= names the same memory twice: name it once, because it changes "

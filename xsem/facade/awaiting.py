@@ -20,13 +20,8 @@ _RETRY_S: Final = 0.05
 
 @types.coroutine
 def wait_until_done(device_state: DeviceState, watched: Watched, blocked: Blocked) -> Generator[Any, None, None]:
-    """Wait until `watched` is done. A cancellation withdraws the request.
-
-    Raises
-    ------
-    XsemError
-        The error of ``watched.done()`` or of `blocked`. ReleasedError if the device is released during the wait.
-    """
+    """Wait until `watched` is done, or raise its error or that of `blocked`."""
+    # A cancellation withdraws the request. A release of the device during the wait raises ReleasedError.
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -29,27 +29,13 @@ _CUDA: Final = 2
 
 
 class BufferRange(NamedTuple):
-    """The position of a buffer: in the driver's mapping, and in the memory.
+    """The position of a buffer: in the driver's mapping, and in the memory."""
 
-    Attributes
-    ----------
-    token : Token
-        The mapping or the host buffer.
-    address : int or None
-        Address of the first byte of the buffer. None: the API has no addresses.
-    offset : int
-        Bytes from the first byte of the mapping to the first byte of the buffer.
-    memory : Lifetime
-        Lifetime of the memory, as the identity of the memory.
-    memory_offset : int
-        Bytes from the first byte of the memory to the first byte of the buffer.
-    """
-
-    token: Token
-    address: int | None
-    offset: int
-    memory: Lifetime
-    memory_offset: int
+    token: Token   # the mapping or the host buffer
+    address: int | None   # of the first byte of the buffer; None: the API has no addresses
+    offset: int   # bytes from the first byte of the mapping
+    memory: Lifetime   # the identity of the memory
+    memory_offset: int   # bytes from the first byte of the memory
 
     def at(self, offset: int) -> BufferRange:
         """Return the position of a view that begins `offset` bytes after this position."""
@@ -83,6 +69,13 @@ class Buffer(Resource):
         Bytes from one element to the next, for each dimension.
     dtype : str
         A NumPy name, or ``"bfloat16"``.
+
+    Raises
+    ------
+    ReleasedError
+        ``released``: the buffer or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
 
     Examples
     --------
@@ -154,10 +147,6 @@ class Buffer(Resource):
         BadArgumentError
             ``out_of_range``: the view ends beyond `size`; ``bad_shape``, ``bad_strides``, ``bad_dtype``,
             ``not_an_int``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_int("offset", offset, 0, UINT64_MAX, reason="out_of_range")
@@ -184,8 +173,6 @@ class Buffer(Resource):
         ------
         BufferError
             The host cannot access the memory, or NumPy has no such dtype. `copy_to_host` copies the memory instead.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -217,8 +204,6 @@ class Buffer(Resource):
         ------
         BufferError
             As for `numpy`.
-        ReleasedError
-            ``released``.
         """
         return self.numpy().data
 
@@ -247,8 +232,6 @@ class Buffer(Resource):
             NumPy has no such dtype.
         BadArgumentError
             ``bad_timeout``.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -283,8 +266,6 @@ class Buffer(Resource):
             The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
-        ReleasedError
-            ``released``.
         """
         import numpy as np
 
@@ -338,10 +319,6 @@ class Buffer(Resource):
         BufferError
             The buffer has no address or no DLPack device. The consumer requests a copy or another device. A stride is
             not a whole number of elements, or the address is not aligned.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         version = (0, 0) if max_version is None else pair_of_ints("max_version", max_version)
         wanted = None if dl_device is None else pair_of_ints("dl_device", dl_device)
@@ -375,10 +352,6 @@ class Buffer(Resource):
         ------
         BufferError
             DLPack has no type for the device.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         if self._dlpack_device is None:
@@ -455,11 +428,9 @@ def buffer_layout(
     size: int | None, shape: Sequence[int] | None, dtype: Any, strides: Sequence[int] | None, *, offset: int,
     allocated: int,
 ) -> tuple[int, Layout, DType]:
-    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation.
-
-    Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one dimension
-    of whole elements.
-    """
+    """Return the size in bytes, layout and dtype of a mapping at an offset of an allocation."""
+    # Without a size, the mapping has the bytes that the shape needs, or all bytes. Without a shape, it has one
+    # dimension of whole elements.
     element = parse_dtype(dtype)
     if size is not None:
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")

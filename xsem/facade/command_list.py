@@ -58,6 +58,13 @@ class CommandList(DeviceObject):
     device : Device
         The device of the list.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the list or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -210,8 +217,6 @@ class CommandList(DeviceObject):
             ``not_callable``.
         WouldBlockError, ReleasedError, DriverError
             As for `append_wait`.
-        ForkedError
-            ``forked``.
 
         Examples
         --------
@@ -335,8 +340,6 @@ class CommandList(DeviceObject):
             missing part.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
-        ForkedError
-            ``forked``.
 
         Examples
         --------
@@ -387,8 +390,6 @@ class CommandList(DeviceObject):
             The device cannot fill buffers.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
-        ForkedError
-            ``forked``.
         """
         self._check()
         lifetime = self._buffer(dst)
@@ -467,10 +468,6 @@ class CommandList(DeviceObject):
             Earlier work failed.
         BusyError
             ``capturing``: the list is being captured or recorded. Captured work does not run.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         queue = self._queue
@@ -507,10 +504,6 @@ class CommandList(DeviceObject):
             ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
         BadArgumentError
             ``bad_timeout``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         check_timeout(timeout_s)
         self._check()
@@ -542,10 +535,6 @@ class CommandList(DeviceObject):
         ------
         UnsupportedError
             The device does not declare recording.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         self._device_state.require(Feature.RECORDING)

@@ -17,20 +17,8 @@ _LEGACY: Final = 1   # CU_STREAM_LEGACY
 
 @contextmanager
 def current_stream(handle: int, ordinal: int) -> Iterator[None]:
-    """Make a CUDA stream the current stream of each imported framework, on this thread.
-
-    Parameters
-    ----------
-    handle : int
-        The CUstream. The caller keeps it during the block.
-    ordinal : int
-        Number of its device in CUDA.
-
-    Raises
-    ------
-    UnsupportedError
-        ``no_framework``.
-    """
+    """Make a CUDA stream the current stream of each imported framework, on this thread."""
+    # The caller keeps the stream during the block. `ordinal` is the number of its device in CUDA.
     frameworks = _imported()
     if not frameworks:
         raise UnsupportedError(

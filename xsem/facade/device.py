@@ -59,6 +59,13 @@ class Device(Releasable):
     capabilities : Capabilities
         Declared capabilities. A call that needs another capability raises `UnsupportedError`.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the device was released. Each method except `release` and `releasing` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -113,9 +120,7 @@ class Device(Releasable):
             the driver refuses the handle. A GPU driver does not detect the kind of the object behind an fd. Without an
             error, a GPU driver imports the fd of a binary semaphore as a timeline.
         ReleasedError
-            ``handle_closed``: the descriptor's `OwnedHandle` is closed. ``released``.
-        ForkedError
-            ``forked``.
+            ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """
         self._check()
         return _semaphore.import_semaphore(self, self._device_state, desc, label)
@@ -142,8 +147,6 @@ class Device(Releasable):
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
             As in `import_semaphore`. ``several_allocations``: the descriptor has `MemoryDesc.chunks`, and the device
             does not declare `Feature.MEMORY_CHUNKS`. ``bad_size``: the size of a chunk is not that of its allocation.
-        ForkedError
-            ``forked``.
         """
         self._check()
         return _memory.import_memory(self, self._device_state, desc)
@@ -174,10 +177,6 @@ class Device(Releasable):
             a str.
         UnsupportedError
             ``unsupported``: the device does not declare this type.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
@@ -206,10 +205,6 @@ class Device(Releasable):
             ``value_out_of_range``, ``not_an_int``; ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports neither type.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
 
@@ -234,10 +229,6 @@ class Device(Releasable):
             ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports neither type.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         return self.create_semaphore(self._exported(_BINARIES), label=label)
 
@@ -266,10 +257,6 @@ class Device(Releasable):
             ``unsupported``: the device does not declare this type.
         OutOfMemoryError
             ``out_of_memory``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
@@ -318,10 +305,6 @@ class Device(Releasable):
             array is empty; ``bad_strides``: a stride is negative; ``bad_dtype``; ``bad_size``, ``not_an_int``.
         WrongDeviceError
             ``wrong_device``: the array is on another device.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         return share_array(self, self._device_state, array, type, size, read_only=read_only)
@@ -348,10 +331,6 @@ class Device(Releasable):
             ``ambiguous_device``: several Vulkan devices have it. `candidates` lists the devices.
         BadArgumentError, BusyError
             ``bad_backends``, ``loading_plugins``: as in `backends`.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         wanted = self.info.uuid
@@ -406,10 +385,6 @@ class Device(Releasable):
             ``null_handle``; ``handle_out_of_range``; ``refused_by_driver``: the pointer is not an attribute list.
         DriverError
             ``invalid_value``: the list already has a permission.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         if type(attributes) is not int:
@@ -452,10 +427,6 @@ class Device(Releasable):
             The device has no host buffers.
         OutOfMemoryError
             ``out_of_memory``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
@@ -481,10 +452,6 @@ class Device(Releasable):
         ------
         BusyError
             ``too_many_lists``: the device supports no more open lists.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -521,10 +488,6 @@ class Device(Releasable):
             ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``; ``not_a_bool``.
         UnsupportedError
             The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_stream(stream)
@@ -571,13 +534,6 @@ class Device(Releasable):
         -------
         Event
             An event for the ``signal_event=`` of one append.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         return Event(self)
@@ -605,10 +561,6 @@ class Device(Releasable):
             ``user_event``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``: the event belongs to another device or context.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -626,13 +578,6 @@ class Device(Releasable):
         -------
         tuple of PendingOp
             Operations that are appended and not known to be done: list by list, oldest first.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         return device_pending(self._queues)
@@ -648,11 +593,6 @@ class Device(Releasable):
         -------
         tuple of str
             Empty when every release has taken effect.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
 
         Examples
         --------
@@ -694,10 +634,6 @@ class Device(Releasable):
             ``bad_timeout``, ``not_callable``.
         OutOfMemoryError
             ``out_of_memory``: the system refuses a thread. An earlier watch continues.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
 
         Notes
         -----

@@ -179,32 +179,10 @@ def open_device(
 
 
 def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
-    """Return the name of the device that exports for an importing device.
-
-    Parameters
-    ----------
-    exporter : str
-        ``"vulkan"``: the device of this backend with the importing device's UUID. ``"vulkan:1"``: this device, which
-        must have the UUID. If one of the two devices has no UUID, for example ``host``, the name is returned unchanged.
-    importer : str
-        Name of the importing device, for messages.
-    uuid : UUIDLike, optional
-        UUID of the importing device.
-
-    Returns
-    -------
-    str
-        A name for `open_device`.
-
-    Raises
-    ------
-    WrongDeviceError
-        ``wrong_device``: the exporting device is not the importing device.
-    DeviceNotFoundError
-        ``ambiguous_device``: several devices have the UUID. ``no_device``.
-    BackendUnavailableError, BadArgumentError
-        As in `open_device`.
-    """
+    """Return the name of the device that exports for an importing device."""
+    # "vulkan" stands for the device of this backend with the importer's UUID. "vulkan:1" stands for this
+    # device, which must have the UUID. If one of the two devices has no UUID, as on `host`, the name is returned
+    # unchanged. `importer` is only for messages.
     name, index = _parse(exporter)
     there = devices(name)
     found = tuple(info for info in there if index is None or info.index == index)

@@ -50,29 +50,14 @@ class _Tensor(ctypes.Structure):
 
 
 class CapsuleTensor(NamedTuple):
-    """The tensor of a DLPack capsule of another library.
+    """The tensor of a DLPack capsule of another library."""
 
-    Attributes
-    ----------
-    address : int
-        Address of the first element.
-    device : tuple of (int, int)
-        DLPack device type and device id.
-    dtype : tuple of (int, int, int)
-        DLPack's type code, bits and lanes.
-    shape : tuple of int
-    strides : tuple of int or None
-        Elements from one element to the next, for each dimension. None: rows without padding.
-    read_only : bool
-        Only a versioned capsule can say so.
-    """
-
-    address: int
-    device: tuple[int, int]
-    dtype: tuple[int, int, int]
+    address: int   # of the first element
+    device: tuple[int, int]   # DLPack's device type and device id
+    dtype: tuple[int, int, int]   # DLPack's type code, bits and lanes
     shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
-    read_only: bool
+    strides: tuple[int, ...] | None   # in elements; None: rows without padding
+    read_only: bool   # only a versioned capsule can say so
 
 
 class _Managed(ctypes.Structure):
@@ -116,13 +101,8 @@ class HostArray:
 
 
 def read_capsule(capsule: Any) -> CapsuleTensor:
-    """Read the tensor of a capsule. The capsule stays unconsumed, and the caller keeps it as long as the tensor.
-
-    Raises
-    ------
-    BufferError
-        The object is not a capsule with a tensor.
-    """
+    """Read the tensor of a capsule."""
+    # The capsule stays unconsumed, and the caller keeps it as long as the tensor.
     read_only = False
     if _is_valid(capsule, _VERSIONED):
         managed = _ManagedVersioned.from_address(_pointer(capsule, _VERSIONED))
@@ -144,16 +124,8 @@ def make_capsule(
     address: int, device: tuple[int, int], dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...],
     lease: object, *, versioned: bool,
 ) -> Any:
-    """Make a capsule over memory. The capsule keeps `lease`, and `lease` keeps the memory mapped.
-
-    Without the compiled part, NumPy makes the capsule. NumPy before 2.1 makes only legacy capsules.
-
-    Raises
-    ------
-    BufferError
-        A stride is not a whole number of elements, or the address is not aligned. DLPack counts strides in elements.
-        Consumers of DLPack assume alignment, and a misaligned access on a GPU makes the context unusable.
-    """
+    """Make a capsule over memory. The capsule keeps `lease`, and `lease` keeps the memory mapped."""
+    # Without the compiled part, NumPy makes the capsule. NumPy before 2.1 makes only legacy capsules.
     strides = _in_elements(address, dtype, shape, strides_bytes)
     if _native is not None:
         return _native.managed_capsule(address, device, (dtype.dlpack_code, dtype.itemsize * 8), shape, strides, lease,
@@ -173,13 +145,8 @@ def make_capsule(
 
 
 def exchange_api(describe: Callable[[Any], tuple[int, tuple[int, int], DType, Layout, object]]) -> Any:
-    """Return the capsule for ``__dlpack_c_exchange_api__``. Without the compiled part, return None.
-
-    Parameters
-    ----------
-    describe : callable
-        Returns address, DLPack device, element type, layout and lease of a buffer, or raises BufferError.
-    """
+    """Return the capsule for ``__dlpack_c_exchange_api__``, or None without the compiled part."""
+    # `describe` returns address, DLPack device, element type, layout and lease of a buffer, or raises BufferError.
     if _native is None:
         return None
 
@@ -204,13 +171,7 @@ def _in_elements(
 
 
 def pair_of_ints(what: str, value: Any) -> tuple[int, int]:
-    """Return a version or a device of DLPack as a tuple.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_dlpack``.
-    """
+    """Return a version or a device of DLPack as a tuple."""
     try:
         first, second = map(operator.index, value)
     except (TypeError, ValueError) as error:
@@ -220,12 +181,9 @@ def pair_of_ints(what: str, value: Any) -> tuple[int, int]:
 
 
 def check_aligned(address: int, dtype: DType, shape: tuple[int, ...], strides_bytes: tuple[int, ...]) -> None:
-    """Refuse a misaligned element: a kernel that accesses it makes the context of the GPU unusable.
-
-    Raises
-    ------
-    BufferError
-    """
+    """Refuse a misaligned element."""
+    # Consumers of DLPack assume alignment, and a kernel that accesses a misaligned element makes the context of the GPU
+    # unusable.
     steps = [stride for length, stride in zip(shape, strides_bytes, strict=True) if length > 1]
     if any(each % dtype.alignment for each in (address, *steps)):
         raise BufferError(f"the address {address:#x} with strides {strides_bytes} is not aligned for {dtype.name}; map "

@@ -23,17 +23,7 @@ _CODES: Final = {
 
 
 def check_drm_layout(device_state: DeviceState, desc: MipmapDesc, layout: DrmLayout | None, size: int) -> None:
-    """Refuse an image that does not fit the layout of the dma-buf, or whose modifier the device does not support.
-
-    Raises
-    ------
-    BadArgumentError
-        ``mipmap_of_dmabuf``: the layout is unknown; ``bad_extent``, ``bad_levels``, ``bad_layers``, ``bad_offset``;
-        ``bad_fourcc``: the layout has another format; ``bad_plane``, ``bad_pitch``, ``out_of_range``: the planes of a
-        linear image.
-    UnsupportedError
-        The device maps no image with the modifier.
-    """
+    """Refuse an image that does not fit the layout of the dma-buf, or whose modifier the device does not support."""
     if layout is None:
         raise BadArgumentError("a dma-buf cannot be mapped as a mipmapped array without its DrmLayout "
                                "(MemoryDesc.drm_layout)", reason="mipmap_of_dmabuf", handle_type=_DMABUF)

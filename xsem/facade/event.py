@@ -37,6 +37,13 @@ class Event(DeviceObject):
     device : Device
         The device of the event.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the event or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -116,13 +123,6 @@ class Event(DeviceObject):
         """Unbind the event.
 
         Appended waits and added callbacks keep their operation. A borrowed event cannot be bound again.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         # An append in progress binds the event after this call.
@@ -235,19 +235,7 @@ def _not_appended() -> EventNotAppendedError:
 
 
 def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fence]:
-    """Return the present fence of each event.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``.
-    WrongDeviceError
-        ``wrong_device``: an event of another device.
-    ReleasedError
-        ``released``.
-    EventNotAppendedError
-        ``event_not_appended``.
-    """
+    """Return the present fence of each event."""
     if type(events) is not list and type(events) is not tuple and not isinstance(events, Sequence):
         raise BadArgumentError(f"a sequence of xsem Events is needed, not {type(events).__name__}",
                                reason="not_an_event")
@@ -265,15 +253,7 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fe
 
 
 def check_event(device_state: DeviceState, event: object) -> None:
-    """Refuse an object that is not an event of this device.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``.
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Refuse an object that is not an event of this device."""
     if not isinstance(event, Event):
         raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows an "
                                "event of a framework", reason="not_an_event")

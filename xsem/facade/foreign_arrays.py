@@ -15,46 +15,18 @@ _HOST: Final = (1, 3)   # kDLCPU, kDLCUDAHost
 
 
 class ForeignArray(NamedTuple):
-    """An array of another library.
+    """An array of another library."""
 
-    Attributes
-    ----------
-    address : int
-        Address of the first element.
-    layout : Layout
-    dtype : DType
-    device : tuple of (int, int) or None
-        DLPack device; None: the array does not tell it.
-    owner : object
-        Keeps the memory of the array allocated.
-    read_only : bool
-        Whether the library of the array says so.
-    """
-
-    address: int
+    address: int   # of the first element
     layout: Layout
     dtype: DType
-    device: tuple[int, int] | None
-    owner: object
-    read_only: bool = False
+    device: tuple[int, int] | None   # DLPack's device; None: the array does not tell it
+    owner: object   # keeps the memory of the array allocated
+    read_only: bool = False   # the library of the array says so
 
 
 def describe_array(array: Any, size: int | None) -> ForeignArray:
-    """Describe an array by ``__cuda_array_interface__`` or DLPack, or a range by its address and size.
-
-    Parameters
-    ----------
-    array : object
-        An array, or an address as an int.
-    size : int or None
-        Bytes of the range. Only for an address.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_array``; ``host_array``; ``array_refused``: the library refuses to describe the array;
-        ``masked_array``; ``null_address``; ``bad_shape``, ``bad_strides``, ``bad_dtype``; ``bad_size``, ``not_an_int``.
-    """
+    """Describe an array by ``__cuda_array_interface__`` or DLPack, or a range by its address and size in bytes."""
     if isinstance(array, int):
         return _range(array, size)
     if size is not None:

@@ -27,18 +27,12 @@ __all__ = ["ImageBytes", "MipmapLevel", "MipmappedArray", "map_mipmapped_array"]
 
 
 class ImageBytes(NamedTuple):
-    """The bytes that an image or a buffer certainly occupies in a memory. The driver can use more bytes for an image.
+    """The bytes that an image or a buffer certainly occupies in a memory."""
 
-    Attributes
-    ----------
-    memory : Lifetime
-        Lifetime of the memory, as the identity of the memory.
-    begin, end : int
-        Bytes from the first byte of the memory.
-    """
+    # The driver can use more bytes for an image.
 
-    memory: Lifetime
-    begin: int
+    memory: Lifetime   # the identity of the memory
+    begin: int   # bytes from the first byte of the memory, as `end`
     end: int
 
     def overlaps(self, other: ImageBytes) -> bool:
@@ -55,6 +49,13 @@ class MipmappedArray(Resource):
         The device of the image.
     desc : MipmapDesc
         Layout of the image.
+
+    Raises
+    ------
+    ReleasedError
+        ``released``: the image or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
 
     Examples
     --------
@@ -94,10 +95,6 @@ class MipmappedArray(Resource):
         BadArgumentError
             ``bad_levels``: the image does not have this level; ``bad_plane``: the format does not have this plane;
             ``not_an_int``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_int("level", index, 0, self.desc.levels - 1, reason="bad_levels")
@@ -121,6 +118,13 @@ class MipmapLevel:
     ----------
     extent : tuple of int
         Width, height and depth in pixels.
+
+    Raises
+    ------
+    ReleasedError
+        ``released``: the image or its device was released. Each method can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method can raise it.
 
     Examples
     --------

@@ -36,34 +36,16 @@ class CopyRegion(NamedTuple):
     slice_pitch: int | None
 
     def refuse_for_buffers(self) -> None:
-        """Refuse a region of a copy between two buffers.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_image``.
-        """
+        """Refuse a region of a copy between two buffers."""
         self._refuse(self._fields, "a copy between two buffers", "use Buffer.view()")
 
     def refuse_for_buffer(self) -> None:
-        """Refuse the second region of a copy with only one level.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_image``.
-        """
+        """Refuse the second region of a copy with only one level."""
         self._refuse(("src_offset", "src_layer"), "a copy between a buffer and a level",
                      "offset and layer name the region of the level, and Buffer.view() a part of the buffer")
 
     def refuse_for_levels(self) -> None:
-        """Refuse a pitch of a copy between two levels.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pitch``.
-        """
+        """Refuse a pitch of a copy between two levels."""
         if self.row_pitch is not None or self.slice_pitch is not None:
             raise BadArgumentError("row_pitch and slice_pitch describe a buffer; a copy between two levels takes "
                                    "neither", reason="bad_pitch")
@@ -78,15 +60,7 @@ def image_copy(
     device_state: DeviceState, queue: QueueDriver, dst: Buffer | MipmapLevel, src: Buffer | MipmapLevel,
     region: CopyRegion,
 ) -> DriverCall:
-    """Return the append of a copy with at least one level. The objects belong to this device.
-
-    Raises
-    ------
-    UnsupportedError
-        The device does not declare copies of images.
-    BadArgumentError
-        As for `CommandList.append_copy`.
-    """
+    """Return the append of a copy with at least one level. The objects belong to this device."""
     device_state.require(Feature.IMAGE_COPY)
     driver = device_state.ability(ImageCopyQueue, Feature.IMAGE_COPY.value, queue)
     lifetimes = (_lifetime(dst), _lifetime(src))
@@ -227,11 +201,9 @@ def _pitches(buffer: Buffer, level: MipmapLevel, region: ImageRegion, given: Cop
 
 
 def _pitches_of_shape(buffer: Buffer, level: MipmapLevel, region: ImageRegion) -> tuple[int, int]:
-    """Return the pitches of a buffer without pitches of the caller.
-
-    A buffer with one dimension holds rows without padding. A buffer with more dimensions has the shape of the region,
-    in C order, and its strides are the pitches.
-    """
+    """Return the pitches of a buffer without pitches of the caller."""
+    # A buffer with one dimension holds rows without padding. A buffer with more dimensions has the shape of the region,
+    # in C order, and its strides are the pitches.
     (width, height, _), slices = region.extent, region.slices
     row = width * level._layout.element_size
     itemsize = buffer._dtype.itemsize

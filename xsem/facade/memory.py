@@ -50,6 +50,13 @@ class Memory(Resource):
     allocation_size : int
         Size of the whole allocation in bytes.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the memory or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -98,10 +105,6 @@ class Memory(Resource):
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -158,10 +161,6 @@ class Memory(Resource):
             ``bad_strides``, ``bad_dtype``, ``not_an_int``, ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device cannot map buffers.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state = self._device_state
@@ -212,10 +211,6 @@ class Memory(Resource):
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         check_bool("overlap", overlap)

@@ -37,6 +37,13 @@ class Recording(Resource):
     device : Device
         The device of the recording.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the recording or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     `host` has no recordings. On a device with `Feature.RECORDING`::
@@ -133,8 +140,6 @@ class Recording(Resource):
             ``not_recorded``: the recording does not use the timeline.
         WouldBlockError, ReleasedError, WrongDeviceError, DriverError
             As for an append. After each of these errors, nothing was appended.
-        ForkedError
-            ``forked``.
         """
         self._check()
         self._check_stopped()

@@ -18,12 +18,7 @@ __all__ = ["DeviceObject", "Releasable", "Resource"]
 
 
 class Releasable:
-    """Base class of a device and of all objects that are opened on it.
-
-    `release` returns at once and is idempotent. The release takes effect when all earlier appended operations that use
-    the object are done. The end of a ``with`` block releases the object. Use of a released object raises
-    `ReleasedError`. Use of an object that was opened before ``os.fork()`` raises `ForkedError`.
-    """
+    """Base class of a device and of all objects that are opened on it."""
 
     _device_state: DeviceState
     _lifetime: Usable
@@ -49,7 +44,8 @@ class Releasable:
     def release(self) -> None:
         """Release the object.
 
-        The call returns at once. A second call has no effect. In a forked child, the call has no effect.
+        The call returns at once. The release takes effect when all earlier appended operations that use the object are
+        done. A second call has no effect. In a forked child, the call has no effect.
         """
         if generation() == self._device_state.generation:
             self._lifetime.release()
@@ -84,13 +80,7 @@ class Releasable:
 
 
 class DeviceObject(Releasable):
-    """Base class of all objects that are opened on a device.
-
-    Attributes
-    ----------
-    device : Device
-        The device of the object.
-    """
+    """Base class of all objects that are opened on a device."""
 
     device: Device
 

@@ -47,6 +47,13 @@ class Semaphore(Resource):
     label : str
         Name given by the application. Errors and reports show its ``repr()``, without control characters.
 
+    Raises
+    ------
+    ReleasedError
+        ``released``: the semaphore or its device was released. Each method except `release` can raise it.
+    ForkedError
+        ``forked``: the device was opened before ``os.fork()``. Each method except `release` can raise it.
+
     Examples
     --------
     >>> import xsem
@@ -98,10 +105,6 @@ class Semaphore(Resource):
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
         BusyError
             ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -129,13 +132,6 @@ class Semaphore(Resource):
 
         If `Capabilities.resets_on_wait` is False, the call is needed between two waits (Level Zero, rule 7). On other
         devices, the call has no effect.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         self._state.mark_reset()
@@ -154,10 +150,6 @@ class Semaphore(Resource):
             The device cannot read the value.
         BadArgumentError
             ``not_a_timeline``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         self._device_state.require(Feature.READ_VALUE)
@@ -185,10 +177,6 @@ class Semaphore(Resource):
             ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
             signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
             order.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -234,10 +222,6 @@ class Semaphore(Resource):
             ``timeout``. ``peer_ended``: every process that can signal the semaphore has ended, as far as xsem knows
             (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. The error has one
             `PendingOp` with the possible signallers.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -282,8 +266,6 @@ class Semaphore(Resource):
             The semaphore or the device is released, also during the wait.
         DriverError
             The driver cannot read the value.
-        ForkedError
-            ``forked``.
         """
         self._check()
         device_state = self._device_state
@@ -333,10 +315,6 @@ class Semaphore(Resource):
         ------
         BadArgumentError
             ``not_a_peer``.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
 
         Examples
         --------
@@ -406,11 +384,10 @@ class Semaphore(Resource):
 
 
 class _Reached:
-    """A value of a timeline, as the notifier watches it.
+    """A value of a timeline, as the notifier watches it."""
 
-    The semaphore stands for a queue, and the value for a place in the queue: as long as the semaphore has not reached a
-    value, it has not reached a higher one. So the notifier reads only the semaphores' lowest values.
-    """
+    # The semaphore stands for a queue, and the value for a place in the queue: as long as the semaphore has not reached
+    # a value, it has not reached a higher one. So the notifier reads only the semaphores' lowest values.
 
     def __init__(self, device_state: DeviceState, state: SemaphoreState, value: int) -> None:
         self._device_state = device_state

@@ -69,10 +69,6 @@ class SharedArray(Memory):
             ``overlap``: an earlier mapping of these bytes is in use.
         UnsupportedError
             The device cannot map buffers.
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
         """
         return self.map_buffer(self.offset, self.size, shape=self.shape, dtype=self.dtype, strides=self.strides)
 

@@ -50,6 +50,8 @@ _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
 _TAKES: Final[Mapping[str, str]] = {
     "cuImportExternalSemaphore": "a semaphore", "cuImportExternalMemory": "memory",
     _NVSCISYNC: "an NvSciSync attribute list"}
+_IMPORTS: Final[Mapping[str, str]] = {   # the capability of each of these calls
+    "cuImportExternalSemaphore": "semaphore.import", "cuImportExternalMemory": "memory.import"}
 
 # Codes about a call's own arguments, the thread's context or the process: every driver function may return them.
 # Section 6.20 lists fewer codes for most of its functions. The driver also returns unlisted codes (all measured):
@@ -165,7 +167,7 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
         if code == _NOT_SUPPORTED:
             return UnsupportedError(f"the driver does not import {what} of this type here: export it as another type",
-                                    capability=f"{what.rpartition(' ')[2]}.import", reason="not_supported", **fields)
+                                    capability=_IMPORTS[name], reason="not_supported", **fields)
     earlier = code not in _OWN
     if earlier and code_name is not None:
         return DriverError(f"{name} reports an error of work that was enqueued earlier: examine that work",

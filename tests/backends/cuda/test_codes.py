@@ -209,6 +209,8 @@ def test_refused_import_names_its_handle_type(name: str, named: str, code_name: 
     error = refusal(name, number_of(code_name))
     assert named in error.likely_causes[0]
     assert "a memory" not in str(error)
+    if isinstance(error, xsem.UnsupportedError):
+        assert error.capability == {"timeline_semaphore_fd": "semaphore.import", "opaque_fd": "memory.import"}[named]
 
 
 @pytest.mark.parametrize("code", [802, 803, 807, 34])

@@ -58,18 +58,12 @@ class QueueBlocker:
 
 
 class WatchedWait:
-    """The argument of `wait_in_slices` for a wait that an ended process may hold.
-
-    Attributes
-    ----------
-    ended : Ended or None
-        The ended processes because of which the wait is over. The wait is then not met.
-    """
+    """The argument of `wait_in_slices` for a wait that an ended process may hold."""
 
     def __init__(self, wait: Callable[[int], bool], blocker: _Blocker) -> None:
         self._wait = wait
         self._blocker = blocker
-        self.ended: Ended | None = None
+        self.ended: Ended | None = None   # because of whom the wait is over, and not met
 
     def __call__(self, timeout_ns: int) -> bool:
         """Wait for at most `timeout_ns`. Return whether the wait is met or can never be met."""

@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
-from xsem.runtime.diagnostics.timeout_error import BEHIND, is_wait, timeout_error
+from xsem.runtime.diagnostics.timeout_error import is_wait, timeout_error
 from xsem.runtime.native import now
 from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.operations import FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState, read_value
-from xsem.types import Feature, PendingOp, SemaphoreKind
+from xsem.types import Feature, PendingOp, SemaphoreKind, Signaller
 
 __all__ = [
     "Stuck",
@@ -35,21 +35,16 @@ Stuck: TypeAlias = tuple[str, int, list[PendingOp]]
 
 
 def device_pending(queues: QueueTable) -> tuple[PendingOp, ...]:
-    """Return all operations of a device that are not known to be done, by list, oldest first in each list.
-
-    The result is empty after the device's release.
-    """
+    """Return the operations of a device that are not known to be done, list by list, oldest first."""
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
         look = _Look(queues)
         return tuple(op for queue in queues.live() for _, _, ops in _stuck(queue, look) for op in ops)
-    return ()
+    return ()   # the device was released
 
 
 def overdue_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
-    """Return the lists with an operation pending for `after_s` seconds or more, according to the driver.
-
-    The driver may block this thread while a wait is unmet, for example during a kernel's first launch behind the wait.
-    """
+    """Return the lists with an operation pending for `after_s` seconds or more, according to the driver."""
+    # The driver may block this thread while a wait is unmet, for example while it loads a kernel behind the wait.
     found: list[Stuck] = []
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
         _add_overdue(found, queues, after_s)
@@ -66,10 +61,9 @@ def _add_overdue(found: list[Stuck], queues: QueueTable, after_s: float) -> None
 
 
 def recorded_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
-    """Return the lists of `overdue_lists` from xsem's own records.
-
-    This function makes no driver call. It takes no lock that an append holds during a driver call.
-    """
+    """Return the lists of `overdue_lists` from xsem's own records."""
+    # No driver call, and no lock that an append holds during a driver call: this must answer while the driver blocks
+    # the thread that asks it.
     look = _Look(queues, ask=False)
     return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))
             for queue in _overdue(queues, after_s) if (operations := queue.pending())]
@@ -89,10 +83,8 @@ def _stuck(queue: CompletionTracker, look: _Look) -> list[Stuck]:
 
 
 def queue_pending(queues: QueueTable, queue: FencedQueue, up_to: int) -> list[PendingOp]:
-    """Return the pending operations of a queue up to operation `up_to`, after a wait for `up_to` timed out.
-
-    The operation that holds the others comes first, if it can be identified.
-    """
+    """Return the pending operations of a queue up to operation `up_to`, after a wait for `up_to` timed out."""
+    # The operation that holds the others comes first, if it can be identified.
     with contextlib.suppress(ReleasedError), queues.device_state.calling():
         return _pending_up_to(_Look(queues), queue, up_to)
     return []
@@ -121,7 +113,7 @@ def host_wait_timeout(
         last_signalled_here=state.last,
         command_list="host",
         age_s=age_s,
-        possible_signallers=look.signallers(state, value, None, None),
+        signallers=look.signallers(state, value, None, None),
     )
     return timeout_error(queues.device_state, f"the host's wait for {state.described}", timeout_s, (op,), ended)
 
@@ -132,11 +124,9 @@ def ended_peers_of_semaphore(queues: QueueTable, state: SemaphoreState, value: i
 
 
 def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> tuple[int, Ended] | None:
-    """Return the operation that holds those up to `up_to`, and the ended processes because of which it does.
-
-    The value of a timeline, or the markers around the wait, tell that the wait is not met. By markers, a wait that is
-    met can seem to be unmet for a moment: the queue has left the one before it, and not yet reached the one behind it.
-    """
+    """Return the operation that holds those up to `up_to`, and the ended processes because of which it does."""
+    # The value of a timeline, or the markers around the wait, tell that the wait is not met. By markers, a met wait can
+    # seem unmet for a moment, when the queue has left the marker before it and not yet reached the one behind it.
     waits = {state for op in queue.pending() if op.seq <= up_to and is_wait(op.operation) for state, _ in op.targets}
     if not any(state.signallers.ended() for state in waits):
         return None
@@ -157,19 +147,12 @@ def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> 
 
 
 class _Look:
-    """The facts about a device for one report. Each value is read at most once.
-
-    Parameters
-    ----------
-    queues : QueueTable
-    ask : bool
-        False: make no driver call, so that no value is known.
-    """
+    """The facts about a device for one report. Each value is read at most once."""
 
     def __init__(self, queues: QueueTable, *, ask: bool = True) -> None:
         self._queues = queues
         self._device_state = device_state = queues.device_state
-        self._ask = ask
+        self._ask = ask   # False: make no driver call, so that no value is known
         self._can_read = Feature.READ_VALUE in device_state.capabilities.features
         self._values: dict[SemaphoreState, int | None] = {}
         self._signals: dict[SemaphoreState, list[_Signals]] | None = None
@@ -217,31 +200,26 @@ class _Look:
                     last_signalled_here=None if state is None else state.last,
                     command_list=queue.name,
                     age_s=asked_at - op.appended_at,
-                    possible_signallers=(
-                        self.signallers(state, value, queue, op) if state and is_wait(op.operation) else ()
-                    ),
+                    signallers=self.signallers(state, value, queue, op) if state and is_wait(op.operation) else (),
                     signal_first=state is not None and state.signal_first and is_wait(op.operation),
                 )
 
     def signallers(
         self, state: SemaphoreState, value: int | None, queue: FencedQueue | None,
         wait: Operation | None,
-    ) -> tuple[str, ...]:
+    ) -> tuple[Signaller, ...]:
         """Return the possible signallers of a wait, as far as this process knows them."""
-        found: list[str] = []
+        found: list[Signaller] = []
         for signals in self._signals_of(state):
             # Only the first signal of a list matters. A frame loop has hundreds behind it.
             first = signals.first(value)
             if first is not None:
                 seq, signalled = first
                 behind = signals.queue is queue and wait is not None and seq > wait.seq
-                what = "signal" if signalled is None else f"signal of {signalled}"
-                found.append(f"{signals.queue.name} ({what} {BEHIND if behind else 'pending'})")
+                found.append(Signaller(kind="list", command_list=signals.queue.name, value=signalled, behind=behind))
         if state.imported or state.exported:
-            known = "; ".join(state.signallers.named())
-            named = f" ({known})" if known else ""
-            found.append(f"the exporter{named}, or another importer of its handle" if state.imported else
-                         f"an importer of the exported handle{named}")
+            found.append(Signaller(kind="exporter" if state.imported else "importer",
+                                   processes=state.signallers.processes()))
         return tuple(dict.fromkeys(found))
 
     def _signals_here(self, state: SemaphoreState, value: int | None) -> bool:
@@ -296,10 +274,8 @@ class _Signals:
 def _not_done(
     operations: Sequence[Operation], look: _Look
 ) -> Sequence[Operation]:
-    """Return the operations from the first one that is not known to be done.
-
-    A queue is in order, so all operations before one that is done are done too.
-    """
+    """Return the operations from the first one that is not known to be done."""
+    # A queue is in order, so all operations before one that is done are done too.
     unmet = next((at for at, op in enumerate(operations) if _is_unmet_wait(op, look)), len(operations))
     start = max(_reached(operations, unmet), _left_its_value(operations, unmet, look))
     # From here on, another signaller may have made a value. So a value counts only where no wait can hold the queue.
@@ -327,10 +303,8 @@ def _reached(operations: Sequence[Operation], end: int) -> int:
 
 
 def _left_its_value(operations: Sequence[Operation], end: int, look: _Look) -> int:
-    """Return the number of leading operations that are done, according to exact values.
-
-    A timeline that has exactly the value of a signal got it from that signal: no other signal has this value.
-    """
+    """Return the number of leading operations that are done, according to exact values."""
+    # A timeline that has exactly the value of a signal got it from that signal, because no other signal has this value.
     for at in range(end, 0, -1):
         op = operations[at - 1]
         if _passed(op, look) and any(look.value(state) == value for state, value in op.targets):

@@ -11,23 +11,9 @@ __all__ = ["queued_signal"]
 
 
 def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple[str, int | None] | None:
-    """Find a pending signal of a timeline.
-
-    A timeline that has reached the value of a signal has received that signal. One read of the value is therefore
-    enough, unless a signal is pending or the values went back here.
-
-    Parameters
-    ----------
-    queues : QueueTable
-    state : SemaphoreState
-    last : int
-        The value last signalled here.
-
-    Returns
-    -------
-    tuple or None
-        Name of the list, and value of the signal; None if all signals are done.
-    """
+    """Return the list and the value of a pending signal of a timeline, or None if all signals are done."""
+    # A timeline that has reached the value of a signal has received that signal. So one read of the value is enough,
+    # unless a signal is pending or the values went back here.
     uses = [(use, seq) for use, seq in state.lifetime.uses.copy().items() if use.done_seq < seq]
     if not uses:
         return None

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from xsem.data.signallers import Ended
 from xsem.errors import WaitTimeoutError
 from xsem.runtime.device_state import DeviceState
 from xsem.types import PendingOp
 
-__all__ = ["BEHIND", "is_wait", "timeout_error"]
-
-BEHIND: Final = "behind this very wait"
-_PENDING: Final = " pending)"
+__all__ = ["is_wait", "timeout_error"]
 
 
 def is_wait(operation: str) -> bool:
@@ -25,20 +21,8 @@ def timeout_error(
     device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp],
     ended: Ended | None = None,
 ) -> WaitTimeoutError:
-    """Return the error for a host wait that timed out.
-
-    Parameters
-    ----------
-    device_state : DeviceState
-    what : str
-        Subject of the message: the list, operation or semaphore.
-    timeout_s : float or None
-        The timeout that ended.
-    pending : sequence of PendingOp
-        Pending operations; the first holds the others, if that is known.
-    ended : Ended, optional
-        The processes whose end ended the wait before its timeout.
-    """
+    """Return the error for the host's wait for `what`, which timed out, or whose peers have ended."""
+    # The first pending operation holds the others, if that is known.
     causes: list[str] = []
     if ended is not None:
         message = f"{what} cannot be done: {ended}"
@@ -75,11 +59,10 @@ def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:
 
 
 def _causes_of_one(waits: Sequence[PendingOp]) -> list[str]:
-    who = dict.fromkeys(who for op in waits for who in op.possible_signallers if BEHIND not in who)
+    who = dict.fromkeys(who for op in waits for who in op.signallers if not who.behind)
     if not who:
         return _causes(waits[0])
-    return ["the signal that one of these waits needs has not been submitted by: " + ", ".join(who)]
-
+    return ["the signal that one of these waits needs has not been submitted by: " + ", ".join(map(str, who))]
 
 
 def _order_of(waits: Sequence[PendingOp]) -> list[str]:
@@ -95,7 +78,7 @@ def _fell(op: PendingOp) -> bool:
     now, last = op.current_value, op.last_signalled_here
     return (
         now is not None and last is not None and op.value is not None and now < op.value <= last
-        and not any(_PENDING in who or BEHIND in who for who in op.possible_signallers)
+        and not any(who.kind == "list" for who in op.signallers)
     )
 
 
@@ -125,12 +108,12 @@ def _causes(op: PendingOp) -> list[str]:
     if _fell(op):
         fell = f"a signal of {op.current_value} was done after one of {op.last_signalled_here}"
         return [f"{fell}: lists that signal one timeline are not in order with each other; have one wait for the other"]
-    if not op.possible_signallers:
+    if not op.signallers:
         # A signal that is done may have been appended here: its value was lower, or another wait consumed it.
         why = "no signal that meets this wait is pending here, and its handle was not exported"
         return [f"no known signaller for {op.semaphore}: {why}"]
     causes = []
-    if all(BEHIND in who for who in op.possible_signallers):
+    if all(who.behind for who in op.signallers):
         causes.append("the only signal known is queued behind the wait that needs it: append the signal first")
     else:
         missing = "has not arrived from" if op.signal_first else "has not been submitted by"

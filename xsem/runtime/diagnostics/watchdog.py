@@ -1,7 +1,4 @@
-"""The watchdog of a device. It reports pending operations while the host waits in another library's call.
-
-No timeout of xsem applies to such a call.
-"""
+"""The watchdog of a device: it reports pending operations while the host waits in another library's call."""
 
 from __future__ import annotations
 
@@ -35,23 +32,7 @@ Report: TypeAlias = Callable[[tuple[PendingOp, ...]], object]
 
 
 def watch(queues: QueueTable, after_s: float, report: Report | None) -> None:
-    """Start the watchdog of the device, or replace it.
-
-    Parameters
-    ----------
-    queues : QueueTable
-    after_s : float
-        Report operations that are pending for this many seconds.
-    report : callable or None
-        Called on the watchdog's thread. None: log each operation as a warning.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_timeout``, ``not_callable``.
-    OutOfMemoryError
-        ``out_of_memory``: the thread cannot be started.
-    """
+    """Start the watchdog of the device, or replace it. By default, it logs each operation as a warning."""
     if isinstance(after_s, bool) or not isinstance(after_s, int | float) or not after_s > 0:
         raise BadArgumentError(f"after_s is seconds > 0, not {after_s!r}", reason="bad_timeout")
     if report is not None and not callable(report):
@@ -136,13 +117,7 @@ class _Asker:
 def _look(
     queues: QueueTable, after_s: float, report: Report, reported: set[tuple[str, int]], asker: _Asker
 ) -> set[tuple[str, int]]:
-    """Report the stuck lists that were not reported for the same operation before.
-
-    Returns
-    -------
-    set
-        Name and first pending operation of each stuck list.
-    """
+    """Report the lists that are newly stuck, and return name and first pending operation of each stuck list."""
     found = asker.ask(queues)
     answered = found is not None
     stuck: set[tuple[str, int]] = set()
