@@ -67,7 +67,8 @@ LAYERS = {
         wrapper_lifetime
         lifetime | callbacks
         release_gate
-        threads | forks | claims | subinterpreters | timeouts | native
+        locks
+        threads | forks | subinterpreters | timeouts | native
     """,
     "xsem.runtime.queues": """
         queue_table

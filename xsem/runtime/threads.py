@@ -157,8 +157,7 @@ class Background:
         self._joined = joined
         # Holds one element while no thread runs. pop() is an atomic claim, possible also in a finalizer.
         self._idle: deque[None] = deque([None], maxlen=1)
-        # The claim is not sufficient: Ctrl-C at the start of the thread returns the claim although the thread runs. A
-        # second thread then waits here for the end of the first one.
+        # Held by the thread. `join` waits for it, and so does the second thread after an interrupted start.
         self._running = threading.Lock()
         self._said = False
 
