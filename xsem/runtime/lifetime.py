@@ -14,6 +14,7 @@ lock: it puts a job into the device's inbox. Later calls and the releasing threa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import weakref
@@ -406,16 +407,17 @@ class Releaser:
         self.jobs = False
         while self.inbox and not exiting():
             try:
-                job = self.inbox.popleft()
+                job = self.inbox[0]
             except IndexError:
-                break   # another thread has taken the last one
+                break   # another thread has done the last one
             try:
                 job()
-            except Exception:
-                _log.warning("a deferred release failed", exc_info=True)
-            except BaseException:   # Ctrl-C: each job may run twice
-                self.post(job)
+            except KeyboardInterrupt:
                 raise
+            except BaseException:
+                _log.warning("a deferred release failed", exc_info=True)
+            with contextlib.suppress(ValueError):
+                self.inbox.remove(job)   # afterwards, so that an interrupted job is not lost: each may run twice
         if self._thread.stalled:
             self._start()
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from typing import TypeVar
 
 from xsem.runtime.native import Lock
 
-__all__ = ["held_within"]
+__all__ = ["call_locked"]
+
+_T = TypeVar("_T")
 
 
-@contextmanager
-def held_within(lock: Lock, timeout_s: float) -> Iterator[bool]:
-    """Hold a lock for a block if it is free within `timeout_s` seconds; yield whether it is held."""
+def call_locked(lock: Lock, timeout_s: float, act: Callable[[], _T], otherwise: _T) -> _T:
+    """Return ``act()``, called under the lock; `otherwise` if the lock is not free within `timeout_s` seconds."""
     try:
-        yield lock.acquire(timeout=timeout_s)
+        return act() if lock.acquire(timeout=timeout_s) else otherwise
     finally:
-        with suppress(RuntimeError):   # not acquired; a variable would not know it after Ctrl-C in the call
+        # `with` has no limit. After Ctrl-C in `acquire`, only the lock knows whether it is held.
+        try:  # noqa: SIM105
             lock.release()
+        except RuntimeError:
+            pass

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from xsem.data.locks import Lock
 from xsem.runtime.forks import generation
-from xsem.runtime.locks import held_within
+from xsem.runtime.locks import call_locked
 
 __all__ = ["ReleaseGate", "Waiting", "release_gate_of"]
 
@@ -64,18 +64,18 @@ class ReleaseGate:
 
     def release(self, act: Callable[[], object]) -> bool:
         """Call `act` if no wait is pending, and return whether it was called."""
-        with held_within(self.lock, _TRY_S) as held:
-            if not held:
+        return call_locked(self.lock, _TRY_S, lambda: self._release(act), False)
+
+    def _release(self, act: Callable[[], object]) -> bool:
+        outer = self.closed
+        try:
+            self.closed = True
+            if self.waiting():
                 return False
-            outer = self.closed
-            try:
-                self.closed = True
-                if self.waiting():
-                    return False
-                act()
-                return True
-            finally:
-                self.closed = outer
+            act()
+            return True
+        finally:
+            self.closed = outer
 
 
 # The key includes the fork generation: in a forked child, a lock of another thread would stay locked for ever.

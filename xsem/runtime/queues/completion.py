@@ -17,7 +17,7 @@ from typing import Final, Self
 from xsem.errors import BusyError, DeviceLostError, DriverError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.locks import held_within
+from xsem.runtime.locks import call_locked
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence, Operation, new_fence
 from xsem.runtime.threads import Mark, calling_thread, on_own_thread
@@ -113,9 +113,9 @@ class CompletionTracker:
             if self._only_application and not self._may_call():
                 self.device_state.owe_fence(self)
                 return
-            with self.lifetime.visited() as there, held_within(self.lock, 0) as held:
-                if there and held:
-                    self._try_mark()
+            with self.lifetime.visited() as there:
+                if there:
+                    call_locked(self.lock, 0, self._try_mark, None)
 
     def enter(self) -> None:
         """Note that the calling thread of the application uses the queue."""
@@ -145,20 +145,9 @@ class CompletionTracker:
         self.enter()
         deadline = time.monotonic_ns() + timeout_ns
         # The timeout is necessary: the driver may block another thread in an append to this queue.
-        with held_within(self.lock, timeout_ns / 1e9) as held:
-            if not held:
-                return False
-            if not self._has_fence(seq):
-                if self._issuing:
-                    raise BusyError(
-                        f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait "
-                        "after the handler has returned, or in another thread", reason="in_append",
-                    )
-                if self._is_captured():
-                    raise BusyError(f"{self.name} is being captured", reason="capturing")
-                self._mark()
-            self.raise_failure()
-            marker = self._newest_marker()
+        if not call_locked(self.lock, timeout_ns / 1e9, lambda: self._mark_for_wait(seq), False):
+            return False
+        marker = self._newest_marker()
         left_ns = max(0, deadline - time.monotonic_ns())
         if marker is None:
             if self.done_seq < seq:
@@ -166,6 +155,20 @@ class CompletionTracker:
         elif marker.wait(left_ns):
             self.reached(marker.seq)
         return self.done_seq >= seq
+
+    def _mark_for_wait(self, seq: int) -> bool:
+        """Ensure a marker for a host wait, and return True. The caller holds the lock."""
+        if not self._has_fence(seq):
+            if self._issuing:
+                raise BusyError(
+                    f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait after "
+                    "the handler has returned, or in another thread", reason="in_append",
+                )
+            if self._is_captured():
+                raise BusyError(f"{self.name} is being captured", reason="capturing")
+            self._mark()
+        self.raise_failure()
+        return True
 
     def waits(self) -> bool:
         """Return whether a wait may be pending. Query the driver if a wait is not known to be done."""
@@ -186,8 +189,7 @@ class CompletionTracker:
         """
         if self._only_application and on_own_thread():
             return self.recording
-        with held_within(self.lock, 0) as held:
-            return held and self._is_captured()
+        return call_locked(self.lock, 0, self._is_captured, False)
 
     def pending(self) -> list[Operation]:
         """Return the operations after `done_seq`, oldest first."""
