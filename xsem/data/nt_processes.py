@@ -1,4 +1,7 @@
-"""Processes of Windows: their start, their end, their user, and duplicates of their handles. Elsewhere it is empty."""
+"""Processes of Windows: their start, their end, their user, and duplicates of their handles. Elsewhere it is empty.
+
+Handles are plain numbers. The caller closes a returned number.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,10 @@ import functools
 import sys
 from typing import Any, Final
 
-from xsem.data.handles import OwnedHandle, own
-
 __all__: list[str] = []
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import CURRENT_PROCESS, duplicate_nt, nt_failure
+    from xsem.data.nt_handles import CURRENT_PROCESS, close_nt, duplicate_nt, nt_failure
 
     __all__ = ["give_handle", "has_ended", "open_process", "start_of_process", "take_handle", "user_of"]
 
@@ -27,19 +28,16 @@ if sys.platform == "win32":
     _kernel32.OpenProcess.restype = ctypes.c_void_p
     _kernel32.WaitForSingleObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
 
-    def open_process(pid: int) -> OwnedHandle | None:
+    def open_process(pid: int) -> int | None:
         """Return a handle of the process for `take_handle`, `give_handle`, `has_ended` and `user_of`.
 
         None if the process does not exist, or belongs to another user.
         """
         return _process(pid, _DUPLICATE | _QUERY | _SYNCHRONIZE)
 
-    def _process(pid: int, access: int) -> OwnedHandle | None:
-        handle = own(_kernel32.OpenProcess, access, 0, pid)
-        if handle._slot == [None]:
-            handle._slot.clear()
-            return None
-        return handle
+    def _process(pid: int, access: int) -> int | None:
+        number: int | None = _kernel32.OpenProcess(access, 0, pid)
+        return number
 
     def has_ended(process: int) -> bool:
         """Return whether the process of this handle has ended."""
@@ -47,17 +45,17 @@ if sys.platform == "win32":
 
     def start_of_process(pid: int) -> int | None:
         """Return the start time of a process in 100 ns. None without such a process, or if it has ended."""
-        handle = _process(pid, _QUERY | _SYNCHRONIZE)
-        if handle is None:
+        process = _process(pid, _QUERY | _SYNCHRONIZE)
+        if process is None:
             return None
-        with handle:
-            if has_ended(handle.fileno()):
-                return None
+        try:
             times = (ctypes.c_uint64 * 4)()
             places = [ctypes.byref(times, 8 * each) for each in range(4)]
-            if not _kernel32.GetProcessTimes(ctypes.c_void_p(handle.fileno()), *places):
+            if has_ended(process) or not _kernel32.GetProcessTimes(ctypes.c_void_p(process), *places):
                 return None
             return int(times[0])
+        finally:
+            close_nt(process)
 
     @functools.cache
     def _open_token() -> Any:
@@ -75,15 +73,16 @@ if sys.platform == "win32":
             ``system_call_failed``.
         """
         advapi32 = ctypes.WinDLL("advapi32", use_last_error=True)
-        token = own(_open_token(), process, _TOKEN_QUERY)
-        if token._slot == [None]:
-            token._slot.clear()
+        token: int | None = _open_token()(process, _TOKEN_QUERY)
+        if token is None:
             raise nt_failure("OpenProcessToken")
-        with token:
-            buffer, size, text = ctypes.create_string_buffer(_SID_BYTES), ctypes.c_uint32(), ctypes.c_void_p()
-            if not advapi32.GetTokenInformation(ctypes.c_void_p(token.fileno()), _TOKEN_USER, buffer, _SID_BYTES,
+        buffer, size, text = ctypes.create_string_buffer(_SID_BYTES), ctypes.c_uint32(), ctypes.c_void_p()
+        try:
+            if not advapi32.GetTokenInformation(ctypes.c_void_p(token), _TOKEN_USER, buffer, _SID_BYTES,
                                                 ctypes.byref(size)):
                 raise nt_failure("GetTokenInformation")
+        finally:
+            close_nt(token)
         if not advapi32.ConvertSidToStringSidW(ctypes.c_void_p.from_buffer(buffer), ctypes.byref(text)):
             raise nt_failure("ConvertSidToStringSidW")
         try:
@@ -91,8 +90,8 @@ if sys.platform == "win32":
         finally:
             _kernel32.LocalFree(text)
 
-    def take_handle(process: int, number: int) -> OwnedHandle:
-        """Return a duplicate of a handle of another process, owned by the caller.
+    def take_handle(process: int, number: int) -> int:
+        """Return a duplicate of a handle of another process.
 
         Raises
         ------
@@ -103,18 +102,7 @@ if sys.platform == "win32":
         DriverError
             ``system_call_failed``: for example, because the other process has ended.
         """
-        taken = OwnedHandle.__new__(OwnedHandle)
-        results: list[Any] = []
-        taken._slot = results
-        try:
-            duplicate_nt(number, results, source=process)
-            if results == [None]:
-                results.clear()
-                raise nt_failure("DuplicateHandle")
-        except BaseException:
-            taken.close()   # the traceback keeps the object alive, so the finalizer would run late
-            raise
-        return taken
+        return duplicate_nt(number, source=process)
 
     def give_handle(process: int, number: int) -> int:
         """Duplicate a handle of this process into another process. Return its number there; that process owns it.
@@ -124,8 +112,4 @@ if sys.platform == "win32":
         BadHandleError, BusyError, DriverError
             As `take_handle`.
         """
-        results: list[int | None] = []
-        duplicate_nt(number, results, target=process)
-        if results[0] is None:
-            raise nt_failure("DuplicateHandle")
-        return results[0]
+        return duplicate_nt(number, target=process)

@@ -17,7 +17,7 @@ from multiprocessing import reduction
 from typing import Any, Final
 
 from xsem.data import locks
-from xsem.data.handles import OwnedHandle, own
+from xsem.data.handles import OwnedHandle, adopt, own
 from xsem.data.peers import Peer
 from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError
@@ -149,8 +149,8 @@ if sys.platform == "win32":
     def _give(connection: Any, pid: int, handle: OwnedHandle) -> None:
         process = open_process(pid)
         if process is not None:
-            with process:
-                connection.send_bytes(give_handle(process.fileno(), handle.fileno()).to_bytes(8, "little"))
+            with adopt(process):
+                connection.send_bytes(give_handle(process, handle.fileno()).to_bytes(8, "little"))
 
     def _take(connection: Any) -> int:
         return int.from_bytes(connection.recv_bytes(8), "little")
