@@ -207,7 +207,7 @@ def test_calls_for_one_direction_take_turns(run: Run, ends: Ends) -> None:
 
     async def exchange() -> list[bytes]:
         thread.start()
-        while ends[1]._receiving.free:   # noqa: ASYNC110 - until the thread receives
+        while not ends[1]._receiving:   # noqa: ASYNC110 - until the thread receives
             await asyncio.sleep(0)
         with pytest.raises(WaitTimeoutError, match="another thread receives"):
             await ipc.areceive(ends[1], timeout_s=0.01)

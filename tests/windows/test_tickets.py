@@ -17,7 +17,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import windows_objects as nt
-from support.interrupts import interruptions
 
 import xsem
 from xsem import ipc
@@ -461,45 +460,3 @@ def test_handle_count_is_flat_over_many_offers(desc: SemaphoreDesc) -> None:
     some(20)
     before = some(20)
     assert some(400) <= before
-
-
-def test_interrupted_offer_leaves_nothing(desc: SemaphoreDesc) -> None:
-    ipc.claim(ipc.offer(desc)).close()
-    until(idle)
-    wrong = []
-    count = 0
-    for place, otherwise in interruptions(lambda: ipc.offer(desc)):
-        count += 1
-        kept = len(offers.server()._offers)
-        offers.server()._offers.clear()
-        if otherwise or kept != place.swallowed:   # a finalizer swallows the interrupt: the call succeeds
-            wrong.append(f"{place}: {otherwise} {kept} offers")
-    offers.server()._offers.clear()   # of the last call, which was not interrupted
-    assert wrong == []
-    assert count > 60
-
-
-def test_interrupted_claim_leaves_nothing(desc: SemaphoreDesc) -> None:
-    ticket = ipc.offer(desc, claims=1_000_000, lifetime_s=3600)
-    ipc.claim(ticket).close()
-
-    def quiet() -> bool:
-        session: Any = offers.server()._session
-        transit.settle_all()
-        return not session._connections and not transit._left and len(calls._in_progress) == 1
-
-    until(quiet)
-    before = nt.handle_count()
-    wrong = []
-    count = 0
-    for place, otherwise in interruptions(lambda: ipc.claim(ticket).close(), step=7):
-        count += 1
-        gc.collect()
-        end = time.monotonic() + nt.BOUND_S   # the server may be accepting the connection
-        while not quiet() or nt.handle_count() > before:
-            assert time.monotonic() < end, f"{place}: {nt.handle_count() - before} handles left"
-        if otherwise:
-            wrong.append(f"{place}: {otherwise}")
-    assert wrong == []
-    assert count > 100
-    ipc.claim(ticket).close()

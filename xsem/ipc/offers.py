@@ -1,9 +1,7 @@
 """Offers of this process: the side that keeps the descriptors until their tickets are claimed.
 
 One thread serves all offers of a process. The thread exists while an offer exists. `ticket_sockets` carries the claims
-on Linux, and `ticket_pipes` on Windows. Only this thread opens sockets and pipes, so Ctrl-C, which Python delivers to
-the main thread, cannot interrupt between an opening and its owner. The main thread adds an offer by one assignment to a
-dictionary and removes it by one `pop`.
+on Linux, and `ticket_pipes` on Windows.
 """
 
 from __future__ import annotations

@@ -11,11 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeAlias
 
 from xsem.data.file_descriptors import duplicate_fd
-from xsem.data.handles import store
 from xsem.data.peers import Peer
 from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -71,7 +69,7 @@ class Content:
         """
         for at, number in enumerate(self._numbers):
             if number is not None:
-                store(self.handles, partial(duplicate_fd, for_driver=False), number)
+                self.handles.append(duplicate_fd(number, for_driver=False))
                 self.descs[at] = replace(self.descs[at], handle=self.handles[-1])
         for each in self._signallers:
             each.opened(self)
@@ -122,7 +120,7 @@ class _Connection:
         XsemError
             The claiming process has closed the pipe, or has sent something else.
         """
-        self.read.__exit__()
+        self.read.close()
         try:
             data = self.pipe._incoming.finished()
         except PipeError as error:
@@ -143,7 +141,7 @@ class _Connection:
                 and time.monotonic() < self.answered_s + _RECEIPT_S)
 
     def close(self) -> None:
-        self.read.__exit__()
+        self.read.close()
         self.pipe.close()
 
 
@@ -216,7 +214,7 @@ class Session:
 
     def _accept(self) -> None:
         arrival = self._arrivals[0]
-        arrival.__exit__()
+        arrival.close()
         try:
             pipe = self._instances[0].accepted(arrival)
             if pipe is not None:
@@ -237,7 +235,7 @@ class Session:
         while self._connections:
             self._drop(self._connections[-1])
         for arrival in self._arrivals:
-            arrival.__exit__()
+            arrival.close()
         self._arrivals.clear()
         while self._instances:
             self._instances[-1].close()   # in the order of `_drop`

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import starmap
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from xsem.data.handles import OwnedHandle
+from xsem.data.handles import OwnedHandle, adopt
 from xsem.data.windows_codes import windows_code_name
 from xsem.errors import (
     BadHandleError,
@@ -37,7 +34,7 @@ __all__ = [
     "create_pipe",
     "create_receipts",
     "end_wait",
-    "give_receipts",
+    "give_receipt",
     "peer_pid",
     "wait_for_any",
 ]
@@ -129,19 +126,11 @@ def _last_error() -> int:
 
 
 def _own(call: str, *arguments: Any) -> OwnedHandle:
-    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
-    handle = OwnedHandle.__new__(OwnedHandle)
-    slot: list[Any] = []
-    handle._slot = slot
-    try:
-        slot.extend(starmap(_call(call), (arguments,)))
-        if slot[0] in _NO_HANDLE:
-            slot.clear()
-            raise PipeError(call, _last_error())
-    except BaseException:
-        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
-        raise
-    return handle
+    """Call a function that returns a new handle, and return its owner."""
+    number = _call(call)(*arguments)
+    if number in _NO_HANDLE:
+        raise PipeError(call, _last_error())
+    return adopt(number)
 
 
 def _must(call: str, *arguments: Any) -> None:
@@ -223,14 +212,9 @@ def create_receipts() -> OwnedHandle:
     return _own("CreateSemaphoreW", None, 0, _MOST_RECEIPTS, None)
 
 
-def give_receipts(numbers: Sequence[int], then: Callable[[], object]) -> None:
-    """Count one message on each semaphore, and call `then`. Ctrl-C takes effect before or after all of it.
-
-    A failure has no effect: a number can belong to another object.
-    """
-    release = _call("ReleaseSemaphore")
-    steps = [*[(release, number, 1, None) for number in numbers], (then,)]
-    deque(starmap(operator.call, steps), maxlen=0)   # one call of C
+def give_receipt(number: int) -> None:
+    """Count one message on the semaphore. A failure has no effect: the number can belong to another object."""
+    _call("ReleaseSemaphore")(number, 1, None)
 
 
 def count_receipts(number: int) -> int:
@@ -276,26 +260,9 @@ _in_progress: Final[set[Transfer]] = set()
 
 
 class Transfer:
-    """One read, write or connection of a pipe. The caller enters it twice: ``with transfer, transfer:``.
+    """One read, write or connection of a pipe, which `close` and the end of ``with`` cancel if it has not ended."""
 
-    The end of ``with`` cancels a transfer that has not ended. If Ctrl-C interrupts the inner exit, the outer exit
-    completes it.
-
-    Parameters
-    ----------
-    pipe : OwnedHandle
-        Must stay open until the end of ``with``.
-    call : "ReadFile", "WriteFile" or "ConnectNamedPipe"
-    buffer : ctypes array or None
-
-    Attributes
-    ----------
-    count : int
-        Bytes transferred.
-    code : int or None
-        0 after success, the code of an error, or None before the end.
-    """
-
+    # `call` is "ReadFile", "WriteFile" or "ConnectNamedPipe". The pipe must stay open until `close`.
     def __init__(self, pipe: OwnedHandle, call: str, buffer: ctypes.Array[ctypes.c_char] | None = None) -> None:
         self._pipe = pipe.fileno()
         self._call = call
@@ -304,8 +271,8 @@ class Transfer:
         # Windows replaces the status when it begins the transfer. Until then, the transfer counts as cancelled.
         self._state = _Overlapped(internal=_STATUS_CANCELLED, event=self._event.fileno())
         self._began = False
-        self.count = 0
-        self.code: int | None = None
+        self.count = 0   # bytes transferred
+        self.code: int | None = None   # 0 after success, the code of an error, or None before the end
 
     @property
     def event(self) -> int:
@@ -370,7 +337,11 @@ class Transfer:
             self._finish(waits=True)
         return self.cancelled
 
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
+        """Cancel the transfer unless it has ended. A second call has no effect."""
         self.cancel()
         _in_progress.discard(self)
         self._event.close()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections import deque
-from itertools import starmap
-from typing import Final, Self
+from typing import Final, TypeAlias
 
-from xsem.data.handles import store
 from xsem.errors import WaitTimeoutError
 from xsem.runtime.timeouts import check_timeout
 
@@ -19,18 +15,7 @@ _LONGEST_S: Final = 1e9
 
 
 class Deadline:
-    """The time limit of one call.
-
-    Parameters
-    ----------
-    timeout_s : float or None
-        Seconds; None: no limit.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_timeout``.
-    """
+    """The time limit of one call in seconds; None: no limit."""
 
     def __init__(self, timeout_s: float | None) -> None:
         check_timeout(timeout_s)
@@ -47,45 +32,19 @@ class Deadline:
         return WaitTimeoutError(f"{why} for {self.timeout_s:g} s")
 
 
-class Turns:
-    """The right to transfer in one direction of a pipe, which one call at a time has."""
-
-    def __init__(self) -> None:
-        self.free: deque[None] = deque([None])
-
-
 class Turn:
-    """One call that transfers in one direction. The caller enters it twice: ``with turn, turn:``.
+    """The place of one call in the queue for one direction of a pipe, which it leaves by ``turns.pop(turn, None)``."""
 
-    The end of ``with`` gives the right back, also if Ctrl-C interrupts the inner exit.
-
-    Parameters
-    ----------
-    turns : Turns
-    deadline : Deadline
-    why : str
-        For the error after the time: what the call waits for.
-    """
-
+    # A lock would not do: its holder can wait in an event loop, and on Windows Ctrl-C does not end a wait for a lock.
     def __init__(self, turns: Turns, deadline: Deadline, why: str) -> None:
         self._turns = turns
         self._deadline = deadline
-        self._why = why
-        self._held: list[None] = []
-
-    def __enter__(self) -> Self:
-        return self
+        self._why = why   # for the error after the time: what the call waits for
 
     def take(self) -> float:
-        """Take the right. Return 0, or the seconds after which to try again.
-
-        Raises
-        ------
-        WaitTimeoutError
-            ``timeout``.
-        """
-        with contextlib.suppress(IndexError):
-            store(self._held, self._turns.free.pop)
+        """Return 0 if the call may transfer now, or the seconds after which to try again."""
+        self._turns[self] = None
+        if list(self._turns)[0] is self:   # noqa: RUF015 - an iterator fails if another thread changes the dict
             return 0.0
         left = self._deadline.left_s
         if left == 0.0:
@@ -93,17 +52,10 @@ class Turn:
         return _RETRY_S if left is None else min(_RETRY_S, left)
 
     def wait(self) -> None:
-        """Wait for the right.
-
-        Raises
-        ------
-        WaitTimeoutError
-            ``timeout``.
-        """
+        """Wait until the call may transfer."""
         while pause_s := self.take():
             time.sleep(pause_s)
 
-    def __exit__(self, *exc: object) -> None:
-        if self._held:
-            # As `store`: Ctrl-C takes effect before or after the move.
-            self._turns.free.extend(starmap(self._held.pop, ((),)))
+
+Turns: TypeAlias = dict[Turn, None]
+"""The calls that want to transfer in one direction, as a set that keeps the order. The first of them may."""

@@ -36,7 +36,7 @@ class PipeListener:
 
     def __init__(self, name: str, user: str) -> None:
         self.name = name
-        self._turns = Turns()
+        self._turns: Turns = {}
         self._instances = Instances(name, user)
 
     def accept(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
@@ -64,17 +64,20 @@ class PipeListener:
             ``fd_limit``.
         """
         deadline = Deadline(timeout_s)
-        with Turn(self._turns, deadline, "another thread accepts") as turn, turn:
+        turn = Turn(self._turns, deadline, "another thread accepts")
+        try:
             turn.wait()
             settle_all()
             while True:
-                with self._instances.arrival() as transfer, transfer:
+                with self._instances.arrival() as transfer:
                     transfer.start()
                     if not transfer.wait(deadline) and transfer.cancel():
                         raise deadline.passed("no process connected")
                 pipe = self._instances.accepted(transfer)
                 if pipe is not None:
                     return pipe
+        finally:
+            self._turns.pop(turn, None)
 
     def close(self) -> None:
         """Close the listener. Connections stay open. A second call has no effect."""

@@ -51,7 +51,8 @@ class Pipe:
         self._handle = handle
         self._transit = Transit(process)
         self._incoming = Incoming(handle)
-        self._sending, self._receiving = Turns(), Turns()
+        self._sending: Turns = {}
+        self._receiving: Turns = {}
         self.peer = peer
 
     def fileno(self) -> int:
@@ -133,17 +134,19 @@ class Pipe:
         deadline = Deadline(timeout_s)
         self._handle.fileno()
         data, numbers = check_nt_content(descs, payload)
-        with Turn(self._sending, deadline, OTHER_SENDS) as turn, turn:
+        turn = Turn(self._sending, deadline, OTHER_SENDS)
+        try:
             turn.wait()
-            try:
-                outgoing = self._outgoing(descs, data, numbers)
-                with outgoing as transfer, outgoing:
-                    transfer.start()
-                    if not transfer.wait(deadline) and transfer.cancel():
-                        raise deadline.passed(NOT_READ)
-                outgoing.check()
-            except PipeError as error:
-                raise self._refusal(error) from error
+            outgoing = self._outgoing(descs, data, numbers)
+            with outgoing as transfer:
+                transfer.start()
+                if not transfer.wait(deadline) and transfer.cancel():
+                    raise deadline.passed(NOT_READ)
+            outgoing.check()
+        except PipeError as error:
+            raise self._refusal(error) from error
+        finally:
+            self._sending.pop(turn, None)
 
     def _outgoing(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes, numbers: Sequence[int | None],
@@ -184,15 +187,18 @@ class Pipe:
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
-        with Turn(self._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+        turn = Turn(self._receiving, deadline, OTHER_RECEIVES)
+        try:
             turn.wait()
             settle_all()
             return self._message(self._data(deadline))
+        finally:
+            self._receiving.pop(turn, None)
 
     def _data(self, deadline: Deadline) -> bytes:
         try:
             while (data := self._incoming.finished()) is None:
-                with self._incoming.begin() as transfer, transfer:
+                with self._incoming.begin() as transfer:
                     transfer.start()
                     if not transfer.wait(deadline) and transfer.cancel():
                         raise deadline.passed(NOTHING_SENT)
