@@ -53,11 +53,11 @@ def own(function: griffe.Function) -> set[str]:
     return found & _NAMES
 
 
-def documented(function: griffe.Function) -> set[str]:
+def documented(thing: griffe.Object) -> set[str]:
     """Return the names in the section Raises of a docstring. A name of a group is a name of its own."""
-    if function.docstring is None:
+    if thing.docstring is None:
         return set()
-    return {word.strip() for section in function.docstring.parse("numpy", warnings=False)
+    return {word.strip() for section in thing.docstring.parse("numpy", warnings=False)
             if section.kind.value == "raises" for item in section.value
             for word in str(item.annotation).strip("()").split(",")}
 
