@@ -199,17 +199,7 @@ def follower_of(handle: OwnedHandle) -> Follower | None:
 
 
 def number_of(handle: Handle) -> int:
-    """Return the number of a handle, for a call of xsem that gives it to no other process.
-
-    Raises
-    ------
-    ReleasedError
-        ``handle_closed``.
-    BadHandleError
-        ``closed_fd``: the file object is closed.
-    BadArgumentError
-        ``not_a_handle``: the object's ``fileno()`` is not an int.
-    """
+    """Return the number of a handle, for a call of xsem that gives it to no other process."""
     if isinstance(handle, int):
         return handle
     if isinstance(handle, OwnedHandle):
@@ -233,16 +223,8 @@ def _owned_number(handle: OwnedHandle) -> int:
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
-    """Refuse a number that is not the NT handle of an object.
-
-    These numbers are null, INVALID_HANDLE_VALUE and the pseudo handles. A Windows handle can be a signed or an unsigned
-    int: -1 and 2**64 - 1 are the same handle.
-
-    Raises
-    ------
-    BadHandleError
-        ``null_handle``, ``pseudo_handle``.
-    """
+    """Refuse a number that is not the NT handle of an object: null, INVALID_HANDLE_VALUE, a pseudo handle."""
+    # A Windows handle can be a signed or an unsigned int: -1 and 2**64 - 1 are the same handle.
     signed = handle - 2**64 if handle >= 2**63 else handle
     if signed in (0, -1):
         raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")

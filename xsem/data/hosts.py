@@ -14,10 +14,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def host_id() -> str:
-    """Return a name that all processes of this running system share, containers included.
-
-    On Linux it is the boot id of the kernel. On other systems it is the name of the machine.
-    """
+    """Return a name that all processes of this running system share, containers included: the boot id on Linux."""
     if sys.platform == "win32":   # under Wine, the file exists
         return socket.gethostname()
     try:

@@ -29,10 +29,7 @@ if sys.platform == "win32":
     _kernel32.WaitForSingleObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
 
     def open_process(pid: int) -> int | None:
-        """Return a handle of the process for `take_handle`, `give_handle`, `has_ended` and `user_of`.
-
-        None if the process does not exist, or belongs to another user.
-        """
+        """Return a handle of the process; None if it does not exist, or belongs to another user."""
         return _process(pid, _DUPLICATE | _QUERY | _SYNCHRONIZE)
 
     def _process(pid: int, access: int) -> int | None:
@@ -65,13 +62,7 @@ if sys.platform == "win32":
         return prototype(("OpenProcessToken", ctypes.WinDLL("advapi32")), ((1,), (1,), (2,)))
 
     def user_of(process: int = CURRENT_PROCESS) -> str:
-        """Return the user of a process as text: its security identifier (SID).
-
-        Raises
-        ------
-        DriverError
-            ``system_call_failed``.
-        """
+        """Return the user of a process as text: its security identifier (SID)."""
         advapi32 = ctypes.WinDLL("advapi32", use_last_error=True)
         token: int | None = _open_token()(process, _TOKEN_QUERY)
         if token is None:
@@ -91,25 +82,9 @@ if sys.platform == "win32":
             _kernel32.LocalFree(text)
 
     def take_handle(process: int, number: int) -> int:
-        """Return a duplicate of a handle of another process.
-
-        Raises
-        ------
-        BadHandleError
-            ``closed_fd``: the number is not open in the other process.
-        BusyError
-            ``fd_limit``.
-        DriverError
-            ``system_call_failed``: for example, because the other process has ended.
-        """
+        """Return a duplicate of a handle of another process."""
         return duplicate_nt(number, source=process)
 
     def give_handle(process: int, number: int) -> int:
-        """Duplicate a handle of this process into another process. Return its number there; that process owns it.
-
-        Raises
-        ------
-        BadHandleError, BusyError, DriverError
-            As `take_handle`.
-        """
+        """Duplicate a handle of this process into another process. Return its number there; that process owns it."""
         return duplicate_nt(number, target=process)

@@ -118,6 +118,8 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
         the sender ended before this call took the handles of its message.
     BadHandleError
         ``fd_count``, ``fds_truncated``. `Pipe`: ``closed_fd``, the sender closed a handle of its message.
+    BusyError
+        ``transport_busy``.
     UnsupportedError
         Windows: `sock` is not a `Pipe`.
     WaitTimeoutError
@@ -176,6 +178,8 @@ def receive_fds(
     BadArgumentError
         ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET); ``bad_size``; ``not_a_unix_socket``,
         ``socket_closed``, ``not_connected``; ``bad_timeout``.
+    BusyError
+        ``transport_busy``.
     UnsupportedError
         The system is Windows.
     WaitTimeoutError

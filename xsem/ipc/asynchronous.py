@@ -125,13 +125,7 @@ class _Turns:
         self._end = None if self._timeout_s is None else self._loop.time() + min(self._timeout_s, _LONGEST_S)
 
     async def ready(self, wanted: NotReady) -> None:
-        """Return when the socket may be ready.
-
-        Raises
-        ------
-        WaitTimeoutError
-            ``timeout``.
-        """
+        """Return when the socket may be ready."""
         if sys.platform == "win32":
             raise NotImplementedError
         import asyncio  # as above

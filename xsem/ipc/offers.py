@@ -45,11 +45,9 @@ class _Offer:
 
 
 class _Deadlines:
-    """Ends of the lifetimes of offers, nearest first, so that a claim costs the same for any number of offers.
+    """Ends of the lifetimes of offers, nearest first. A claim costs the same for any number of offers."""
 
-    Any thread adds an offer. Only the thread that serves offers calls the other methods.
-    """
-
+    # Any thread adds an offer. Only the thread that serves offers calls the other methods.
     def __init__(self) -> None:
         self._added: deque[tuple[int, int]] = deque()   # end and number
         self._heap: list[tuple[int, int]] = []   # also of offers that no longer exist
@@ -95,15 +93,7 @@ class Server:
         return not self._offers and self._session.closed
 
     def add(self, content: Content, claims: int, deadline_ns: int) -> Ticket:
-        """Keep duplicates of the handles and return the ticket. After an error or Ctrl-C nothing is kept.
-
-        Raises
-        ------
-        BusyError
-            ``no_thread``, ``fd_limit``.
-        UnsupportedError
-            ``subinterpreter``.
-        """
+        """Keep duplicates of the handles and return the ticket. After an error nothing is kept."""
         check_main_interpreter()
         number = next(self._numbers)
         try:

@@ -42,15 +42,7 @@ _HANG_UP: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0
 
 
 def check_socket(sock: socket.socket) -> None:
-    """Refuse a socket that cannot pass file descriptors in order.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_unix_socket``; ``socket_closed``; ``not_connected``: the socket listens.
-    UnsupportedError
-        This system does not pass file descriptors through sockets.
-    """
+    """Refuse a socket that cannot pass file descriptors in order."""
     if sys.platform == "win32" or not hasattr(socket, "SCM_RIGHTS"):
         raise no_sockets()
     if (not isinstance(sock, socket.SocketType) or sock.family != socket.AF_UNIX
@@ -66,15 +58,8 @@ def check_socket(sock: socket.socket) -> None:
 
 
 def own_timeout(channel: object, sock: socket.socket, option: int) -> float | None:
-    """Return the timeout in seconds that the socket of a channel has itself. None: it has none.
-
-    Parameters
-    ----------
-    channel, sock
-        The channel, and its socket or a duplicate of it.
-    option : `SO_RCVTIMEO` or `SO_SNDTIMEO`
-        Option of the kernel, for a socket without a timeout of `socket.socket.settimeout`.
-    """
+    """Return the timeout in seconds that the socket of a channel has itself. None: it has none."""
+    # `option` is that of the kernel, for a socket without a timeout of `socket.socket.settimeout`.
     timeout = channel.gettimeout() if isinstance(channel, socket.socket) else None
     if timeout is not None or sys.platform != "linux":
         return timeout
@@ -102,16 +87,14 @@ class NotReady(Exception):  # noqa: N818 - never reaches the application
 
 
 class _Transfer:
-    """Transfer of one message. The end of ``with`` calls `close`.
-
-    With ``waits=False``, the calls raise `NotReady` where they would wait.
-    """
+    """Transfer of one message. The end of ``with`` calls `close`."""
 
     _direction: int
 
     def __init__(self, sock: socket.socket, timeout_s: float | None, *, waits: bool = True) -> None:
         check_timeout(timeout_s)
         self._sock = sock
+        # Without waits, the calls raise `NotReady` where they would wait.
         self._clock = _Clock(timeout_s) if waits else _NoWait()
         self._unsure = False   # Ctrl-C came in a system call, which can have transferred a part
 
@@ -138,17 +121,14 @@ class _Transfer:
 
 
 class Sender(_Transfer):
-    """Transfer of one message to the peer.
-
-    The file descriptors travel with the first byte. The file descriptors of the caller stay open.
-    """
+    """Transfer of one message to the peer. The file descriptors travel with the first byte."""
 
     _direction = socket.SHUT_WR
 
     def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None, *,
                  waits: bool = True) -> None:
         self._data = data
-        self._fds = fds
+        self._fds = fds   # borrowed
         self._sent = 0   # bytes
         super().__init__(sock, timeout_s, waits=waits)
 
@@ -158,17 +138,7 @@ class Sender(_Transfer):
         return 0 < self._sent < len(self._data)
 
     def send(self) -> None:
-        """Send the whole message.
-
-        Raises
-        ------
-        BadArgumentError
-            ``peer_closed``, ``truncated_message``; ``not_connected``; ``payload_too_long``: the packet is longer than
-            the socket's send buffer.
-        BusyError
-            ``fd_limit``.
-        WaitTimeoutError
-        """
+        """Send the whole message."""
         if sys.platform == "win32":
             raise NotImplementedError
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", self._fds))] if self._fds else []
@@ -187,10 +157,7 @@ class Sender(_Transfer):
 
 
 class Receiver(_Transfer):
-    """Transfer of one message from the peer.
-
-    `close` closes the received file descriptors unless `take` handed them out.
-    """
+    """Transfer of one message from the peer."""
 
     _direction = socket.SHUT_RD
 
@@ -198,7 +165,7 @@ class Receiver(_Transfer):
         self._max_fds = max_fds
         self._begun = False
         self._credentials: bytes | None = None
-        self.handles: list[OwnedHandle] = []   # the received file descriptors
+        self.handles: list[OwnedHandle] = []   # received; `close` closes those that `take` did not hand out
         super().__init__(sock, timeout_s, waits=waits)
 
     @property
@@ -233,17 +200,7 @@ class Receiver(_Transfer):
             pass
 
     def receive_once(self, size: int) -> bytes:
-        """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet.
-
-        Raises
-        ------
-        BadHandleError
-            ``fds_truncated``: more file descriptors came than fit, or than this process can have open. ``fd_count``.
-        BadArgumentError
-            ``peer_closed``: the stream ended before the message. ``truncated_message``: the stream ended within the
-            message. ``message_truncated``; ``not_connected``.
-        WaitTimeoutError
-        """
+        """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet."""
         if sys.platform == "win32":
             raise NotImplementedError
         reset = False

@@ -41,14 +41,9 @@ _RECEIPT_S: Final = 30.0
 
 
 class Content:
-    """The message of an offer. The last reference closes the duplicates of its NT handles.
+    """The message of an offer. The last reference closes the duplicates of its NT handles."""
 
-    Parameters
-    ----------
-    descs, payload
-        As in `xsem.ipc.send`, with its errors. The NT handles are borrowed until `keep`.
-    """
-
+    # The handles of the descriptors are borrowed until `keep`.
     def __init__(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
     ) -> None:
@@ -58,15 +53,7 @@ class Content:
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
-        """Duplicate the NT handles.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        BadHandleError
-            ``closed_fd``.
-        """
+        """Duplicate the NT handles."""
         for at, number in enumerate(self._numbers):
             if number is not None:
                 self.handles.append(duplicate_fd(number, for_driver=False))
@@ -113,13 +100,7 @@ class _Connection:
             self.pipe.send(content.descs, content.payload, timeout_s=0)
 
     def serve(self, answer: Callable[[bytes, Send], None]) -> bool:
-        """Answer the request that has come. Return False for a second request.
-
-        Raises
-        ------
-        XsemError
-            The claiming process has closed the pipe, or has sent something else.
-        """
+        """Answer the request that has come. Return False for a second request."""
         self.read.close()
         try:
             data = self.pipe._incoming.finished()
@@ -164,15 +145,7 @@ class Session:
         return any(each.owes for each in self._connections)
 
     def listen(self, address: bytes) -> None:
-        """Begin to listen.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``; ``name_in_use``.
-        DriverError
-            ``system_call_failed``.
-        """
+        """Begin to listen."""
         try:
             self._instances.append(Instances(_name(address), _own_user()))
             self._await_arrival()
@@ -185,15 +158,7 @@ class Session:
         self._arrivals[:] = [arrival]
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
-        """Wait for connections and requests, and answer them.
-
-        Parameters
-        ----------
-        timeout_s : float
-            Seconds for the wait.
-        answer : callable
-            Called with each request, and with a function that sends a verdict and a content to its sender.
-        """
+        """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
         transfers = [self._arrivals[0], *[each.read for each in self._connections]]
         # A transfer that ended at its start sets no event.
         at_once = any(each.code is not None for each in transfers)
@@ -243,13 +208,7 @@ class Session:
 
 
 def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
-    """Claim the message of a ticket.
-
-    Raises
-    ------
-    BadArgumentError, BadHandleError, WaitTimeoutError
-        As `xsem.ipc.claim`.
-    """
+    """Claim the message of a ticket, with the errors of `xsem.ipc.claim`."""
     deadline = Deadline(timeout_s)
     try:
         with connect(_name(fields.address), timeout_s=deadline.left_s) as pipe:

@@ -38,14 +38,9 @@ _ALL_USERS: Final = 2**32 - 1   # -1 is not a user
 
 
 class Content:
-    """The message of an offer. The last reference closes the duplicates of its file descriptors.
+    """The message of an offer. The last reference closes the duplicates of its file descriptors."""
 
-    Parameters
-    ----------
-    descs, payload
-        As in `xsem.ipc.send`, with its errors. The file descriptors are borrowed until `keep`.
-    """
-
+    # The handles of the descriptors are borrowed until `keep`.
     def __init__(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
     ) -> None:
@@ -54,15 +49,7 @@ class Content:
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
-        """Duplicate the file descriptors.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        BadHandleError
-            ``closed_fd``.
-        """
+        """Duplicate the file descriptors."""
         try:
             for fd in self._fds:
                 self.handles.append(own(os.dup, fd))
@@ -91,15 +78,10 @@ Send: TypeAlias = Callable[[int, Content | None], None]
 
 
 class Session:
-    """The sockets of the thread that serves offers.
-
-    Attributes
-    ----------
-    sockets : list of socket.socket
-        First the socket that listens, then the connections, oldest first.
-    """
+    """The sockets of the thread that serves offers."""
 
     def __init__(self) -> None:
+        # First the socket that listens, then the connections, oldest first.
         self.sockets: list[socket.socket] = []
 
     @property
@@ -113,15 +95,7 @@ class Session:
         return False
 
     def listen(self, address: bytes) -> None:
-        """Begin to listen.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        DriverError
-            ``system_call_failed``.
-        """
+        """Begin to listen."""
         try:
             self._listen(_name(address))
         except OSError as error:
@@ -137,15 +111,7 @@ class Session:
         sock.listen(_MAX_CONNECTIONS)
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
-        """Wait for connections and requests, and answer them.
-
-        Parameters
-        ----------
-        timeout_s : float
-            Seconds for the wait.
-        answer : callable
-            Called with each request, and with a function that sends a verdict and a content to its sender.
-        """
+        """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
         for sock in self._ready(timeout_s):
             if sock not in self.sockets:
                 continue

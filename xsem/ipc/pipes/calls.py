@@ -88,15 +88,13 @@ _SIGNATURES: Final = {
 
 
 class PipeError(Exception):
-    """A call about a pipe failed. `code` is the code of GetLastError. Never reaches the application.
-
-    `fields` are the call, the code and its name, for an `XsemError`.
-    """
+    """A call about a pipe failed with a code of GetLastError. It never reaches the application."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(call, code)
         self.call = call
         self.code = code
+        # For an `XsemError`.
         self.fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
 
     def error(self) -> XsemError:
@@ -144,22 +142,8 @@ class _SecurityAttributes(ctypes.Structure):
 
 
 def create_pipe(name: str, user: str, *, first: bool) -> OwnedHandle:
-    """Create an instance of a pipe that only processes of one user on this machine can open.
-
-    Parameters
-    ----------
-    name : str
-        Name of the pipe.
-    user : str
-        Security identifier of the user, as text.
-    first : bool
-        Whether the name must not exist yet.
-
-    Raises
-    ------
-    PipeError
-        `ACCESS_DENIED`: the name exists.
-    """
+    """Create an instance of a pipe that only processes of one user on this machine can open."""
+    # `user` is a security identifier as text. `first`: the name must not exist yet (`ACCESS_DENIED`).
     if sys.platform != "win32":
         raise NotImplementedError("named pipes need Windows")
     descriptor = ctypes.c_void_p()
@@ -177,13 +161,8 @@ def create_pipe(name: str, user: str, *, first: bool) -> OwnedHandle:
 
 
 def connect_pipe(name: str) -> OwnedHandle:
-    """Open the other end of a pipe.
-
-    Raises
-    ------
-    PipeError
-        `NOT_FOUND`; `BUSY`: every instance is connected; `ACCESS_DENIED`: the pipe belongs to another user.
-    """
+    """Open the other end of a pipe."""
+    # `NOT_FOUND`; `BUSY`: every instance is connected; `ACCESS_DENIED`: the pipe belongs to another user.
     handle = _own("CreateFileW", name, _READ_WRITE, 0, None, _OPEN_EXISTING, _OVERLAPPED_ANONYMOUS, None)
     try:
         mode = ctypes.c_uint32(2)   # PIPE_READMODE_MESSAGE
@@ -195,12 +174,7 @@ def connect_pipe(name: str) -> OwnedHandle:
 
 
 def peer_pid(pipe: int, *, of_client: bool) -> int:
-    """Return the process that opened the other end of the pipe: the client, or the server.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Return the process that opened the other end of the pipe: the client, or the server."""
     pid = ctypes.c_uint32()
     _must("GetNamedPipeClientProcessId" if of_client else "GetNamedPipeServerProcessId", pipe, ctypes.addressof(pid))
     return pid.value
@@ -233,12 +207,7 @@ def wait_for_any(events: Sequence[int], timeout_s: float) -> None:
 
 
 def begin_wait(wait: ctypes.c_void_p, event: int, callback: Any, key: int) -> None:
-    """Let a thread of Windows call ``callback(key, 0)`` once after the event is set. `wait` becomes the wait.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Let a thread of Windows call ``callback(key, 0)`` once after the event is set. `wait` becomes the wait."""
     _must("RegisterWaitForSingleObject", ctypes.addressof(wait), event, ctypes.cast(callback, ctypes.c_void_p), key,
           _INFINITE, _ONCE)
 

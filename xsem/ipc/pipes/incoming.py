@@ -14,13 +14,11 @@ __all__ = ["Incoming"]
 
 
 class Incoming:
-    """The messages of a pipe, in order. One call at a time uses it.
-
-    If a call is interrupted after its read has ended, the next call gets the message.
-    """
+    """The messages of a pipe, in order. One call at a time uses it."""
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._handle = handle
+        self._handle = handle   # borrowed
+        # After an interrupt behind its end, the next call gets its message.
         self._read: Transfer | None = None
         self._longer = False
 

@@ -20,14 +20,8 @@ _keys: Final = itertools.count(1)
 
 
 async def ended(transfer: Transfer, deadline: Deadline) -> bool:
-    """Return True at the end of the transfer, and False if the time is over before. The event loop runs meanwhile.
-
-    The thread pool of Windows waits. So the kind of the loop does not matter, and no transfer needs its own thread.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Return True at the end of the transfer, False if the time is over before. The event loop runs meanwhile."""
+    # The thread pool of Windows waits. So the kind of the loop does not matter, and no transfer needs its own thread.
     import asyncio  # already loaded: the caller runs in an event loop
 
     if transfer.wait(_NOW):

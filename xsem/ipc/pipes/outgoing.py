@@ -14,10 +14,7 @@ __all__ = ["Outgoing"]
 
 
 class Outgoing:
-    """A write of one message, and the duplicates of its handles.
-
-    At the end of ``with``, the duplicates stay open for the peer if the message was sent. Otherwise they are closed.
-    """
+    """A write of one message, and the duplicates of its handles, which stay open for the peer if it was sent."""
 
     # `payload` and `numbers` are those of `check_nt_content`.
 

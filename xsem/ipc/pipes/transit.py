@@ -24,12 +24,10 @@ _lock: Final = Lock()
 
 
 class Transit:
-    """Duplicates of the handles of sent messages, oldest first.
+    """Duplicates of the handles of sent messages, oldest first."""
 
-    The receiver duplicates the handles from this process, and then counts the message on a semaphore for receipts. A
-    duplicate lives until its message is counted, or until the peer has ended.
-    """
-
+    # The receiver duplicates the handles from this process, and then counts the message on a semaphore for receipts. A
+    # duplicate lives until its message is counted, or until the peer has ended.
     def __init__(self, process: OwnedHandle) -> None:
         self.process = process   # of the peer; this object owns the handle
         self._messages: deque[Sequence[OwnedHandle]] = deque()
