@@ -147,8 +147,8 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
         ``closed_fd``: `fd` is not open.
     BusyError
         ``fd_limit``: the process cannot open another file descriptor or handle.
-    DriverError
-        ``system_call_failed``: Windows refused the call.
+    DriverError, OutOfMemoryError
+        ``system_call_failed``, ``out_of_memory``: Windows refused the call.
     """
     try:
         with _Numbers.lock:

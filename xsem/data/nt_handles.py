@@ -7,8 +7,8 @@ import functools
 import sys
 from typing import Any, Final
 
-from xsem.data.windows_codes import windows_code_name
-from xsem.errors import BadHandleError, BusyError, DriverError, XsemError
+from xsem.data.windows_codes import windows_error
+from xsem.errors import XsemError
 
 __all__: list[str] = []
 
@@ -19,7 +19,6 @@ if sys.platform == "win32":
 
     _SAME_ACCESS: Final = 2
     CURRENT_PROCESS: Final = 2**64 - 1
-    _INVALID_HANDLE: Final = 6   # ERROR_INVALID_HANDLE
     _TYPE: Final = 2   # ObjectTypeInformation
     _TYPE_BYTES: Final = 4096
 
@@ -48,14 +47,8 @@ if sys.platform == "win32":
         return made
 
     def nt_failure(call: str) -> XsemError:
-        """Return the error for this thread's last failed call: ``closed_fd``, ``fd_limit``, ``system_call_failed``."""
-        code = ctypes.get_last_error()
-        fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
-        if code == _INVALID_HANDLE:
-            return BadHandleError("the NT handle is not open", reason="closed_fd", **fields)
-        if code in (4, 155, 164, 1450):
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
-        return DriverError("Windows refused the call", reason="system_call_failed", **fields)
+        """Return the error for this thread's last failed call."""
+        return windows_error(call, ctypes.get_last_error())
 
     def is_open_nt(number: int) -> bool:
         """Return whether the number is an open handle."""

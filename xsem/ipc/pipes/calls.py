@@ -9,14 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from xsem.data.handles import OwnedHandle, adopt
-from xsem.data.windows_codes import windows_code_name
-from xsem.errors import (
-    BadHandleError,
-    BusyError,
-    DriverError,
-    OutOfMemoryError,
-    XsemError,
-)
+from xsem.data.windows_codes import windows_code_name, windows_error
+from xsem.errors import XsemError
 from xsem.ipc.pipes.deadlines import Deadline
 from xsem.runtime.timeouts import wait_in_slices
 
@@ -45,8 +39,6 @@ ENDED: Final = frozenset({109, 232, 233})
 _CONNECTED: Final = 535
 _PENDING, _INCOMPLETE, _ABORTED = 997, 996, 995
 _STATUS_CANCELLED: Final = 0xC0000120
-_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})
-_NO_HANDLES: Final = frozenset({4, 155, 164})
 _NO_HANDLE: Final = (None, 2**64 - 1)   # the result of a call that creates no handle
 
 _DUPLEX_OVERLAPPED: Final = 0x3 | 0x40000000
@@ -99,13 +91,7 @@ class PipeError(Exception):
 
     def error(self) -> XsemError:
         """Return the error for the application, for a code without a meaning of its own."""
-        if self.code in _NO_MEMORY:
-            return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", **self.fields)
-        if self.code in _NO_HANDLES:
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **self.fields)
-        if self.code == 6:
-            return BadHandleError("the pipe was closed during the call", reason="closed_fd", **self.fields)
-        return DriverError("Windows refused the call", reason="system_call_failed", **self.fields)
+        return windows_error(self.call, self.code, closed="the pipe was closed during the call")
 
 
 @functools.cache
