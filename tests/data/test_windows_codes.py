@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xsem.data.windows_codes import windows_error
+from xsem.data.windows.codes import windows_error
 from xsem.errors import DriverError
-from xsem.ipc.pipes.calls import PipeError
+from xsem.ipc.windows.calls import PipeError
 from xsem.spi import windows_code_name
 
 

@@ -22,8 +22,8 @@ import xsem
 from xsem import ipc
 from xsem.ipc import sockets, wire
 from xsem.ipc.channels import Channel
-from xsem.ipc.pipes.calls import MORE_DATA, PipeError
-from xsem.ipc.pipes.incoming import Incoming
+from xsem.ipc.windows.calls import MORE_DATA, PipeError
+from xsem.ipc.windows.incoming import Incoming
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 # Bytes of whole messages, inside the payload of an honest one: the next messages, if the receiver parses the rest.
@@ -272,7 +272,7 @@ def test_send_interrupted_in_the_system_call_ends_the_stream() -> None:
 
 # ---- pipes of Windows: a message longer than any buffer is read in parts
 class Read:
-    """A read of a pipe that has ended, as `xsem.ipc.pipes.calls.Transfer`."""
+    """A read of a pipe that has ended, as `xsem.ipc.windows.calls.Transfer`."""
 
     def __init__(self, code: int | None, data: bytes = b"") -> None:
         self.code = code

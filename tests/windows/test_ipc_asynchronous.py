@@ -17,7 +17,7 @@ from xsem import ipc
 from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadHandleError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.ipc import wire
-from xsem.ipc.pipes import loop_waits, transit
+from xsem.ipc.windows import loop_waits, transit
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 Ends = tuple[ipc.Pipe, ipc.Pipe]

@@ -12,7 +12,7 @@ from support import windows_objects as nt
 
 from xsem import ipc
 from xsem.errors import WaitTimeoutError
-from xsem.ipc.pipes import calls, transit
+from xsem.ipc.windows import calls, transit
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 Ends = tuple[ipc.Pipe, ipc.Pipe]

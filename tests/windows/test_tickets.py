@@ -22,9 +22,9 @@ import xsem
 from xsem import ipc
 from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadArgumentError
-from xsem.ipc import offers, ticket_pipes, tickets
-from xsem.ipc.pipes import calls, peers, transit
-from xsem.ipc.pipes.instances import Instances
+from xsem.ipc import offers, tickets
+from xsem.ipc.windows import calls, peers, ticket_pipes, transit
+from xsem.ipc.windows.instances import Instances
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 OFFER = """
@@ -50,7 +50,7 @@ except xsem.XsemError as error:
 ASK = """
 import sys
 from xsem import ipc
-from xsem.ipc import ticket_pipes
+from xsem.ipc.windows import ticket_pipes
 fields, _ = ipc.Ticket(sys.argv[1]).fields()
 pipe = ipc.connect(ticket_pipes._name(fields.address))
 print("connected", flush=True)
@@ -261,10 +261,10 @@ def test_process_of_another_user_is_refused_on_both_sides(
         return look
 
     with monkeypatch.context() as patch:   # the claiming side sees a server of another user
-        patch.setattr("xsem.ipc.pipes.connections.process_of_user", stranger(0))
+        patch.setattr("xsem.ipc.windows.connections.process_of_user", stranger(0))
         assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
     with monkeypatch.context() as patch:   # the offering side sees a claim of another user, and closes the pipe
-        patch.setattr("xsem.ipc.pipes.connections.process_of_user", stranger(1))
+        patch.setattr("xsem.ipc.windows.connections.process_of_user", stranger(1))
         assert reason_of(lambda: ipc.claim(ticket)) == "ticket_spent"
         assert "xsem-offers" in seen
     ipc.claim(ticket).close()   # no attempt counted
@@ -322,7 +322,7 @@ def test_refused_thread_or_pipe_leaves_no_offer(desc: SemaphoreDesc, monkeypatch
         raise calls.PipeError("CreateNamedPipeW", 4)   # ERROR_TOO_MANY_OPEN_FILES
 
     with monkeypatch.context() as full:
-        full.setattr("xsem.ipc.pipes.instances.create_pipe", refuse)
+        full.setattr("xsem.ipc.windows.instances.create_pipe", refuse)
         assert reason_of(lambda: ipc.offer(desc)) == "fd_limit"
     until(idle)
 

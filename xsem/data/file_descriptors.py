@@ -14,7 +14,7 @@ from xsem.data.locks import Lock
 from xsem.errors import BadHandleError, BusyError
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import duplicate_nt, same_object
+    from xsem.data.windows.handles import duplicate_nt, same_object
 else:
     import fcntl
     import resource

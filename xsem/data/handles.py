@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import close_nt, is_open_nt
+    from xsem.data.windows.handles import close_nt, is_open_nt
 
 __all__ = [
     "Follower", "Handle", "OwnedHandle", "SupportsFileno", "adopt", "check_nt", "follow", "follower_of", "number_of",

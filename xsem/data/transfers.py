@@ -24,7 +24,7 @@ from xsem.errors import BadArgumentError, BusyError
 
 if sys.platform == "win32":
     from xsem.data.file_descriptors import duplicate_fd
-    from xsem.data.nt_processes import give_handle, open_process
+    from xsem.data.windows.processes import give_handle, open_process
 
 __all__ = ["LIFETIME_S", "Kept", "fetch"]
 

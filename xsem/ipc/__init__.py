@@ -18,14 +18,14 @@ from xsem.ipc.asynchronous import areceive, asend
 from xsem.ipc.channels import Channel, socket_of
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
-from xsem.ipc.pipes.connections import connect
-from xsem.ipc.pipes.listener import PipeListener, listen
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, limit_of, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
 from xsem.ipc.transfers import Transfer
+from xsem.ipc.windows.connections import connect
+from xsem.ipc.windows.listener import PipeListener, listen
+from xsem.ipc.windows.pipe import Pipe
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [

@@ -12,10 +12,10 @@ from xsem.errors import WaitTimeoutError
 from xsem.ipc import wire
 from xsem.ipc.channels import Channel, socket_of
 from xsem.ipc.message import Message, decode, encode, split
-from xsem.ipc.pipes import asynchronous as pipes
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, limit_of, own_timeout
+from xsem.ipc.windows import asynchronous as pipes
+from xsem.ipc.windows.pipe import Pipe
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 

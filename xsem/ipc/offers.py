@@ -1,7 +1,7 @@
 """Offers of this process: the side that keeps the descriptors until their tickets are claimed.
 
 One thread serves all offers of a process. The thread exists while an offer exists. `ticket_sockets` carries the claims
-on Linux, and `ticket_pipes` on Windows.
+on Linux, and `windows.ticket_pipes` on Windows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.runtime.threads import Background, exiting
 
 if sys.platform == "win32":
-    from xsem.ipc.ticket_pipes import Content, Send, Session
+    from xsem.ipc.windows.ticket_pipes import Content, Send, Session
 else:
     from xsem.ipc.ticket_sockets import Content, Send, Session
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Self
 
 from xsem.data.handles import OwnedHandle, adopt
-from xsem.data.windows_codes import windows_code_name, windows_error
+from xsem.data.windows.codes import windows_code_name, windows_error
 from xsem.errors import XsemError
-from xsem.ipc.pipes.deadlines import Deadline
+from xsem.ipc.windows.deadlines import Deadline
 from xsem.runtime.timeouts import wait_in_slices
 
 __all__ = [

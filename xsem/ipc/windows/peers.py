@@ -10,7 +10,7 @@ from xsem.errors import BadArgumentError
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import open_process, take_handle, user_of
+    from xsem.data.windows.processes import open_process, take_handle, user_of
 
 __all__ = ["other_user", "process_of_user", "taken"]
 

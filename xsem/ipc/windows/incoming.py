@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
-from xsem.ipc.pipes.calls import MORE_DATA, PipeError, Transfer, give_receipt
+from xsem.ipc.windows.calls import MORE_DATA, PipeError, Transfer, give_receipt
 from xsem.types import OwnedHandle
 
 __all__ = ["Incoming"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 __all__: list[str] = []
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import CURRENT_PROCESS, close_nt, duplicate_nt, nt_failure
+    from xsem.data.windows.handles import CURRENT_PROCESS, close_nt, duplicate_nt, nt_failure
 
     __all__ = ["give_handle", "has_ended", "open_process", "start_of_process", "take_handle", "user_of"]
 

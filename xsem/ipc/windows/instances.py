@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.ipc.pipes.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
-from xsem.ipc.pipes.connections import authenticated
-from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.windows.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
+from xsem.ipc.windows.connections import authenticated
+from xsem.ipc.windows.pipe import Pipe
 
 __all__ = ["Instances"]
 

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from xsem.ipc.pipes.calls import Transfer, begin_wait, end_wait
-from xsem.ipc.pipes.deadlines import Deadline
+from xsem.ipc.windows.calls import Transfer, begin_wait, end_wait
+from xsem.ipc.windows.deadlines import Deadline
 
 __all__ = ["ended"]
 

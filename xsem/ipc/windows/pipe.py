@@ -10,12 +10,12 @@ from xsem.data.signallers import note_sent
 from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, check_nt_content, decode, split
-from xsem.ipc.pipes.calls import ENDED, PipeError
-from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
-from xsem.ipc.pipes.incoming import Incoming
-from xsem.ipc.pipes.outgoing import Outgoing
-from xsem.ipc.pipes.peers import taken
-from xsem.ipc.pipes.transit import Transit, settle_all
+from xsem.ipc.windows.calls import ENDED, PipeError
+from xsem.ipc.windows.deadlines import Deadline, Turn, Turns
+from xsem.ipc.windows.incoming import Incoming
+from xsem.ipc.windows.outgoing import Outgoing
+from xsem.ipc.windows.peers import taken
+from xsem.ipc.windows.transit import Transit, settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 

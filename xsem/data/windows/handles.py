@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import Any, Final
 
-from xsem.data.windows_codes import windows_error
+from xsem.data.windows.codes import windows_error
 from xsem.errors import XsemError
 
 __all__: list[str] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xsem.ipc.message import Message, check_nt_content
-from xsem.ipc.pipes.calls import PipeError
-from xsem.ipc.pipes.deadlines import Deadline, Turn
-from xsem.ipc.pipes.loop_waits import ended
-from xsem.ipc.pipes.pipe import NOT_READ, NOTHING_SENT, OTHER_RECEIVES, OTHER_SENDS, Pipe
-from xsem.ipc.pipes.transit import settle_all
+from xsem.ipc.windows.calls import PipeError
+from xsem.ipc.windows.deadlines import Deadline, Turn
+from xsem.ipc.windows.loop_waits import ended
+from xsem.ipc.windows.pipe import NOT_READ, NOTHING_SENT, OTHER_RECEIVES, OTHER_SENDS, Pipe
+from xsem.ipc.windows.transit import settle_all
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 __all__ = ["receive", "send"]

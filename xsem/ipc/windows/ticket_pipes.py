@@ -18,18 +18,18 @@ from xsem.data.peers import Peer
 from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.message import Message, check_nt_content
-from xsem.ipc.pipes.calls import PipeError, Transfer, wait_for_any
-from xsem.ipc.pipes.connections import connect
-from xsem.ipc.pipes.deadlines import Deadline
-from xsem.ipc.pipes.instances import Instances
-from xsem.ipc.pipes.names import PREFIX
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, absent, refusal
 from xsem.ipc.tickets import Fields, Ticket
+from xsem.ipc.windows.calls import PipeError, Transfer, wait_for_any
+from xsem.ipc.windows.connections import connect
+from xsem.ipc.windows.deadlines import Deadline
+from xsem.ipc.windows.instances import Instances
+from xsem.ipc.windows.names import PREFIX
+from xsem.ipc.windows.pipe import Pipe
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import user_of
+    from xsem.data.windows.processes import user_of
 
 __all__ = ["Content", "Send", "Session", "ask"]
 

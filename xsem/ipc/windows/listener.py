@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Self
 
-from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
-from xsem.ipc.pipes.instances import Instances
-from xsem.ipc.pipes.names import check_name, new_name, no_pipes
-from xsem.ipc.pipes.pipe import Pipe
-from xsem.ipc.pipes.transit import settle_all
+from xsem.ipc.windows.deadlines import Deadline, Turn, Turns
+from xsem.ipc.windows.instances import Instances
+from xsem.ipc.windows.names import check_name, new_name, no_pipes
+from xsem.ipc.windows.pipe import Pipe
+from xsem.ipc.windows.transit import settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import user_of
+    from xsem.data.windows.processes import user_of
 
 __all__ = ["PipeListener", "listen"]
 

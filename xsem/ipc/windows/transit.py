@@ -9,11 +9,11 @@ from typing import Final
 
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.locks import Lock
-from xsem.ipc.pipes.calls import count_receipts, create_receipts
+from xsem.ipc.windows.calls import count_receipts, create_receipts
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import has_ended
+    from xsem.data.windows.processes import has_ended
 
 __all__ = ["Transit", "settle_all"]
 

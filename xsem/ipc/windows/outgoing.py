@@ -6,8 +6,8 @@ import ctypes
 from collections.abc import Sequence
 
 from xsem.ipc import wire
-from xsem.ipc.pipes.calls import PipeError, Transfer
-from xsem.ipc.pipes.transit import Transit
+from xsem.ipc.windows.calls import PipeError, Transfer
+from xsem.ipc.windows.transit import Transit
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Outgoing"]
