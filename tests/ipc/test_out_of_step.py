@@ -95,7 +95,7 @@ def _interrupted(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _interrupted_in_the_system_call(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows then whether the call received something."""
+    """Whether the call received something is not known then."""
     def interrupt(*_: object) -> object:
         raise KeyboardInterrupt
 
