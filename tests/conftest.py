@@ -166,7 +166,7 @@ def registry_keys() -> dict[int, str]:
 def no_registry_key_closed(registry_keys: dict[int, str]) -> Iterator[None]:
     yield
     if sys.platform == "win32":
-        from xsem.data.nt_handles import object_type
+        from xsem.data.windows.handles import object_type
 
         if closed := [number for number, name in registry_keys.items() if object_type(number) != name]:
             for number in closed:

@@ -52,11 +52,16 @@ LAYERS = {
         transfers
         signallers
         peers
-        file_descriptors | streams | hosts | nt_processes
+        file_descriptors | streams | hosts
         handles | uuids | layout | locks
-        params | nt_handles
+        params | windows
         info
-        handle_types | image_formats | windows_codes
+        handle_types | image_formats
+    """,
+    "xsem.data.windows": """
+        processes
+        handles
+        codes
     """,
     "xsem.runtime": """
         host_copies
@@ -99,14 +104,14 @@ LAYERS = {
     "xsem.ipc": """
         asynchronous | packing | ticket_exchange | transfers
         offers
-        ticket_sockets | ticket_pipes
-        sockets | socket_receivers | pipes | ticket_verdicts
+        ticket_sockets | windows
+        sockets | socket_receivers | ticket_verdicts
         tickets
         channels | message | received_handles
         wire
     """,
-    "xsem.ipc.pipes": """
-        listener
+    "xsem.ipc.windows": """
+        listener | ticket_pipes
         instances
         connections | asynchronous
         pipe
@@ -168,8 +173,8 @@ def inside_xsem(root: Path) -> str:
     below = ("handle_types", "image_formats", "info")
     text += _contract("errors", "Errors import only handle types, image formats and info", "forbidden",
                       source_modules=["xsem.errors"],
-                      forbidden_modules=[f"xsem.data.{path.stem}" for path in sorted((root / "xsem/data").glob("*.py"))
-                                         if path.stem not in ("__init__", *below)])
+                      forbidden_modules=[f"xsem.data.{path.stem}" for path in sorted((root / "xsem/data").iterdir())
+                                         if path.stem not in ("__init__", "__pycache__", *below)])
     text += _contract("bottom", "Handle types, image formats and info do not import errors", "forbidden",
                       source_modules=[f"xsem.data.{each}" for each in below], forbidden_modules=["xsem.errors"])
     return text + _contract(

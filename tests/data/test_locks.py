@@ -1,10 +1,9 @@
-"""The lock of `with` statements: re-entrant, and free again after Ctrl-C at each place."""
+"""The lock of `with` statements is re-entrant."""
 
 from __future__ import annotations
 
 import pytest
 from support.at_once import in_thread
-from support.interrupts import interruptions
 
 from xsem.data.locks import Lock
 
@@ -27,28 +26,3 @@ def refused(lock: Lock) -> None:
 def free(lock: Lock) -> None:
     assert lock.acquire(blocking=False)
     lock.release()
-
-
-def test_interrupted_with_statement_leaves_the_lock_as_before() -> None:
-    lock = Lock()
-
-    def act() -> None:
-        with lock, lock:
-            pass
-
-    for outer in (False, True):
-        places = []
-        if outer:
-            lock.acquire()
-        for place, otherwise in interruptions(act):
-            places.append(place)
-            assert not otherwise
-            if outer:
-                lock.release()
-            with pytest.raises(RuntimeError, match="un-acquired"):
-                lock.release()
-            if outer:
-                lock.acquire()
-        assert places
-        if outer:
-            lock.release()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from xsem.data.windows.codes import windows_error
 from xsem.errors import DriverError
-from xsem.ipc.pipes.calls import PipeError
+from xsem.ipc.windows.calls import PipeError
 from xsem.spi import windows_code_name
 
 
@@ -24,6 +25,15 @@ def test_error_of_a_pipe_tells_call_and_code(code: int) -> None:
     error = PipeError("ReadFile", code).error()
     assert (error.call, error.code, error.code_name) == ("ReadFile", code, windows_code_name(code))
     assert str(error).endswith(f"[ReadFile returned {windows_code_name(code)} ({code})]")
+
+
+@pytest.mark.parametrize(("code", "reason"), [
+    (4, "fd_limit"), (155, "fd_limit"), (164, "fd_limit"), (5, "system_call_failed"), (6, "closed_fd"),
+    (8, "out_of_memory"), (14, "out_of_memory"), (1450, "out_of_memory"), (1455, "out_of_memory"),
+])
+def test_code_has_one_reason_for_every_call(code: int, reason: str) -> None:
+    assert windows_error("DuplicateHandle", code).reason == reason
+    assert PipeError("ReadFile", code).error().reason == reason
 
 
 def test_ntstatus_is_shown_in_hexadecimal_digits() -> None:

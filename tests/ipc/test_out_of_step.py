@@ -15,16 +15,15 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 import pytest
-from support.bytecode_interrupts import Interrupt
 from support.fixtures import refused
 from support.open_files import numbers
 
 import xsem
 from xsem import ipc
-from xsem.ipc import wire
+from xsem.ipc import sockets, wire
 from xsem.ipc.channels import Channel
-from xsem.ipc.pipes.calls import MORE_DATA, PipeError
-from xsem.ipc.pipes.incoming import Incoming
+from xsem.ipc.windows.calls import MORE_DATA, PipeError
+from xsem.ipc.windows.incoming import Incoming
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 # Bytes of whole messages, inside the payload of an honest one: the next messages, if the receiver parses the rest.
@@ -95,6 +94,17 @@ def _interrupted(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
         ipc.receive(stream.near)
 
 
+def _interrupted_in_the_system_call(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the call received something is not known then."""
+    def interrupt(*_: object) -> object:
+        raise KeyboardInterrupt
+
+    stream.queue(HONEST)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(sockets, "receive", interrupt)
+        ipc.receive(stream.near)
+
+
 def _refused(data: bytes, reason: str, receive: Callable[[socket.socket], object] = ipc.receive) -> Any:
     def fail(stream: Stream, _monkeypatch: pytest.MonkeyPatch) -> None:
         stream.queue(data)
@@ -139,6 +149,7 @@ def _stopped(stream: Stream, _monkeypatch: pytest.MonkeyPatch) -> None:
 
 FAILURES: dict[str, Callable[[Stream, pytest.MonkeyPatch], None]] = {
     "interrupted": _interrupted,
+    "interrupted in the system call": _interrupted_in_the_system_call,
     "cancelled": _cancelled,
     "timeout": _stopped,
     "magic": _refused(patched(HONEST, 0, 0), "bad_magic"),
@@ -245,9 +256,23 @@ def test_packets_are_never_out_of_step() -> None:
         assert ipc.receive(near).payload == SMUGGLED * 3
 
 
+def test_send_interrupted_in_the_system_call_ends_the_stream() -> None:
+    class Interrupted(socket.socket):
+        def sendmsg(self, buffers: Any, *_: Any) -> int:
+            super().send(buffers[0][:40])
+            raise KeyboardInterrupt
+
+    far, near = socket.socketpair()
+    with far, near, Interrupted(fileno=os.dup(near.fileno())) as sock:
+        with pytest.raises(KeyboardInterrupt):
+            ipc.send(sock, payload=b"cut short")
+        refused(lambda: ipc.send(near), "peer_closed")
+        refused(lambda: ipc.receive(far), "truncated_message")
+
+
 # ---- pipes of Windows: a message longer than any buffer is read in parts
 class Read:
-    """A read of a pipe that has ended, as `xsem.ipc.pipes.calls.Transfer`."""
+    """A read of a pipe that has ended, as `xsem.ipc.windows.calls.Transfer`."""
 
     def __init__(self, code: int | None, data: bytes = b"") -> None:
         self.code = code
@@ -259,7 +284,7 @@ TAIL = Read(0, wire.encode_nt([], [], b"smuggled", 0))
 
 
 def finished(incoming: Incoming, read: Any) -> bytes | None:
-    incoming._reads[:] = [read]
+    incoming._read = read
     return incoming.finished()
 
 
@@ -275,19 +300,3 @@ def test_rest_of_a_longer_message_of_a_pipe_is_never_a_message(between: list[Rea
             assert finished(incoming, read) is None
     refused(lambda: finished(incoming, TAIL), "message_truncated")
     assert finished(incoming, Read(0, b"the next message")) == b"the next message"
-
-
-def test_interrupt_does_not_make_the_rest_of_a_longer_message_a_message() -> None:
-    at = 0
-    while True:
-        at += 1
-        incoming: Any = Incoming(OwnedHandle.__new__(OwnedHandle))
-        finished(incoming, Read(MORE_DATA))
-        incoming._reads[:] = [TAIL]
-        interrupt = Interrupt(at)
-        interrupt.during(incoming.finished)
-        if not interrupt.where:
-            break
-        with contextlib.suppress(xsem.BadArgumentError):
-            assert incoming.finished() is None, interrupt.where
-    assert at > 20

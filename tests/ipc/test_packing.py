@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.bytecode_interrupts import Interrupt, canaries
 from support.open_files import closed_number, is_open, numbers
 
 import xsem
@@ -143,27 +142,3 @@ def test_no_bytes_crash_unpack_or_lose_a_descriptor(fds: list[int], data: bytes,
         assert not any(handle.closed for handle in owned)
     for handle in owned:
         handle.close()
-
-
-def test_interrupted_unpack_leaves_one_owner(fds: list[int]) -> None:
-    data, packed = ipc.pack(message_of(fds))
-    at, moved = 0, set()
-    while True:
-        at += 1
-        owned = [OwnedHandle(os.dup(fd)) for fd in packed]
-        given_numbers = [handle.fileno() for handle in owned]
-        interrupt = Interrupt(at)
-        raised = interrupt.during(lambda: ipc.unpack(data, owned))  # noqa: B023
-        with canaries() as made:
-            del raised
-            assert all(is_open(number) and same_open_file(number, witness) for number, witness in made)
-        closed = {handle.closed for handle in owned}
-        assert len(closed) == 1, interrupt.where
-        moved |= closed
-        for handle in owned:
-            handle.close()
-        assert not any(map(is_open, given_numbers)), interrupt.where
-        if not interrupt.where:
-            break
-    assert at > 200
-    assert moved == {True, False}

@@ -21,7 +21,8 @@ from support.open_files import numbers
 
 import xsem
 from xsem import ipc
-from xsem.ipc.received_handles import ReceivedHandles
+from xsem.ipc import received_handles
+from xsem.ipc.sockets import Receiver
 from xsem.spi import same_open_file
 from xsem.types import OwnedHandle, SemaphoreDesc
 
@@ -335,22 +336,22 @@ def test_credentials_and_pidfd_errors_are_not_closed_as_fds(fd: int) -> None:
             (socket.IPPROTO_IP, SCM_PIDFD, struct.pack("i", fd)),
         ]
         before = numbers()
-        arrivals = ReceivedHandles()
-        assert arrivals.receive(sock, 16, 4) == (b"data", True, 0)
+        arrival = received_handles.receive(sock, 16, 4)
+        assert (arrival.data, arrival.has_ancillary, arrival.flags) == (b"data", True, 0)
+        assert arrival.credentials == struct.pack("iii", fd, fd, fd)
         assert numbers() == before - {unasked}
-        assert [handle.fileno() for handle in arrivals.handles] == [given]
-        arrivals.close()
-        arrivals.close()
+        [handle] = arrival.handles
+        assert handle.fileno() == given
+        handle.close()
         assert numbers() == before - {unasked, given}
 
 
-def test_arrivals_that_were_taken_are_not_closed(stream: Pair, fd: int) -> None:
+def test_handles_that_were_taken_are_not_closed(stream: Pair, fd: int) -> None:
     raw(stream[0], b"data", fd, fd)
     before = numbers()
-    arrivals = ReceivedHandles()
-    arrivals.receive(stream[1], 16, 4)
-    handles = arrivals.take()
-    arrivals.close()
+    with Receiver(stream[1], 4, 0) as receiver:
+        receiver.receive_once(16)
+        handles = receiver.take()
     assert numbers() == before | {handle.fileno() for handle in handles}
     assert len(handles) == 2
     for handle in handles:

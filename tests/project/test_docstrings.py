@@ -38,13 +38,18 @@ def findings(name: str, function: griffe.Function) -> Iterator[str]:
             yield f"{name} has no docstring"
         return
     sections = _sections(function)
-    yield from _differences(name, [each.lstrip("*") for each in sections.get("parameters", [])], _parameters(function))
-    returns = str(function.returns) not in {"None", "NoReturn"}
+    # The class describes a class method that constructs it, as it describes the constructor.
+    owner = function.parent if "classmethod" in function.labels and str(function.returns) == "Self" else None
+    of_class = {} if owner is None else _sections(owner)
+    described = [each.lstrip("*") for each in sections.get("parameters", [])]
+    yield from _differences(name, described, [each for each in _parameters(function) if each in described
+                                              or each not in of_class.get("attributes", [])])
+    returns = owner is None and str(function.returns) not in {"None", "NoReturn"}
     if returns and not sections.keys() & {"returns", "yields"}:
         yield f"{name} returns {function.returns}, and its docstring has no Returns"
-    if not returns and sections.keys() & {"returns", "yields"}:
+    if not returns and owner is None and sections.keys() & {"returns", "yields"}:
         yield f"{name} returns None, and its docstring has Returns"
-    named = raised_errors.documented(function)
+    named = raised_errors.documented(function) | (set() if owner is None else raised_errors.documented(owner))
     for error in sorted(named):
         if not hasattr(errors, error) and not hasattr(builtins, error) and error != "ImportFailure":
             yield f"{name}: Raises names {error}, which is not an error"
@@ -176,6 +181,12 @@ class Thing:
 
     def silent(self) -> None: ...
 
+    @classmethod
+    def red(cls, size: int, shade: int) -> Self:
+        """Make a red thing."""
+        raise BusyError("no")
+
+
 class Below(Thing):
     """A thing below."""
 
@@ -193,7 +204,8 @@ class Below(Thing):
 ''')
     module = griffe.GriffeLoader(search_paths=[tmp_path]).load("module", try_relative_path=False)
     thing = module["Thing"]
-    functions = [thing["__init__"], thing["act"], thing["rest"], thing["silent"], module["Below"]["below"]]
+    functions = [thing["__init__"], thing["act"], thing["rest"], thing["silent"], thing["red"],
+                 module["Below"]["below"]]
     found = {each.name: list(findings(each.name, each)) for each in functions}
     assert found == {
         "__init__": ["__init__: the docstring of the class does not describe colour"],
@@ -208,6 +220,10 @@ class Below(Thing):
         "rest": ["rest returns None, and its docstring has Returns"],
         "silent": ["silent has no docstring"],
         "below": ["below raises ForkedError, and its Raises does not name it"],
+        "red": [
+            "red: Parameters does not describe shade",
+            "red raises BusyError, and its Raises does not name it",
+        ],
     }
 
 

@@ -53,7 +53,7 @@ def own(function: griffe.Function) -> set[str]:
     return found & _NAMES
 
 
-def documented(thing: griffe.Function | griffe.Class) -> set[str]:
+def documented(thing: griffe.Object) -> set[str]:
     """Return the names in the section Raises of a docstring. A name of a group is a name of its own."""
     if thing.docstring is None:
         return set()

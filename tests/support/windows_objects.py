@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import xsem
-from xsem.ipc.pipes import transit
-from xsem.ipc.pipes.calls import Transfer
-from xsem.ipc.pipes.deadlines import Deadline
+from xsem.ipc.windows import transit
+from xsem.ipc.windows.calls import Transfer
+from xsem.ipc.windows.deadlines import Deadline
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 if TYPE_CHECKING:
     import pytest
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import object_type
+    from xsem.data.windows.handles import object_type
 
 READWRITE, RESERVE = 0x04, 0x04000000
 SYNCHRONIZE = 0x00100000

@@ -15,7 +15,7 @@ import pytest
 from support import windows_objects as nt
 from support.plugin_folder import write_plugin
 
-from xsem.data import nt_processes
+from xsem.data.windows import processes
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant
 from xsem_conformance.run.process import HangsError, start
@@ -52,7 +52,7 @@ def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
         assert {process.pid, child} <= set(job.pids())
         job.end()
         assert process.wait(nt.BOUND_S) != 0
-    soon(lambda: nt_processes.start_of_process(child) is None)  # type: ignore[attr-defined,unused-ignore]
+    soon(lambda: processes.start_of_process(child) is None)  # type: ignore[attr-defined,unused-ignore]
 
 
 def test_job_without_an_owner_ends_its_process() -> None:
@@ -163,7 +163,7 @@ def test_canary_is_lost_when_another_owner_closes_its_number() -> None:
 # ---- requirements of NT handles
 _CLOSES = """
 from xsem import spi
-from xsem.data.nt_handles import close_nt
+from xsem.data.windows.handles import close_nt
 from xsem.types import DeviceInfo
 from xsem_host.device import HostDevice
 

@@ -17,7 +17,7 @@ from support.fixtures import device, refused
 import xsem
 from xsem.errors import BadHandleError, ReleasedError
 from xsem.runtime.handle_import import import_with_duplicate
-from xsem.spi import DriverFd, HandleState, Imported, ImportFailure, duplicate_fd, own, same_open_file
+from xsem.spi import DriverFd, HandleState, Imported, ImportFailure, duplicate_fd, same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["device"]
@@ -209,9 +209,3 @@ def test_handle_count_is_flat_over_many_imports(device: xsem.Device) -> None:
 
         before = some(10)
         assert some(5000) <= before
-
-
-def test_interrupted_owner_holds_the_number() -> None:
-    # `own` takes C functions only; the duplicate of the library is one call of C code, too.
-    with nt.closing(nt.event()) as number, own(duplicate_fd(number).detach) as owner:
-        assert nt.is_open(owner.fileno())

@@ -33,7 +33,7 @@ from xsem.errors import (
     WaitTimeoutError,
 )
 from xsem.ipc import wire
-from xsem.ipc.pipes import transit
+from xsem.ipc.windows import transit
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["device"]

@@ -17,7 +17,7 @@ from xsem import ipc
 from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadHandleError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.ipc import wire
-from xsem.ipc.pipes import loop_waits, transit
+from xsem.ipc.windows import loop_waits, transit
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 Ends = tuple[ipc.Pipe, ipc.Pipe]
@@ -207,7 +207,7 @@ def test_calls_for_one_direction_take_turns(run: Run, ends: Ends) -> None:
 
     async def exchange() -> list[bytes]:
         thread.start()
-        while ends[1]._receiving.free:   # noqa: ASYNC110 - until the thread receives
+        while not ends[1]._receiving:   # noqa: ASYNC110 - until the thread receives
             await asyncio.sleep(0)
         with pytest.raises(WaitTimeoutError, match="another thread receives"):
             await ipc.areceive(ends[1], timeout_s=0.01)

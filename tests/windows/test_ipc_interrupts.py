@@ -1,20 +1,18 @@
-"""Ctrl-C in the calls about pipes of Windows: during a wait, and at each place where CPython delivers it."""
+"""Ctrl-C in the calls about pipes of Windows: during a wait, and at the end of a transfer."""
 
 from __future__ import annotations
 
 import _thread
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from support import windows_objects as nt
-from support.interrupts import interruptions
 
 from xsem import ipc
-from xsem.errors import BadArgumentError, WaitTimeoutError
-from xsem.ipc.pipes import calls, transit
+from xsem.errors import WaitTimeoutError
+from xsem.ipc.windows import calls, transit
 from xsem.types import OwnedHandle, SemaphoreDesc
 
 Ends = tuple[ipc.Pipe, ipc.Pipe]
@@ -123,64 +121,3 @@ def interrupt_after_start(patch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     patch.setattr(calls.Transfer, "start", interrupted)
-
-
-# ---- at each place
-def each_place(act: Callable[[], object], check: Callable[[], str]) -> int:
-    """Interrupt `act` at each place. Return the number of places."""
-    wrong, count = [], 0
-    for place, otherwise in interruptions(act):
-        count += 1
-        gc.collect()
-        found = otherwise or check()
-        if found:
-            wrong.append(f"{place}: {found}")
-    assert wrong == []
-    return count
-
-
-class Ahead:
-    """The state after an interrupt: later messages arrive with their handles, and no handle is left."""
-
-    def __init__(self, ends: Ends, desc: SemaphoreDesc) -> None:
-        self._a, self._b = ends
-        self._desc = desc
-        self._exchange()
-        gc.collect()
-        self._before = nt.handle_count()
-
-    def _exchange(self) -> list[bytes]:
-        ipc.send(self._a, self._desc, payload=b"next", timeout_s=nt.BOUND_S)
-        found = drained(self._b)
-        self._a._transit.settle()
-        return found
-
-    def problem(self) -> str:
-        try:
-            found = self._exchange()
-        except (WaitTimeoutError, BadArgumentError) as error:
-            return repr(error)
-        # A call that ends before its interrupt is not checked, so its message is still there.
-        if found[-1:] != [b"next"] or not set(found[:-1]) <= {b"interrupted"}:
-            return f"{found} came"
-        now = nt.handle_count()
-        left, self._before = now - self._before, min(now, self._before)   # earlier tests can free their last handles
-        return f"{left} handles left" if left > 0 else ""
-
-
-def test_interrupted_send_leaves_the_pipe_usable(ends: Ends, desc: SemaphoreDesc) -> None:
-    ahead = Ahead(ends, desc)
-    assert each_place(lambda: ipc.send(ends[0], desc, payload=b"interrupted"), ahead.problem) > 60
-
-
-def test_interrupted_receive_leaves_the_pipe_usable(ends: Ends, desc: SemaphoreDesc) -> None:
-    ahead = Ahead(ends, desc)
-
-    def problem() -> str:
-        found = ahead.problem()
-        ipc.send(ends[0], desc, payload=b"interrupted")
-        return found
-
-    ipc.send(ends[0], desc, payload=b"interrupted")
-    assert each_place(lambda: ipc.receive(ends[1], timeout_s=nt.BOUND_S).close(), problem) > 60
-    drained(ends[1])

@@ -17,15 +17,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import windows_objects as nt
-from support.interrupts import interruptions
 
 import xsem
 from xsem import ipc
 from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadArgumentError
-from xsem.ipc import offers, ticket_pipes, tickets
-from xsem.ipc.pipes import calls, peers, transit
-from xsem.ipc.pipes.instances import Instances
+from xsem.ipc import offers, tickets
+from xsem.ipc.windows import calls, peers, ticket_pipes, transit
+from xsem.ipc.windows.instances import Instances
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 OFFER = """
@@ -51,7 +50,7 @@ except xsem.XsemError as error:
 ASK = """
 import sys
 from xsem import ipc
-from xsem.ipc import ticket_pipes
+from xsem.ipc.windows import ticket_pipes
 fields, _ = ipc.Ticket(sys.argv[1]).fields()
 pipe = ipc.connect(ticket_pipes._name(fields.address))
 print("connected", flush=True)
@@ -262,10 +261,10 @@ def test_process_of_another_user_is_refused_on_both_sides(
         return look
 
     with monkeypatch.context() as patch:   # the claiming side sees a server of another user
-        patch.setattr("xsem.ipc.pipes.connections.process_of_user", stranger(0))
+        patch.setattr("xsem.ipc.windows.connections.process_of_user", stranger(0))
         assert reason_of(lambda: ipc.claim(ticket)) == "other_user"
     with monkeypatch.context() as patch:   # the offering side sees a claim of another user, and closes the pipe
-        patch.setattr("xsem.ipc.pipes.connections.process_of_user", stranger(1))
+        patch.setattr("xsem.ipc.windows.connections.process_of_user", stranger(1))
         assert reason_of(lambda: ipc.claim(ticket)) == "ticket_spent"
         assert "xsem-offers" in seen
     ipc.claim(ticket).close()   # no attempt counted
@@ -323,7 +322,7 @@ def test_refused_thread_or_pipe_leaves_no_offer(desc: SemaphoreDesc, monkeypatch
         raise calls.PipeError("CreateNamedPipeW", 4)   # ERROR_TOO_MANY_OPEN_FILES
 
     with monkeypatch.context() as full:
-        full.setattr("xsem.ipc.pipes.instances.create_pipe", refuse)
+        full.setattr("xsem.ipc.windows.instances.create_pipe", refuse)
         assert reason_of(lambda: ipc.offer(desc)) == "fd_limit"
     until(idle)
 
@@ -461,45 +460,3 @@ def test_handle_count_is_flat_over_many_offers(desc: SemaphoreDesc) -> None:
     some(20)
     before = some(20)
     assert some(400) <= before
-
-
-def test_interrupted_offer_leaves_nothing(desc: SemaphoreDesc) -> None:
-    ipc.claim(ipc.offer(desc)).close()
-    until(idle)
-    wrong = []
-    count = 0
-    for place, otherwise in interruptions(lambda: ipc.offer(desc)):
-        count += 1
-        kept = len(offers.server()._offers)
-        offers.server()._offers.clear()
-        if otherwise or kept != place.swallowed:   # a finalizer swallows the interrupt: the call succeeds
-            wrong.append(f"{place}: {otherwise} {kept} offers")
-    offers.server()._offers.clear()   # of the last call, which was not interrupted
-    assert wrong == []
-    assert count > 60
-
-
-def test_interrupted_claim_leaves_nothing(desc: SemaphoreDesc) -> None:
-    ticket = ipc.offer(desc, claims=1_000_000, lifetime_s=3600)
-    ipc.claim(ticket).close()
-
-    def quiet() -> bool:
-        session: Any = offers.server()._session
-        transit.settle_all()
-        return not session._connections and not transit._left and len(calls._in_progress) == 1
-
-    until(quiet)
-    before = nt.handle_count()
-    wrong = []
-    count = 0
-    for place, otherwise in interruptions(lambda: ipc.claim(ticket).close(), step=7):
-        count += 1
-        gc.collect()
-        end = time.monotonic() + nt.BOUND_S   # the server may be accepting the connection
-        while not quiet() or nt.handle_count() > before:
-            assert time.monotonic() < end, f"{place}: {nt.handle_count() - before} handles left"
-        if otherwise:
-            wrong.append(f"{place}: {otherwise}")
-    assert wrong == []
-    assert count > 100
-    ipc.claim(ticket).close()

@@ -31,13 +31,7 @@ def identity(device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None) -> dict
 
 
 def check_identity(desc: _Described) -> None:
-    """Check and convert the UUIDs and the LUID of a descriptor.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_uuid``, ``bad_luid``, ``luid_not_allowed``.
-    """
+    """Check and convert the UUIDs and the LUID of a descriptor."""
     for field in ("device_uuid", "driver_uuid"):
         value = getattr(desc, field)
         if value is not None:
@@ -54,15 +48,7 @@ def check_handle(
     handle_type: SemaphoreHandleType | MemoryHandleType, os_handle_kind: OsHandleKind, handle: Handle | None,
     name: str | None,
 ) -> None:
-    """Check the handle and the name for a handle type.
-
-    Raises
-    ------
-    BadArgumentError
-        ``name_not_allowed``, ``handle_xor_name``, ``bad_name``, ``not_an_int``, ``not_a_handle``.
-    BadHandleError
-        ``no_handle``, ``negative_fd``, ``handle_out_of_range``, ``null_handle``; the reasons of `check_nt`.
-    """
+    """Check the handle and the name for a handle type."""
     spelled = f"{type(handle_type).__name__}.{handle_type.name}"
     if name is not None and os_handle_kind is not OsHandleKind.NT:
         raise BadArgumentError(f"{spelled} takes no name", reason="name_not_allowed", handle_type=handle_type)

@@ -9,12 +9,12 @@ import platform
 import sys
 from typing import ClassVar, Final
 
-from xsem.data.handles import OwnedHandle, own
+from xsem.data.handles import OwnedHandle, adopt, own
 from xsem.data.locks import Lock
 from xsem.errors import BadHandleError, BusyError
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import INVALID_HANDLE, duplicate_nt, last_error, nt_failure, same_object
+    from xsem.data.windows.handles import duplicate_nt, same_object
 else:
     import fcntl
     import resource
@@ -147,20 +147,16 @@ def duplicate_fd(fd: int, *, for_driver: bool = True) -> OwnedHandle:
         ``closed_fd``: `fd` is not open.
     BusyError
         ``fd_limit``: the process cannot open another file descriptor or handle.
-    DriverError
-        ``system_call_failed``: Windows refused the call.
+    DriverError, OutOfMemoryError
+        ``system_call_failed``, ``out_of_memory``: Windows refused the call.
     """
     try:
         with _Numbers.lock:
             duplicate = _duplicate(fd, for_driver)
-            try:
-                number = duplicate.fileno()
-                _Numbers.issued[number] = _Numbers.issued.get(number, 0) + 1
-                if for_driver:
-                    _Numbers.turn = number + 1 if number + 1 in _TURN else _TURN.start
-            except BaseException:
-                duplicate.close()
-                raise
+            number = duplicate.fileno()
+            _Numbers.issued[number] = _Numbers.issued.get(number, 0) + 1
+            if for_driver:
+                _Numbers.turn = number + 1 if number + 1 in _TURN else _TURN.start
             return duplicate
     except OverflowError:
         raise BadHandleError(f"{fd} is too large for a {_HANDLE}", reason="closed_fd") from None
@@ -177,20 +173,7 @@ if sys.platform == "win32":
     def _duplicate(number: int, for_driver: bool) -> OwnedHandle:
         if not -(2**63) <= number < 2**64:   # ctypes would truncate the number
             raise OverflowError
-        duplicate = OwnedHandle.__new__(OwnedHandle)
-        results: list[int | None] = []
-        duplicate._slot = results  # type: ignore[assignment]
-        try:
-            duplicate_nt(number, results)
-            if results == [None]:
-                results.clear()
-                if last_error() == INVALID_HANDLE:
-                    raise OSError(errno.EBADF, "the handle is not open")
-                raise nt_failure("DuplicateHandle")
-        except BaseException:
-            duplicate.close()   # the traceback keeps the object alive, so the finalizer would run late
-            raise
-        return duplicate
+        return adopt(duplicate_nt(number))
 
 else:
 

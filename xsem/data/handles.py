@@ -6,19 +6,17 @@ import errno
 import logging
 import os
 import sys
-from collections import deque
 from collections.abc import Callable
-from itertools import starmap
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
-from xsem.errors import BadArgumentError, BadHandleError, ReleasedError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import close_nt, is_open_nt
+    from xsem.data.windows.handles import close_nt, is_open_nt
 
 __all__ = [
-    "Follower", "Handle", "OwnedHandle", "SupportsFileno", "check_nt", "follow", "follower_of", "number_of", "own",
-    "store",
+    "Follower", "Handle", "OwnedHandle", "SupportsFileno", "adopt", "check_nt", "follow", "follower_of", "number_of",
+    "own", "store",
 ]
 
 _log = logging.getLogger("xsem")
@@ -79,16 +77,11 @@ class OwnedHandle:
     __slots__ = ("__weakref__", "_follower", "_slot")
 
     def __init__(self, handle: int) -> None:
-        # The slot is a list of one element. pop() is atomic: if two threads close the handle, exactly one gets the
-        # number. The slot holds the number before the checks: after Ctrl-C in a check, the finalizer closes it.
+        if isinstance(handle, bool) or not isinstance(handle, int):
+            raise BadArgumentError(f"a handle is an int, not {type(handle).__name__}", reason="not_an_int")
+        check_open(handle)
+        # A list of one element, because pop() is atomic: if two threads close the handle, one of them gets the number.
         self._slot: list[int] = [handle]
-        try:
-            if isinstance(handle, bool) or not isinstance(handle, int):
-                raise BadArgumentError(f"a handle is an int, not {type(handle).__name__}", reason="not_an_int")
-            check_open(handle)
-        except XsemError:
-            self._slot.clear()
-            raise
 
     def fileno(self) -> int:
         """Return the number. This object keeps ownership.
@@ -154,17 +147,15 @@ class OwnedHandle:
         The method never raises an OSError. A failure is logged as a warning. The usual cause is that other code closed
         this number, perhaps by mistake.
         """
-        number = self._slot.copy()
-        results: deque[int | None] = deque(maxlen=1)
         try:
-            # C code moves the number from the slot to the system call: Ctrl-C cannot interrupt between the two.
-            results.extend(map(close_number, iter(self._slot.pop, self)))
-        except IndexError:  # the slot is empty: the number is closed now, or was closed before
-            if 0 in results:   # the result of CloseHandle
-                _log.warning("handle %s could not be closed: it is not open; other code has closed it", *number)
+            number = self._slot.pop()
+        except IndexError:
+            return
+        try:
+            close_number(number)
         except OSError as error:
             # On Linux, close() frees the number even if it reports an error.
-            _log.warning("handle %s could not be closed: %s%s", *number, error.strerror,
+            _log.warning("handle %s could not be closed: %s%s", number, error.strerror,
                          "; other code has closed it" if error.errno == errno.EBADF else "")
 
     @property
@@ -184,14 +175,8 @@ class OwnedHandle:
         self.close()
 
     def __del__(self) -> None:
-        # __init__ may have failed before it created the slot.
-        if not getattr(self, "_slot", None):
-            return
-        try:
+        if hasattr(self, "_slot"):   # not after an error of the constructor
             self.close()
-        except BaseException:
-            self.close()  # Ctrl-C interrupted before the number left the slot
-            raise
 
     def __repr__(self) -> str:
         return f"<OwnedHandle {self._slot[0]}>" if self._slot else "<OwnedHandle closed>"
@@ -214,17 +199,7 @@ def follower_of(handle: OwnedHandle) -> Follower | None:
 
 
 def number_of(handle: Handle) -> int:
-    """Return the number of a handle, for a call of xsem that gives it to no other process.
-
-    Raises
-    ------
-    ReleasedError
-        ``handle_closed``.
-    BadHandleError
-        ``closed_fd``: the file object is closed.
-    BadArgumentError
-        ``not_a_handle``: the object's ``fileno()`` is not an int.
-    """
+    """Return the number of a handle, for a call of xsem that gives it to no other process."""
     if isinstance(handle, int):
         return handle
     if isinstance(handle, OwnedHandle):
@@ -248,16 +223,8 @@ def _owned_number(handle: OwnedHandle) -> int:
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:
-    """Refuse a number that is not the NT handle of an object.
-
-    These numbers are null, INVALID_HANDLE_VALUE and the pseudo handles. A Windows handle can be a signed or an unsigned
-    int: -1 and 2**64 - 1 are the same handle.
-
-    Raises
-    ------
-    BadHandleError
-        ``null_handle``, ``pseudo_handle``.
-    """
+    """Refuse a number that is not the NT handle of an object: null, INVALID_HANDLE_VALUE, a pseudo handle."""
+    # A Windows handle can be a signed or an unsigned int: -1 and 2**64 - 1 are the same handle.
     signed = handle - 2**64 if handle >= 2**63 else handle
     if signed in (0, -1):
         raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")
@@ -266,17 +233,19 @@ def check_nt(handle: int, what: str = "the NT handle") -> None:
 
 
 def store(into: list[_T], call: Callable[..., _T], *args: Any) -> None:
-    """Append the result of a call to a list.
+    """Append the result of a call to a list."""
+    into.append(call(*args))
 
-    C code does the append: Ctrl-C cannot interrupt between the return of the call and the append.
-    """
-    into.extend(starmap(call, (args,)))
+
+def adopt(number: int) -> OwnedHandle:
+    """Return the owner of a number that the system has just given, so that it needs no check."""
+    handle = OwnedHandle.__new__(OwnedHandle)
+    handle._slot = [number]
+    return handle
 
 
 def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
     """Call a function that returns a new file descriptor, and return an owner of it.
-
-    If `call` is a C function, Ctrl-C cannot interrupt between the call and the start of the ownership.
 
     Parameters
     ----------
@@ -290,14 +259,7 @@ def own(call: Callable[..., int], *args: Any) -> OwnedHandle:
     OwnedHandle
         The file descriptor. The caller owns it. If `call` raises, the error passes through and no handle exists.
     """
-    handle = OwnedHandle.__new__(OwnedHandle)
-    handle._slot = []
-    try:
-        handle._slot.extend(starmap(call, (args,)))   # as `store`
-    except BaseException:
-        handle.close()  # the traceback keeps the object alive, so the finalizer would run late
-        raise
-    return handle
+    return adopt(call(*args))
 
 
 Handle: TypeAlias = OwnedHandle | SupportsFileno | int
@@ -305,7 +267,10 @@ Handle: TypeAlias = OwnedHandle | SupportsFileno | int
 
 
 if sys.platform == "win32":
-    close_number = close_nt
+    def close_number(handle: int) -> None:
+        """Close the NT handle, or raise OSError as `os.close` does."""
+        if not close_nt(handle):
+            raise OSError(errno.EBADF, "it is not open")
 
     def check_open(handle: int) -> None:
         """Refuse a number that is not the open NT handle of an object."""

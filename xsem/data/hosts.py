@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import socket
 import sys
+from pathlib import Path
 from typing import Final
-
-from xsem.data.handles import own
 
 __all__ = ["host_id", "read_small"]
 
@@ -16,10 +14,7 @@ _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def host_id() -> str:
-    """Return a name that all processes of this running system share, containers included.
-
-    On Linux it is the boot id of the kernel. On other systems it is the name of the machine.
-    """
+    """Return a name that all processes of this running system share, containers included: the boot id on Linux."""
     if sys.platform == "win32":   # under Wine, the file exists
         return socket.gethostname()
     try:
@@ -29,6 +24,6 @@ def host_id() -> str:
 
 
 def read_small(path: str) -> bytes:
-    """Return the first 4096 bytes of a file. Ctrl-C leaves no file open, unlike with an object of `io`."""
-    with own(os.open, path, os.O_RDONLY) as file:
-        return os.read(file.fileno(), 4096)
+    """Return the first 4096 bytes of a file."""
+    with Path(path).open("rb", buffering=0) as file:
+        return file.read(4096)

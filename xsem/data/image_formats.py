@@ -10,39 +10,19 @@ __all__ = ["FLAGS", "FORMATS", "PLAIN_FLAGS", "PLAIN_FORMATS", "ImageFormat", "P
 
 
 class Plane(NamedTuple):
-    """One plane of an image, or the only one.
+    """One plane of an image, or the only one."""
 
-    Attributes
-    ----------
-    dtype : str
-        Element type of the array that holds the plane.
-    components : int
-        Elements of this array for each pixel or block. 0: the number of channels of the image.
-    divisor : int
-        Divisor of the image's width and height: 2 for the chroma plane of 4:2:0 sampling.
-    """
-
-    dtype: str
-    components: int = 0
-    divisor: int = 1
+    dtype: str   # element type of the array that holds the plane
+    components: int = 0   # elements of this array for each pixel or block; 0: the number of channels of the image
+    divisor: int = 1   # of the image's width and height: 2 for the chroma plane of 4:2:0 sampling
 
 
 class ImageFormat(NamedTuple):
-    """One format of `MipmapDesc.format`.
+    """One format of `MipmapDesc.format`."""
 
-    Attributes
-    ----------
-    channels : tuple of int
-        Permitted values of `MipmapDesc.channels`.
-    planes : tuple of Plane
-        The planes.
-    block : int
-        Width and height of a block of pixels: 4 for a block-compressed format, otherwise 1.
-    """
-
-    channels: tuple[int, ...]
+    channels: tuple[int, ...]   # permitted values of `MipmapDesc.channels`
     planes: tuple[Plane, ...]
-    block: int = 1
+    block: int = 1   # width and height of a block of pixels: 4 for a block-compressed format
 
 
 _ANY: Final = (1, 2, 4)

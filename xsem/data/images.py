@@ -257,9 +257,7 @@ def level_layout(desc: MipmapDesc, level: int = 0, plane: int = 0) -> LevelLayou
 
 
 def least_size(desc: MipmapDesc) -> int:
-    """Return the bytes of all elements: the smallest size of the image for any tiling.
-
-    Only the driver knows the full size.
-    """
+    """Return the bytes of all elements: the smallest size of the image for any tiling."""
+    # Only the driver knows the full size.
     planes = range(len(FORMATS[desc.format].planes))
     return sum(level_layout(desc, level, plane).size for level in range(desc.levels) for plane in planes)

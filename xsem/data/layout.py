@@ -56,10 +56,7 @@ _MOST: Final = 2**63 - 1  # DLPack and NumPy count in signed 64 bits
 
 
 class Layout(NamedTuple):
-    """Layout of an array: shape, strides in bytes, and extent.
-
-    The extent is the number of bytes from the first element to the end of the last element.
-    """
+    """Shape, strides in bytes, and bytes from the first element to the end of the last one."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -76,13 +73,7 @@ class Layout(NamedTuple):
 
 
 def parse_dtype(dtype: Any) -> DType:
-    """Return the element type of a name, a NumPy or torch dtype, or an array-interface string.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_dtype``: the dtype is unknown, structured, or not of native byte order.
-    """
+    """Return the element type of a name, a NumPy or torch dtype, or an array-interface string."""
     name = dtype if isinstance(dtype, str) else str(dtype).removeprefix("torch.")
     found = _DTYPES.get(name)
     if found is None and dtype is not None:  # None is float64 to NumPy
@@ -99,13 +90,7 @@ def parse_dtype(dtype: Any) -> DType:
 
 
 def dlpack_dtype(code: int, bits: int, lanes: int) -> DType:
-    """Return the element type of DLPack's type code, bits and lanes.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_dtype``: xsem has no such type.
-    """
+    """Return the element type of DLPack's type code, bits and lanes."""
     for dtype in _DTYPES.values():
         if (dtype.dlpack_code, dtype.itemsize * 8, 1) == (code, bits, lanes):
             return dtype
@@ -114,13 +99,7 @@ def dlpack_dtype(code: int, bits: int, lanes: int) -> DType:
 
 
 def parse_layout(shape: Sequence[int], strides: Sequence[int] | None, itemsize: int) -> Layout:
-    """Return the layout of a shape and strides in bytes. Without strides, rows have no padding.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_shape``, ``bad_strides``.
-    """
+    """Return the layout of a shape and strides in bytes. Without strides, rows have no padding."""
     lengths = _ints("shape", shape, reason="bad_shape")
     if min(lengths, default=1) < 1:
         raise BadArgumentError(f"shape must be positive, not {lengths}", reason="bad_shape")

@@ -1,4 +1,4 @@
-"""The lock of `with` statements that Ctrl-C may interrupt."""
+"""The lock of `with` statements: re-entrant, because a finalizer or a signal handler can take it on the same thread."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ if sys.version_info >= (3, 14):
     import _thread
 
     class Lock(_thread.RLock):
-        """A re-entrant lock. Ctrl-C in a ``with`` statement leaves it as it was before the statement.
-
-        From CPython 3.14 on, an interrupt can come after the call of ``__enter__`` and before the block. For a lock of
-        ``threading``, nothing releases the lock then. CPython does not interrupt at the return of a Python function,
-        so this ``__enter__`` either returns with the lock or releases it.
-        """
+        """`threading.RLock`, free again after Ctrl-C in a ``with`` statement."""
 
         __slots__ = ()
 
+        # From CPython 3.14 on, an interrupt can come between the call of a C `__enter__` and the block, and nothing
+        # releases the lock then. It does not come at the return of a Python function.
         def __enter__(self) -> bool:
             depth = self._recursion_count()   # of this thread; 0 if another thread holds the lock
             try:

@@ -37,7 +37,7 @@ class MemoryDesc:
     """Description of memory that another API, device or process exported.
 
     `Memory.export` and `xsem.ipc.receive` return descriptors. For a handle from elsewhere, call the class method named
-    after the handle type.
+    after the handle type, as for `SemaphoreDesc`.
 
     Attributes
     ----------
@@ -144,19 +144,7 @@ class MemoryDesc:
         Parameters
         ----------
         fd : OwnedHandle, object with ``fileno()`` or int
-            The file descriptor. The caller keeps it, on success and on failure.
-        allocation_size, device_uuid, driver_uuid, dedicated
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The handle. The caller keeps it, on success and on failure.
         """
         return cls(type=MemoryHandleType.OPAQUE_FD, handle=fd, allocation_size=allocation_size, dedicated=dedicated,
                    **identity(device_uuid, driver_uuid))
@@ -166,25 +154,7 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_uuid: UUIDLike | None, dedicated: bool = False, driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe device memory by its NT handle or its name: exactly one of the two.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        allocation_size, name, device_uuid, driver_uuid, dedicated
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe device memory by its NT handle or its name: exactly one of the two."""
         return cls(type=MemoryHandleType.OPAQUE_WIN32, handle=handle, name=name, allocation_size=allocation_size,
                    dedicated=dedicated, **identity(device_uuid, driver_uuid))
 
@@ -193,25 +163,7 @@ class MemoryDesc:
         cls, handle: Handle, *, allocation_size: int, device_uuid: UUIDLike | None, dedicated: bool = False,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe device memory by its KMT handle. A KMT handle holds no reference to the object.
-
-        Parameters
-        ----------
-        handle : int
-            The KMT handle.
-        allocation_size, device_uuid, driver_uuid, dedicated
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe device memory by its KMT handle, an int. It holds no reference to the object."""
         return cls(type=MemoryHandleType.OPAQUE_WIN32_KMT, handle=handle, allocation_size=allocation_size,
                    dedicated=dedicated, **identity(device_uuid, driver_uuid))
 
@@ -220,25 +172,7 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_luid: bytes | None = None,
     ) -> Self:
-        """Describe an ID3D12Heap by its NT handle or its name.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        allocation_size, name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an ID3D12Heap by its NT handle or its name."""
         return cls(type=MemoryHandleType.D3D12_HEAP, handle=handle, name=name, allocation_size=allocation_size,
                    device_luid=device_luid)
 
@@ -247,25 +181,7 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_luid: bytes | None = None,
     ) -> Self:
-        """Describe a committed ID3D12Resource by its NT handle or its name. `dedicated` is always True.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        allocation_size, name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe a committed ID3D12Resource by its NT handle or its name. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D12_RESOURCE, handle=handle, name=name, allocation_size=allocation_size,
                    device_luid=device_luid)
 
@@ -274,25 +190,7 @@ class MemoryDesc:
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None,
         device_luid: bytes | None = None,
     ) -> Self:
-        """Describe an ID3D11Resource by its NT handle or its name. `dedicated` is always True.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        allocation_size, name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an ID3D11Resource by its NT handle or its name. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D11_RESOURCE, handle=handle, name=name, allocation_size=allocation_size,
                    device_luid=device_luid)
 
@@ -300,25 +198,7 @@ class MemoryDesc:
     def d3d11_resource_kmt(
         cls, handle: Handle, *, allocation_size: int, device_luid: bytes | None = None
     ) -> Self:
-        """Describe an ID3D11Resource by its KMT handle. `dedicated` is always True.
-
-        Parameters
-        ----------
-        handle : int
-            The KMT handle.
-        allocation_size, device_luid
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an ID3D11Resource by its KMT handle, an int. `dedicated` is always True."""
         return cls(type=MemoryHandleType.D3D11_RESOURCE_KMT, handle=handle, allocation_size=allocation_size,
                    device_luid=device_luid)
 
@@ -329,19 +209,7 @@ class MemoryDesc:
         Parameters
         ----------
         address : int
-            The address of the object.
-        allocation_size
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The address, as the handle.
         """
         return cls(type=MemoryHandleType.NVSCIBUF, handle=address, allocation_size=allocation_size)
 
@@ -352,19 +220,7 @@ class MemoryDesc:
         Parameters
         ----------
         fd : OwnedHandle, object with ``fileno()`` or int
-            The file descriptor. The caller keeps it, on success and on failure.
-        allocation_size, drm_layout
-            As in the class.
-
-        Returns
-        -------
-        MemoryDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The handle. The caller keeps it, on success and on failure.
         """
         return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size, drm_layout=drm_layout)
 

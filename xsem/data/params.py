@@ -30,26 +30,15 @@ def check_int(what: str, value: object, low: int, high: int, *, reason: str) -> 
 
 
 def parse_index(value: object) -> int:
-    """Return an object of an integer type, for example of NumPy, as an int.
-
-    Raises
-    ------
-    TypeError
-        `value` is a bool, or no integer. Before 2.2, NumPy's bools have an index, with a warning.
-    """
+    """Return an object of an integer type, for example of NumPy, as an int, or raise TypeError."""
+    # Before NumPy 2.2, its bools have an index, with a warning.
     if isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b":
         raise TypeError(f"{value!r} is a bool")
     return operator.index(value)   # type: ignore[arg-type]
 
 
 def parse_member(what: str, value: object, kind: type[_Member], *, reason: str) -> _Member:
-    """Return a member of an enumeration, which can be given by its name or by its value.
-
-    Raises
-    ------
-    BadArgumentError
-        `value` is neither a member nor the name or value of one. The message lists the members.
-    """
+    """Return a member of an enumeration, which can be given by its name or by its value."""
     if isinstance(value, kind):
         return value
     # The exact type: a member of another enumeration of strings is a str, too, and can have an equal value.

@@ -16,7 +16,7 @@ from xsem.data.params import check_int
 from xsem.errors import BadArgumentError
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import start_of_process
+    from xsem.data.windows.processes import start_of_process
 
 __all__ = ["Peer", "peer_user", "start_of"]
 

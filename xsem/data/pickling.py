@@ -32,15 +32,7 @@ _spawned: weakref.WeakKeyDictionary[Any, list[_Spawned]] = weakref.WeakKeyDictio
 
 
 def carry(fields: dict[str, Any], os_handle_kind: OsHandleKind) -> dict[str, Any]:
-    """Return the fields, with the handle in a form that any pickler can write while multiprocessing spawns a process.
-
-    Raises
-    ------
-    BadArgumentError
-        ``pickled_outside_multiprocessing``: this thread does not spawn a process.
-    UnsupportedError, ReleasedError, BadHandleError
-        As `carry_by_multiprocessing`.
-    """
+    """Return the fields, with the handle in a form for any pickler while multiprocessing spawns a process."""
     if context.get_spawning_popen() is None:
         raise BadArgumentError(
             "a descriptor holds a file descriptor of this process, which bytes cannot carry: only the pickler of "
@@ -55,31 +47,9 @@ def carry_by_multiprocessing(
     fields: dict[str, Any], os_handle_kind: OsHandleKind, *, lifetime_s: float = LIFETIME_S,
     keep: Callable[[Kept], object] | None = None,
 ) -> dict[str, Any]:
-    """Return the fields, with the handle in a form that the pickler of multiprocessing can write.
-
-    Parameters
-    ----------
-    fields, os_handle_kind
-        The descriptor.
-    lifetime_s : float
-        How long a channel keeps the handle for its receiver.
-    keep : callable, optional
-        Called with the transfer, outside of a spawn.
-
-    Raises
-    ------
-    UnsupportedError
-        The handle is the address of an object in this process, or it belongs to another operating system.
-    BadHandleError
-        ``closed_fd``.
-    ReleasedError
-        ``handle_closed``: the handle was closed.
-
-    Notes
-    -----
-    The handle stays open in this process, on success and on failure. Outside of a spawn, this process keeps a duplicate
-    until a process unpickles the descriptor, or until the end of the lifetime.
-    """
+    """Return the fields, with the handle in a form that the pickler of multiprocessing can write."""
+    # The handle stays open in this process. Outside of a spawn, this process keeps a duplicate for `lifetime_s`, or
+    # until a process unpickles the descriptor, and `keep` gets that transfer.
     handle = fields["handle"]
     carried = dict(fields)
     # A name and a KMT handle are valid in every process.
@@ -134,14 +104,7 @@ def _for_spawned(popen: Any, number: int) -> _Carried:
 
 
 def uncarry(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields in the process that unpickles them, with an `OwnedHandle` as the handle.
-
-    Raises
-    ------
-    BadArgumentError
-        ``other_host``, ``sender_ended``, ``already_received``, ``authentication_failed``; ``transfer_expired``,
-        ``transfer_taken_back``.
-    """
+    """Return the fields in the process that unpickles them, with an `OwnedHandle` as the handle."""
     handle = fields["handle"]
     if isinstance(handle, _Carried | _CarriedNt | _Fetched):
         fields["handle"] = handle.own()

@@ -35,7 +35,8 @@ class SemaphoreDesc:
     """Description of a semaphore that another API, device or process exported.
 
     `Semaphore.export` and `xsem.ipc.receive` return descriptors. For a handle from elsewhere, call the class method
-    named after the handle type.
+    named after the handle type. Its parameters are the attributes that this type has, and its errors are those of the
+    constructor.
 
     Attributes
     ----------
@@ -131,19 +132,7 @@ class SemaphoreDesc:
         Parameters
         ----------
         fd : OwnedHandle, object with ``fileno()`` or int
-            The file descriptor. The caller keeps it, on success and on failure.
-        device_uuid, driver_uuid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The handle. The caller keeps it, on success and on failure.
         """
         return cls(type=SemaphoreHandleType.OPAQUE_FD, handle=fd, **identity(device_uuid, driver_uuid))
 
@@ -152,25 +141,7 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe a binary semaphore by its NT handle or its name: exactly one of the two.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        name, device_uuid, driver_uuid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe a binary semaphore by its NT handle or its name: exactly one of the two."""
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32, handle=handle, name=name,
                    **identity(device_uuid, driver_uuid))
 
@@ -178,75 +149,21 @@ class SemaphoreDesc:
     def opaque_win32_kmt(
         cls, handle: Handle, *, device_uuid: UUIDLike | None, driver_uuid: UUIDLike | None = None
     ) -> Self:
-        """Describe a binary semaphore by its KMT handle. A KMT handle holds no reference to the object.
-
-        Parameters
-        ----------
-        handle : int
-            The KMT handle.
-        device_uuid, driver_uuid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe a binary semaphore by its KMT handle, an int. It holds no reference to the object."""
         return cls(type=SemaphoreHandleType.OPAQUE_WIN32_KMT, handle=handle, **identity(device_uuid, driver_uuid))
 
     @classmethod
     def d3d12_fence(
         cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
     ) -> Self:
-        """Describe an ID3D12Fence by its NT handle (ID3D12Device::CreateSharedHandle) or its name.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an ID3D12Fence by its NT handle (ID3D12Device::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D12_FENCE, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
     def d3d11_fence(
         cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
     ) -> Self:
-        """Describe an ID3D11Fence by its NT handle (ID3D11Fence::CreateSharedHandle) or its name.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an ID3D11Fence by its NT handle (ID3D11Fence::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D11_FENCE, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
@@ -256,17 +173,7 @@ class SemaphoreDesc:
         Parameters
         ----------
         address : int
-            The address of the object.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The address, as the handle.
         """
         return cls(type=SemaphoreHandleType.NVSCISYNC, handle=address)
 
@@ -274,48 +181,12 @@ class SemaphoreDesc:
     def d3d11_keyed_mutex(
         cls, handle: Handle | None = None, *, name: str | None = None, device_luid: bytes | None = None
     ) -> Self:
-        """Describe an IDXGIKeyedMutex by its NT handle (IDXGIResource1::CreateSharedHandle) or its name.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        name, device_luid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an IDXGIKeyedMutex by its NT handle (IDXGIResource1::CreateSharedHandle) or its name."""
         return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX, handle=handle, name=name, device_luid=device_luid)
 
     @classmethod
     def d3d11_keyed_mutex_kmt(cls, handle: Handle, *, device_luid: bytes | None = None) -> Self:
-        """Describe an IDXGIKeyedMutex by its KMT handle (IDXGIResource::GetSharedHandle).
-
-        Parameters
-        ----------
-        handle : int
-            The KMT handle.
-        device_luid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe an IDXGIKeyedMutex by its KMT handle, an int (IDXGIResource::GetSharedHandle)."""
         return cls(type=SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT, handle=handle, device_luid=device_luid)
 
     @classmethod
@@ -325,19 +196,7 @@ class SemaphoreDesc:
         Parameters
         ----------
         fd : OwnedHandle, object with ``fileno()`` or int
-            The file descriptor. The caller keeps it, on success and on failure.
-        device_uuid, driver_uuid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The handle. The caller keeps it, on success and on failure.
         """
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, handle=fd, **identity(device_uuid, driver_uuid))
 
@@ -346,25 +205,7 @@ class SemaphoreDesc:
         cls, handle: Handle | None = None, *, name: str | None = None, device_uuid: UUIDLike | None,
         driver_uuid: UUIDLike | None = None,
     ) -> Self:
-        """Describe a timeline semaphore by its NT handle or its name.
-
-        Parameters
-        ----------
-        handle : OwnedHandle, int or None
-            The NT handle. The caller keeps it, on success and on failure.
-        name, device_uuid, driver_uuid
-            As in the class.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
-        """
+        """Describe a timeline semaphore by its NT handle or its name: exactly one of the two."""
         return cls(type=SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32, handle=handle, name=name,
                    **identity(device_uuid, driver_uuid))
 
@@ -375,17 +216,7 @@ class SemaphoreDesc:
         Parameters
         ----------
         fd : OwnedHandle, object with ``fileno()`` or int
-            The file descriptor. The caller keeps it, on success and on failure.
-
-        Returns
-        -------
-        SemaphoreDesc
-            The descriptor.
-
-        Raises
-        ------
-        BadArgumentError, BadHandleError
-            As for the constructor.
+            The handle. The caller keeps it, on success and on failure.
         """
         return cls(type=SemaphoreHandleType.SYNC_FD, handle=fd)
 

@@ -45,18 +45,10 @@ class OpenTransfer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The processes whose end leaves no signaller.
+    """The processes whose end leaves no signaller, and what they did with the semaphore."""
 
-    Attributes
-    ----------
-    peers : tuple of Peer
-        The processes, at least one.
-    role : Role or None
-        What they did with the semaphore; None if they did different things.
-    """
-
-    peers: tuple[Peer, ...]
-    role: Role | None
+    peers: tuple[Peer, ...]   # at least one
+    role: Role | None   # what they did with the semaphore; None if they did different things
 
     def __str__(self) -> str:
         *others, last = [str(peer.pid) for peer in self.peers]
@@ -67,34 +59,22 @@ class Ended:
 
 
 class Signallers:
-    """The other processes that can signal one semaphore.
-
-    All imports of one handle in this process share the object with the exporter of the handle.
-
-    Parameters
-    ----------
-    exported_here : bool
-        The semaphore belongs to this process. If the application reads the number of its handle, the number can go to
-        any process. The number of a received handle usually goes to a library of the same process.
-
-    Attributes
-    ----------
-    known : bool
-        The end of processes can end a wait. A list reads this at each append of a wait.
-    users : list of tuple
-        The semaphores of this process, each with the queues of its device, by weak references.
-    """
+    """The other processes that can signal one semaphore, shared by the exporter and all imports of one handle."""
 
     __slots__ = ("__weakref__", "_exported_here", "_lock", "_open", "_peers", "_said", "_unseen", "known", "users")
 
     def __init__(self, *, exported_here: bool) -> None:
+        # If the application reads the number of a handle of this process's semaphore, the number can go to any process.
+        # The number of a received handle usually goes to a library of the same process.
         self._exported_here = exported_here
         self._lock = locks.Lock()
         self._peers: dict[Peer, Role] = {}
         self._open: list[weakref.ref[OpenTransfer]] = []
         self._said: tuple[Peer, ...] | None = None
         self._unseen = False
+        # The end of processes can end a wait. A list reads this at each append of a wait.
         self.known = False
+        # The semaphores of this process, each behind the queues of its device.
         self.users: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
 
     def add(self, peer: Peer, role: Role) -> None:

@@ -67,17 +67,11 @@ _ATTRIBUTES: Final = ("__cuda_stream__", "int_ptr", "sycl_queue", "addressof_ref
 
 
 def check_stream(stream: object) -> None:
-    """Refuse an object that is not a stream on any device.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``. ``null_stream``: some libraries use 0 for "no stream", others for "the default stream".
-    """
+    """Refuse an object that is not a stream on any device."""
     if isinstance(stream, int):
         if isinstance(stream, bool) or not 0 <= stream <= UINT64_MAX:
             raise BadArgumentError(f"{stream!r} is not a native stream handle", reason="not_a_stream")
-        if stream == 0:
+        if stream == 0:   # some libraries use it for "no stream", others for "the default stream"
             raise BadArgumentError(
                 "the int 0 is not a stream: pass the stream object itself (its 0 is the default stream), or a handle",
                 reason="null_stream",

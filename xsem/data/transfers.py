@@ -17,14 +17,14 @@ from multiprocessing import reduction
 from typing import Any, Final
 
 from xsem.data import locks
-from xsem.data.handles import OwnedHandle, own
+from xsem.data.handles import OwnedHandle, adopt, own
 from xsem.data.peers import Peer
 from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError
 
 if sys.platform == "win32":
     from xsem.data.file_descriptors import duplicate_fd
-    from xsem.data.nt_processes import give_handle, open_process
+    from xsem.data.windows.processes import give_handle, open_process
 
 __all__ = ["LIFETIME_S", "Kept", "fetch"]
 
@@ -38,22 +38,9 @@ _FETCHED: Final = 3
 
 
 class Kept:
-    """A duplicate of a handle, for one process that fetches it within the lifetime.
+    """A duplicate of a handle, for one process that fetches it within the lifetime."""
 
-    Parameters
-    ----------
-    number : int
-        The handle, borrowed.
-    lifetime_s : float
-    signallers : Signallers or None
-        They get the receiver, if the handle belongs to a semaphore.
-
-    Attributes
-    ----------
-    ident : tuple
-        The resource sharer's address, and the number of this handle there.
-    """
-
+    # The number is borrowed. `signallers` belong to a semaphore, and get the receiver.
     def __init__(self, number: int, lifetime_s: float, signallers: Signallers | None) -> None:
         self._signallers = signallers
         self._state = _OPEN
@@ -61,6 +48,7 @@ class Kept:
         self._handle = _duplicate(number)
         if signallers is not None:
             signallers.opened(self)
+        # The resource sharer's address, and the number of this handle there.
         self.ident: Any = _sharer().register(self._send, self.close)
         try:
             _Process.deadlines.add(self, time.monotonic() + lifetime_s)
@@ -113,13 +101,7 @@ class Kept:
 
 
 def fetch(ident: Any) -> OwnedHandle:
-    """Fetch a handle from its sender.
-
-    Raises
-    ------
-    BadArgumentError
-        ``transfer_expired``, ``transfer_taken_back``.
-    """
+    """Fetch a handle from its sender."""
     with _sharer().get_connection(ident) as connection:
         answer = connection.recv_bytes(1)[0]
         if answer == _OVER:
@@ -149,8 +131,8 @@ if sys.platform == "win32":
     def _give(connection: Any, pid: int, handle: OwnedHandle) -> None:
         process = open_process(pid)
         if process is not None:
-            with process:
-                connection.send_bytes(give_handle(process.fileno(), handle.fileno()).to_bytes(8, "little"))
+            with adopt(process):
+                connection.send_bytes(give_handle(process, handle.fileno()).to_bytes(8, "little"))
 
     def _take(connection: Any) -> int:
         return int.from_bytes(connection.recv_bytes(8), "little")
@@ -181,13 +163,7 @@ class _Deadlines:
         self._thread: threading.Thread | None = None
 
     def add(self, kept: Kept, deadline: float) -> None:
-        """Let a transfer expire at a time of `time.monotonic`.
-
-        Raises
-        ------
-        BusyError
-            ``no_thread``.
-        """
+        """Let a transfer expire at a time of `time.monotonic`."""
         with self._changed:
             self.open.add(kept)
             heapq.heappush(self._heap, (deadline, next(self._order), kept))

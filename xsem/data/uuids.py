@@ -25,13 +25,7 @@ object with one of the two as its ``bytes`` or its ``str()``, such as the UUID o
 
 
 def parse_uuid(value: UUIDLike, what: str = "uuid") -> _uuid.UUID:
-    """Convert a UUID in any accepted form to a `uuid.UUID`.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_uuid``; the message begins with `what`.
-    """
+    """Convert a UUID in any accepted form. The message of the error begins with `what`."""
     if isinstance(value, _uuid.UUID):
         return value
     try:
@@ -58,13 +52,7 @@ def _parsed(value: Any) -> _uuid.UUID:
 
 
 def parse_luid(value: object, what: str = "luid") -> bytes:
-    """Check a LUID, and return its 8 bytes.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_luid``; the message begins with `what`.
-    """
+    """Check a LUID, and return its 8 bytes. The message of the error begins with `what`."""
     if not isinstance(value, bytes | bytearray) or len(value) != 8:
         raise BadArgumentError(f"{what} is 8 bytes, not {value!r}", reason="bad_luid")
     return bytes(value)

@@ -15,17 +15,17 @@ from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
 from xsem.ipc.asynchronous import areceive, asend
-from xsem.ipc.channels import Channel, SocketOf
+from xsem.ipc.channels import Channel, socket_of
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.packing import pack, unpack
-from xsem.ipc.pipes.connections import connect
-from xsem.ipc.pipes.listener import PipeListener, listen
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, limit_of, own_timeout
 from xsem.ipc.ticket_exchange import claim, offer
 from xsem.ipc.tickets import Ticket
 from xsem.ipc.transfers import Transfer
+from xsem.ipc.windows.connections import connect
+from xsem.ipc.windows.listener import PipeListener, listen
+from xsem.ipc.windows.pipe import Pipe
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = [
@@ -77,21 +77,20 @@ def send(
 
     Notes
     -----
-    An error or Ctrl-C leaves one of three states. In the first, the whole message was sent. In the second, no part of
-    the message was sent. In the third, a part of the message was sent on a stream, and the sending side is shut down.
-    The next `send` then raises ``peer_closed``. A message through a `Pipe` is never sent in part. This process must
-    live until the receiver has a message with NT handles.
+    After an error the message was sent whole or not at all. On a stream it may also be cut short, and then the sending
+    side is shut down so that the peer cannot misread the rest: the next `send` raises ``peer_closed``. After Ctrl-C the
+    sending side may also be shut down behind a whole message. A message through a `Pipe` is never cut short. This
+    process must live until the receiver has a message with NT handles.
     """
     if isinstance(sock, Pipe):
         sock.send(descs, payload, timeout_s=limit_of(timeout_s))
         return
-    of = SocketOf(sock, "send")
-    with of as inner, of:
+    with socket_of(sock, "send") as inner:
         check_socket(inner)
         data, fds = encode(descs, payload)
         limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO))
         note_receivers(inner, descs)
-        with Sender(inner, data, fds, limit_s) as sender, sender:
+        with Sender(inner, data, fds, limit_s) as sender:
             sender.send()
 
 
@@ -119,6 +118,8 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
         the sender ended before this call took the handles of its message.
     BadHandleError
         ``fd_count``, ``fds_truncated``. `Pipe`: ``closed_fd``, the sender closed a handle of its message.
+    BusyError
+        ``transport_busy``.
     UnsupportedError
         Windows: `sock` is not a `Pipe`.
     WaitTimeoutError
@@ -126,19 +127,19 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
 
     Notes
     -----
-    After an error or Ctrl-C every received file descriptor is closed. In the middle of a message the next byte of a
-    stream does not begin a message, so the stream ends for reading: what is queued is discarded, and its file
-    descriptors are closed. Each later receive from the socket, also from a duplicate of it, raises ``peer_closed``. On
-    a SOCK_SEQPACKET socket the packet is lost, and the next `receive` returns the next packet. If no byte was received,
-    the socket does not change. A `Pipe` behaves as a SOCK_SEQPACKET socket.
+    After an error or Ctrl-C every received file descriptor is closed; only those of the system call that Ctrl-C
+    interrupts can leak. In the middle of a message the next byte of a stream does not begin a message, so the stream
+    ends for reading: what is queued is discarded, and its file descriptors are closed. Each later receive from the
+    socket, also from a duplicate of it, raises ``peer_closed``. On a SOCK_SEQPACKET socket the packet is lost, and the
+    next `receive` returns the next packet. If no byte was received, the socket does not change; Ctrl-C in the system
+    call counts as a byte. A `Pipe` behaves as a SOCK_SEQPACKET socket.
     """
     if isinstance(sock, Pipe):
         return sock.receive(timeout_s=limit_of(timeout_s))
-    of = SocketOf(sock, "receive")
-    with of as inner, of:
+    with socket_of(sock, "receive") as inner:
         check_socket(inner)
         limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
-        with Receiver(inner, wire.MAX_FDS, limit_s) as receiver, receiver:
+        with Receiver(inner, wire.MAX_FDS, limit_s) as receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(receiver.receive_once(wire.MAX_MESSAGE_BYTES))
             else:
@@ -177,6 +178,8 @@ def receive_fds(
     BadArgumentError
         ``peer_closed``; ``message_truncated`` (SOCK_SEQPACKET); ``bad_size``; ``not_a_unix_socket``,
         ``socket_closed``, ``not_connected``; ``bad_timeout``.
+    BusyError
+        ``transport_busy``.
     UnsupportedError
         The system is Windows.
     WaitTimeoutError
@@ -184,15 +187,13 @@ def receive_fds(
 
     Notes
     -----
-    After an error or Ctrl-C every received file descriptor is closed. A stream from which a byte was received ends for
-    reading, as after a failed `receive`.
+    After an error or Ctrl-C the file descriptors are closed and the stream ends as after a failed `receive`.
     """
-    of = SocketOf(sock, "receive")
-    with of as inner, of:
+    with socket_of(sock, "receive") as inner:
         check_socket(inner)
         _check_sizes(max_bytes, max_fds)
         limit_s = limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO))
-        with Receiver(inner, max_fds, limit_s) as receiver, receiver:
+        with Receiver(inner, max_fds, limit_s) as receiver:
             data = receiver.receive_once(max_bytes)
             return data, receiver.take()
 

@@ -10,12 +10,12 @@ from typing import Final, Literal
 from xsem.data.peers import Peer
 from xsem.errors import WaitTimeoutError
 from xsem.ipc import wire
-from xsem.ipc.channels import Channel, SocketOf
+from xsem.ipc.channels import Channel, socket_of
 from xsem.ipc.message import Message, decode, encode, split
-from xsem.ipc.pipes import asynchronous as pipes
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, limit_of, own_timeout
+from xsem.ipc.windows import asynchronous as pipes
+from xsem.ipc.windows.pipe import Pipe
 from xsem.runtime.timeouts import check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 
@@ -46,21 +46,20 @@ async def asend(
 
     Notes
     -----
-    A cancelled call leaves one of the three states that `send` describes. Two calls for one direction of a socket must
+    A cancelled call leaves the state that `send` describes for an error. Two calls for one direction of a socket must
     not overlap. Calls for one direction of a `Pipe` take place one after the other. The call uses a duplicate of the
     socket, so cancel it before you close the socket.
     """
     if isinstance(sock, Pipe):
         await pipes.send(sock, descs, payload, limit_of(timeout_s))
         return
-    of = SocketOf(sock, "send", duplicates=True)
-    with of as inner, of:
+    with socket_of(sock, "send", duplicates=True) as inner:
         check_socket(inner)
         data, fds = encode(descs, payload)
         # The 0 of a non-blocking socket means that an event loop waits for it.
         turns = _Turns(inner, limit_of(timeout_s, own_timeout(sock, inner, SO_SNDTIMEO) or None))
         note_receivers(inner, descs)
-        with Sender(inner, data, fds, None, waits=False) as sender, sender:
+        with Sender(inner, data, fds, None, waits=False) as sender:
             while True:
                 try:
                     sender.send()
@@ -99,11 +98,10 @@ async def areceive(sock: Channel, *, timeout_s: float | Literal["socket"] | None
     """
     if isinstance(sock, Pipe):
         return await pipes.receive(sock, limit_of(timeout_s))
-    of = SocketOf(sock, "receive", duplicates=True)
-    with of as inner, of:
+    with socket_of(sock, "receive", duplicates=True) as inner:
         check_socket(inner)
         turns = _Turns(inner, limit_of(timeout_s, own_timeout(sock, inner, SO_RCVTIMEO) or None))
-        with Receiver(inner, wire.MAX_FDS, None, waits=False) as receiver, receiver:
+        with Receiver(inner, wire.MAX_FDS, None, waits=False) as receiver:
             if inner.type == socket.SOCK_SEQPACKET:
                 header, body = split(await turns.receive(receiver, wire.MAX_MESSAGE_BYTES))
             else:
@@ -127,13 +125,7 @@ class _Turns:
         self._end = None if self._timeout_s is None else self._loop.time() + min(self._timeout_s, _LONGEST_S)
 
     async def ready(self, wanted: NotReady) -> None:
-        """Return when the socket may be ready.
-
-        Raises
-        ------
-        WaitTimeoutError
-            ``timeout``.
-        """
+        """Return when the socket may be ready."""
         if sys.platform == "win32":
             raise NotImplementedError
         import asyncio  # as above

@@ -6,13 +6,14 @@ import os
 import socket
 import stat
 import sys
-from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, Protocol, TypeAlias
 
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError
 from xsem.types import SupportsFileno
 
-__all__ = ["Channel", "SocketOf", "no_sockets"]
+__all__ = ["Channel", "no_sockets", "socket_of"]
 
 
 class SupportsExtraInfo(Protocol):
@@ -25,70 +26,57 @@ class SupportsExtraInfo(Protocol):
 Channel: TypeAlias = socket.socket | SupportsFileno | SupportsExtraInfo
 """A connected socket, a connection of multiprocessing, a transport or stream writer of asyncio, or a `Pipe`."""
 
-# With a number and -1 for the rest, the constructor asks the kernel for family, type and protocol.
-_open: Final = partial(socket.SocketType, -1, -1, -1)
+
+@contextmanager
+def socket_of(
+    channel: Channel, direction: Literal["send", "receive"], *, duplicates: bool = False
+) -> Iterator[socket.socket]:
+    """Give the socket of a channel to one transfer, or a duplicate that the end of ``with`` closes."""
+    # A transfer that waits in an event loop uses a duplicate of a socket, too: meanwhile, the application can close or
+    # detach its socket, and can have registered the number with the loop itself.
+    if isinstance(channel, socket.socket) and not duplicates:
+        yield channel
+        return
+    if os.name == "nt":
+        raise _no_pipes_of_multiprocessing() if type(channel).__name__ == "PipeConnection" else no_sockets()
+    inner: Any = channel
+    if hasattr(channel, "get_extra_info"):
+        inner = _of_transport(getattr(channel, "transport", channel), direction)
+    try:
+        made = _duplicate(_number(inner))
+    except OSError as error:
+        raise _not_a_socket(channel) from error
+    if made is None:
+        raise _not_a_socket(channel)
+    with made:
+        yield made
 
 
-class SocketOf:
-    """The socket of a channel, for one transfer. The caller enters it twice: ``with of as sock, of:``.
-
-    The end of ``with`` closes the duplicate of a channel that is not a socket. The channel stays open.
-
-    Parameters
-    ----------
-    channel : Channel
-    direction : "send" or "receive"
-        A transport must not transfer data of its own in this direction.
-    duplicates : bool
-        Whether the transfer uses a duplicate of a socket, too. A transfer that waits in an event loop does: meanwhile,
-        the application can close or detach its socket, and can have registered the number with the loop itself.
-    """
-
-    def __init__(
-        self, channel: Channel, direction: Literal["send", "receive"], *, duplicates: bool = False
-    ) -> None:
-        self._channel = channel
-        self._direction = direction
-        self._only_duplicates = duplicates
-        self._duplicates: list[socket.SocketType] = []
-
-    def __enter__(self) -> socket.socket:
-        channel: Any = self._channel
-        if isinstance(channel, socket.socket) and not self._only_duplicates:
-            return channel
-        if os.name == "nt":
-            raise _no_pipes_of_multiprocessing() if type(channel).__name__ == "PipeConnection" else no_sockets()
-        if not self._duplicates:
-            if hasattr(channel, "get_extra_info"):
-                channel = self._transport(getattr(channel, "transport", channel))
-            try:
-                self._duplicate(_number(channel))
-            except OSError as error:
-                raise _not_a_socket(self._channel) from error
-        made: Any = self._duplicates[0]
-        return made  # type: ignore[no-any-return]
-
-    def __exit__(self, *exc: object) -> None:
-        for each in self._duplicates:
-            each.close()
-
-    def _duplicate(self, number: int) -> None:
-        if sys.platform == "win32":
-            raise NotImplementedError
-        if not stat.S_ISSOCK(os.fstat(number).st_mode):
-            raise _not_a_socket(self._channel)
-        blocking = os.get_blocking(number)
-        # C code takes the number from `dup` to its owner: Ctrl-C takes effect before or after that.
-        self._duplicates.extend(map(_open, map(os.dup, (number,))))
+def _duplicate(number: int) -> socket.socket | None:
+    """Return a duplicate of a socket; None if the number is not one of a socket."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    if not stat.S_ISSOCK(os.fstat(number).st_mode):
+        return None
+    blocking = os.get_blocking(number)
+    made = os.dup(number)
+    try:
+        return socket.socket(fileno=made)   # it asks the kernel for family, type and protocol
+    except OSError:
+        os.close(made)
+        raise
+    finally:
         os.set_blocking(number, blocking)   # `socket.setdefaulttimeout` changes the flag of the channel, too
 
-    def _transport(self, transport: Any) -> Any:
-        if self._direction == "receive" and transport.is_reading():
-            raise BusyError("the transport reads from its socket, and would lose file descriptors: call "
-                            "pause_reading() first", reason="transport_busy")
-        if self._direction == "send" and transport.get_write_buffer_size():
-            raise BusyError("the transport still has bytes to write: drain() it first", reason="transport_busy")
-        return transport.get_extra_info("socket")
+
+def _of_transport(transport: Any, direction: Literal["send", "receive"]) -> Any:
+    """Return the socket of a transport that transfers no data of its own in this direction."""
+    if direction == "receive" and transport.is_reading():
+        raise BusyError("the transport reads from its socket, and would lose file descriptors: call "
+                        "pause_reading() first", reason="transport_busy")
+    if direction == "send" and transport.get_write_buffer_size():
+        raise BusyError("the transport still has bytes to write: drain() it first", reason="transport_busy")
+    return transport.get_extra_info("socket")
 
 
 def _number(channel: Any) -> int:

@@ -85,13 +85,7 @@ class Message:
 def encode(
     descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of a message and the numbers of its file descriptors, which are borrowed.
-
-    Raises
-    ------
-    UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
-        As `xsem.ipc.send`, without the reasons of the socket.
-    """
+    """Return the bytes of a message and the numbers of its file descriptors, which are borrowed."""
     data, fds = _checked(descs, payload, wire.FDS)
     return wire.encode(descs, [len(each) for each in fds], data), [fd for each in fds for fd in each]
 
@@ -99,13 +93,7 @@ def encode(
 def check_nt_content(
     descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
 ) -> tuple[bytes, list[int | None]]:
-    """Return the bytes of the payload, and for each descriptor the number of its NT handle, which is borrowed, or None.
-
-    Raises
-    ------
-    UnsupportedError, BadHandleError, ReleasedError, BadArgumentError
-        As `xsem.ipc.send`, without the reasons of the socket; ``bad_name``.
-    """
+    """Return the payload, and for each descriptor the number of its NT handle, which is borrowed, or None."""
     data, handles = _checked(descs, payload, wire.NT_HANDLES)
     for desc in descs:
         if desc.name is not None and len(desc.name.encode()) > wire.MAX_NAME_BYTES:
@@ -125,13 +113,7 @@ def _checked(
 
 
 def split(data: bytes, handle_kind: int = wire.FDS) -> tuple[wire.Header, bytes]:
-    """Return the header and the body of a whole message.
-
-    Raises
-    ------
-    BadArgumentError
-        As `wire.decode_header`; ``bad_message``: the length is not the length in the header.
-    """
+    """Return the header and the body of a whole message."""
     if len(data) < wire.HEADER_BYTES:
         raise wire.bad_message("it is shorter than a header")
     header, body = wire.decode_header(data[: wire.HEADER_BYTES], handle_kind), data[wire.HEADER_BYTES :]
@@ -143,15 +125,7 @@ def split(data: bytes, handle_kind: int = wire.FDS) -> tuple[wire.Header, bytes]
 def decode(
     header: wire.Header, body: bytes, handles: Sequence[OwnedHandle], peer: Peer | None = None
 ) -> Message:
-    """Return the message. Its descriptors hold `handles`.
-
-    Raises
-    ------
-    BadHandleError
-        ``fd_count``. The caller still owns the handles.
-    BadArgumentError
-        ``bad_message``. The caller still owns the handles.
-    """
+    """Return the message, whose descriptors hold `handles`. After an error, the caller still owns them."""
     if len(handles) != header.handles:
         raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.handles}",
                              reason="fd_count")

@@ -1,9 +1,7 @@
 """Offers of this process: the side that keeps the descriptors until their tickets are claimed.
 
 One thread serves all offers of a process. The thread exists while an offer exists. `ticket_sockets` carries the claims
-on Linux, and `ticket_pipes` on Windows. Only this thread opens sockets and pipes, so Ctrl-C, which Python delivers to
-the main thread, cannot interrupt between an opening and its owner. The main thread adds an offer by one assignment to a
-dictionary and removes it by one `pop`.
+on Linux, and `windows.ticket_pipes` on Windows.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.runtime.threads import Background, exiting
 
 if sys.platform == "win32":
-    from xsem.ipc.ticket_pipes import Content, Send, Session
+    from xsem.ipc.windows.ticket_pipes import Content, Send, Session
 else:
     from xsem.ipc.ticket_sockets import Content, Send, Session
 
@@ -47,11 +45,9 @@ class _Offer:
 
 
 class _Deadlines:
-    """Ends of the lifetimes of offers, nearest first, so that a claim costs the same for any number of offers.
+    """Ends of the lifetimes of offers, nearest first. A claim costs the same for any number of offers."""
 
-    Any thread adds an offer. Only the thread that serves offers calls the other methods.
-    """
-
+    # Any thread adds an offer. Only the thread that serves offers calls the other methods.
     def __init__(self) -> None:
         self._added: deque[tuple[int, int]] = deque()   # end and number
         self._heap: list[tuple[int, int]] = []   # also of offers that no longer exist
@@ -97,15 +93,7 @@ class Server:
         return not self._offers and self._session.closed
 
     def add(self, content: Content, claims: int, deadline_ns: int) -> Ticket:
-        """Keep duplicates of the handles and return the ticket. After an error or Ctrl-C nothing is kept.
-
-        Raises
-        ------
-        BusyError
-            ``no_thread``, ``fd_limit``.
-        UnsupportedError
-            ``subinterpreter``.
-        """
+        """Keep duplicates of the handles and return the ticket. After an error nothing is kept."""
         check_main_interpreter()
         number = next(self._numbers)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Sequence
 
 from xsem.data.handles import check_open
@@ -88,8 +87,8 @@ def unpack(data: bytes | bytearray | memoryview, fds: Sequence[int | OwnedHandle
     Notes
     -----
     Ownership: on success the message owns all file descriptors, and each given `OwnedHandle` is in the state after
-    `OwnedHandle.detach`. On failure the caller still owns all of them, and each stays open. Ctrl-C leaves one of the
-    two states, and each given `OwnedHandle` shows which one.
+    `OwnedHandle.detach`. On failure the caller still owns all of them, and each stays open. After Ctrl-C, the caller
+    owns those that a given `OwnedHandle` still holds.
     """
     try:
         with memoryview(data) as view:
@@ -108,14 +107,13 @@ def unpack(data: bytes | bytearray | memoryview, fds: Sequence[int | OwnedHandle
     numbers = [_checked(fd) for fd in fds]
     if len(set(numbers)) != len(numbers):
         raise BadHandleError("a file descriptor occurs twice: each number has one owner", reason="duplicate_fd")
-    # The new owners are empty until the message is complete.
+    # The new owners are empty until the message is complete, because a refused message takes nothing.
     handles = [_empty() for _ in numbers]
     message = decode(header, body, handles)
     for number in numbers:
         os.set_inheritable(number, False)
-    given = [fd._slot if isinstance(fd, OwnedHandle) else [fd] for fd in fds]
-    # One call of C moves all numbers: Ctrl-C takes effect before or after it.
-    deque(map(list.append, [handle._slot for handle in handles], map(list.pop, given)), maxlen=0)
+    for handle, fd in zip(handles, fds, strict=True):
+        handle._slot.append(fd._slot.pop() if isinstance(fd, OwnedHandle) else fd)
     return message
 
 

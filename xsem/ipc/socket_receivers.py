@@ -32,11 +32,9 @@ def note_receivers(sock: socket.socket, descs: Sequence[SemaphoreDesc | MemoryDe
 
 
 def _receivers(sock: socket.socket) -> list[Peer]:
-    """Return the processes at the other end. Empty if they are not known, or if the end is only in this process.
-
-    SO_PEERCRED names the process that connected or listened. For a socket of `socket.socketpair`, it names the creator
-    of the pair. The processes that hold the other end are then found in /proc.
-    """
+    """Return the processes at the other end. Empty if they are not known, or if the end is only in this process."""
+    # SO_PEERCRED names the process that connected or listened. For a socket of `socket.socketpair`, it names the
+    # creator of the pair. The processes that hold the other end are then found in /proc.
     peer = Peer.of_socket(sock)
     if peer is not None:
         return [peer]

@@ -24,7 +24,7 @@ from xsem.errors import (
     XsemError,
 )
 from xsem.ipc.channels import no_sockets
-from xsem.ipc.received_handles import ReceivedHandles
+from xsem.ipc.received_handles import receive
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import OwnedHandle
 
@@ -42,15 +42,7 @@ _HANG_UP: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0
 
 
 def check_socket(sock: socket.socket) -> None:
-    """Refuse a socket that cannot pass file descriptors in order.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_unix_socket``; ``socket_closed``; ``not_connected``: the socket listens.
-    UnsupportedError
-        This system does not pass file descriptors through sockets.
-    """
+    """Refuse a socket that cannot pass file descriptors in order."""
     if sys.platform == "win32" or not hasattr(socket, "SCM_RIGHTS"):
         raise no_sockets()
     if (not isinstance(sock, socket.SocketType) or sock.family != socket.AF_UNIX
@@ -66,15 +58,8 @@ def check_socket(sock: socket.socket) -> None:
 
 
 def own_timeout(channel: object, sock: socket.socket, option: int) -> float | None:
-    """Return the timeout in seconds that the socket of a channel has itself. None: it has none.
-
-    Parameters
-    ----------
-    channel, sock
-        The channel, and its socket or a duplicate of it.
-    option : `SO_RCVTIMEO` or `SO_SNDTIMEO`
-        Option of the kernel, for a socket without a timeout of `socket.socket.settimeout`.
-    """
+    """Return the timeout in seconds that the socket of a channel has itself. None: it has none."""
+    # `option` is that of the kernel, for a socket without a timeout of `socket.socket.settimeout`.
     timeout = channel.gettimeout() if isinstance(channel, socket.socket) else None
     if timeout is not None or sys.platform != "linux":
         return timeout
@@ -102,19 +87,16 @@ class NotReady(Exception):  # noqa: N818 - never reaches the application
 
 
 class _Transfer:
-    """Transfer of one message. The caller enters it twice: ``with transfer, transfer:``.
-
-    The end of ``with`` calls `close`. If only a part of a message was transferred, the stream ends in that direction,
-    because the receiver would parse the rest as the start of the next message. If Ctrl-C interrupts the inner exit, the
-    outer exit completes it. With ``waits=False``, the calls raise `NotReady` where they would wait.
-    """
+    """Transfer of one message. The end of ``with`` calls `close`."""
 
     _direction: int
 
     def __init__(self, sock: socket.socket, timeout_s: float | None, *, waits: bool = True) -> None:
         check_timeout(timeout_s)
         self._sock = sock
+        # Without waits, the calls raise `NotReady` where they would wait.
         self._clock = _Clock(timeout_s) if waits else _NoWait()
+        self._unsure = False   # Ctrl-C came in a system call, which can have transferred a part
 
     @property
     def begun(self) -> bool:
@@ -123,7 +105,8 @@ class _Transfer:
 
     def close(self) -> None:
         """Give up an incomplete message. A second call has no effect."""
-        if self.begun and self._sock.type == socket.SOCK_STREAM:
+        # The stream ends in that direction: the receiver would parse the rest as the start of the next message.
+        if (self.begun or self._unsure) and self._sock.type == socket.SOCK_STREAM:
             with contextlib.suppress(OSError):
                 self._end_stream()
 
@@ -138,89 +121,74 @@ class _Transfer:
 
 
 class Sender(_Transfer):
-    """Transfer of one message to the peer.
-
-    The file descriptors travel with the first byte. The file descriptors of the caller stay open.
-    """
+    """Transfer of one message to the peer. The file descriptors travel with the first byte."""
 
     _direction = socket.SHUT_WR
 
     def __init__(self, sock: socket.socket, data: bytes, fds: Sequence[int], timeout_s: float | None, *,
                  waits: bool = True) -> None:
         self._data = data
-        self._fds = fds
-        self._sent: list[int] = []  # number of bytes of each call
+        self._fds = fds   # borrowed
+        self._sent = 0   # bytes
         super().__init__(sock, timeout_s, waits=waits)
 
     @property
     def begun(self) -> bool:
         """True if a part of the message was sent, but not the whole message."""
-        return 0 < sum(self._sent) < len(self._data)
+        return 0 < self._sent < len(self._data)
 
     def send(self) -> None:
-        """Send the whole message.
-
-        Raises
-        ------
-        BadArgumentError
-            ``peer_closed``, ``truncated_message``; ``not_connected``; ``payload_too_long``: the packet is longer than
-            the socket's send buffer.
-        BusyError
-            ``fd_limit``.
-        WaitTimeoutError
-        """
+        """Send the whole message."""
         if sys.platform == "win32":
             raise NotImplementedError
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", self._fds))] if self._fds else []
-        while (sent := sum(self._sent)) < len(self._data):
+        while self._sent < len(self._data):
             self._clock.wait(self._sock, select.POLLOUT, "the peer does not read")
             try:
-                # One call of C sends and stores the number of bytes: Ctrl-C takes effect before or after it.
-                self._sent.extend(map(self._sock.sendmsg, ([self._data[sent:]],), ([] if sent else rights,),
-                                      (socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL,)))
+                self._sent += self._sock.sendmsg([self._data[self._sent:]], [] if self._sent else rights,
+                                                 socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
             except (BlockingIOError, TimeoutError):
                 continue
             except OSError as error:
                 raise _refusal(self._sock, "sendmsg", error, begun=self.begun) from error
+            except BaseException:
+                self._unsure = True
+                raise
 
 
 class Receiver(_Transfer):
-    """Transfer of one message from the peer.
-
-    `close` closes the received file descriptors unless `take` handed them out.
-    """
+    """Transfer of one message from the peer."""
 
     _direction = socket.SHUT_RD
 
     def __init__(self, sock: socket.socket, max_fds: int, timeout_s: float | None, *, waits: bool = True) -> None:
         self._max_fds = max_fds
-        self._arrivals = ReceivedHandles()
+        self._begun = False
+        self._credentials: bytes | None = None
+        self.handles: list[OwnedHandle] = []   # received; `close` closes those that `take` did not hand out
         super().__init__(sock, timeout_s, waits=waits)
 
     @property
     def begun(self) -> bool:
         """True if a part of the message was received and `take` was not called."""
-        return self._arrivals.begun
-
-    @property
-    def handles(self) -> Sequence[OwnedHandle]:
-        """The received file descriptors."""
-        return self._arrivals.handles
+        return self._begun
 
     @property
     def peer(self) -> Peer | None:
         """The sender, if the socket passes credentials (SO_PASSCRED). They are exact also for a `socket.socketpair`."""
-        credentials = self._arrivals.credentials
-        return None if credentials is None else Peer.of_credentials(credentials)
+        return None if self._credentials is None else Peer.of_credentials(self._credentials)
 
     def take(self) -> list[OwnedHandle]:
         """Return the handles of a complete message. The caller owns them."""
-        return self._arrivals.take()
+        self._begun = False
+        handles, self.handles = self.handles, []
+        return handles
 
     def close(self) -> None:
         """Give up a message that was not taken and close its handles. A second call has no effect."""
         super().close()
-        self._arrivals.close()
+        for handle in self.handles:
+            handle.close()
 
     def _end_stream(self) -> None:
         if sys.platform == "win32":
@@ -232,17 +200,7 @@ class Receiver(_Transfer):
             pass
 
     def receive_once(self, size: int) -> bytes:
-        """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet.
-
-        Raises
-        ------
-        BadHandleError
-            ``fds_truncated``: more file descriptors came than fit, or than this process can have open. ``fd_count``.
-        BadArgumentError
-            ``peer_closed``: the stream ended before the message. ``truncated_message``: the stream ended within the
-            message. ``message_truncated``; ``not_connected``.
-        WaitTimeoutError
-        """
+        """Return the data of one recvmsg call, at most `size` bytes. b"" means an empty packet."""
         if sys.platform == "win32":
             raise NotImplementedError
         reset = False
@@ -252,7 +210,9 @@ class Receiver(_Transfer):
             try:
                 # The room is one file descriptor larger than needed. Without that room, the kernel would drop an extra
                 # file descriptor, and only MSG_CTRUNC would show it.
-                data, ancillary, flags = self._arrivals.receive(self._sock, size, self._max_fds + 1)
+                arrival = receive(self._sock, size, self._max_fds + 1)
+                self.handles += arrival.handles
+                self._begun = self._begun or bool(arrival.data)
             except (BlockingIOError, TimeoutError):
                 continue
             except OSError as error:
@@ -261,18 +221,22 @@ class Receiver(_Transfer):
                     reset = True
                     continue
                 raise _refusal(self._sock, "recvmsg", error, begun=self.begun) from error
+            except BaseException:
+                self._unsure = True
+                raise
             break
-        if flags & socket.MSG_CTRUNC:
+        self._credentials = self._credentials or arrival.credentials
+        if arrival.flags & socket.MSG_CTRUNC:
             raise BadHandleError("file descriptors were lost on the way: more came than fit, or than this process may "
                                  "have open", reason="fds_truncated", likely_causes=("raise `ulimit -n`",))
-        if flags & socket.MSG_TRUNC:
+        if arrival.flags & socket.MSG_TRUNC:
             raise BadArgumentError(f"the message is longer than {size} bytes", reason="message_truncated")
         if len(self.handles) > self._max_fds:
             raise BadHandleError(f"{len(self.handles)} file descriptors came, and at most {self._max_fds} are expected",
                                  reason="fd_count")
-        if not data and not ancillary and self._ended(events):
+        if not arrival.data and not arrival.has_ancillary and self._ended(events):
             raise _end_of_stream(self.begun)
-        return data
+        return arrival.data
 
     def receive_exactly(self, size: int) -> bytes:
         """Return `size` bytes of a stream. The errors are those of `receive_once`."""

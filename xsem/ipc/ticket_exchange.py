@@ -14,7 +14,7 @@ from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 if sys.platform == "win32":
-    from xsem.ipc.ticket_pipes import Content, ask
+    from xsem.ipc.windows.ticket_pipes import Content, ask
 else:
     from xsem.ipc.ticket_sockets import Content, ask
 

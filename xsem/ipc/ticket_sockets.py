@@ -13,9 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
-from xsem.data.handles import own, store
+from xsem.data.handles import own
 from xsem.data.hosts import read_small
 from xsem.data.peers import Peer, peer_user
 from xsem.data.signallers import signallers_of_all
@@ -38,14 +38,9 @@ _ALL_USERS: Final = 2**32 - 1   # -1 is not a user
 
 
 class Content:
-    """The message of an offer. The last reference closes the duplicates of its file descriptors.
+    """The message of an offer. The last reference closes the duplicates of its file descriptors."""
 
-    Parameters
-    ----------
-    descs, payload
-        As in `xsem.ipc.send`, with its errors. The file descriptors are borrowed until `keep`.
-    """
-
+    # The handles of the descriptors are borrowed until `keep`.
     def __init__(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
     ) -> None:
@@ -54,18 +49,10 @@ class Content:
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
-        """Duplicate the file descriptors.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        BadHandleError
-            ``closed_fd``.
-        """
+        """Duplicate the file descriptors."""
         try:
             for fd in self._fds:
-                store(self.handles, own, os.dup, fd)
+                self.handles.append(own(os.dup, fd))
         except OSError as error:
             raise _system_error(error) from error
         for each in self._signallers:
@@ -91,15 +78,10 @@ Send: TypeAlias = Callable[[int, Content | None], None]
 
 
 class Session:
-    """The sockets of the thread that serves offers.
-
-    Attributes
-    ----------
-    sockets : list of socket.socket
-        First the socket that listens, then the connections, oldest first.
-    """
+    """The sockets of the thread that serves offers."""
 
     def __init__(self) -> None:
+        # First the socket that listens, then the connections, oldest first.
         self.sockets: list[socket.socket] = []
 
     @property
@@ -113,15 +95,7 @@ class Session:
         return False
 
     def listen(self, address: bytes) -> None:
-        """Begin to listen.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        DriverError
-            ``system_call_failed``.
-        """
+        """Begin to listen."""
         try:
             self._listen(_name(address))
         except OSError as error:
@@ -130,21 +104,14 @@ class Session:
     def _listen(self, name: bytes) -> None:
         if sys.platform == "win32":
             raise NotImplementedError
-        store(self.sockets, socket.socket, socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.sockets[0].setblocking(False)
-        self.sockets[0].bind(name)
-        self.sockets[0].listen(_MAX_CONNECTIONS)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.sockets.append(sock)
+        sock.setblocking(False)
+        sock.bind(name)
+        sock.listen(_MAX_CONNECTIONS)
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
-        """Wait for connections and requests, and answer them.
-
-        Parameters
-        ----------
-        timeout_s : float
-            Seconds for the wait.
-        answer : callable
-            Called with each request, and with a function that sends a verdict and a content to its sender.
-        """
+        """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
         for sock in self._ready(timeout_s):
             if sock not in self.sockets:
                 continue
@@ -221,86 +188,62 @@ def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:
 
 
 def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
-    """Claim the message of a ticket.
+    """Claim the message of a ticket, with the errors of `xsem.ipc.claim`."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    end = None if timeout_s is None else time.monotonic() + min(timeout_s, 1e9)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise _system_error(error, "socket") from error
+    with sock:
+        _connect(sock, fields, timeout_s, end)
+        left = None if end is None else max(0.0, end - time.monotonic())
+        with Receiver(sock, wire.MAX_FDS, left) as receiver:
+            return _answer(sock, receiver, ticket, fields)
 
-    Raises
-    ------
-    BadArgumentError, BadHandleError, WaitTimeoutError
-        As `xsem.ipc.claim`.
-    """
-    with _Line(fields, timeout_s) as line, line:
+
+def _connect(sock: socket.socket, fields: Fields, timeout_s: float | None, end: float | None) -> None:
+    sock.setblocking(False)
+    while True:
         try:
-            line.connect()
-        except XsemError:   # a WaitTimeoutError is an OSError, too
+            sock.connect(_name(fields.address))
+            break
+        except BlockingIOError:   # the queue of connections is full
+            if end is not None and time.monotonic() > end:
+                raise WaitTimeoutError(f"process {fields.pid}, which offers the ticket, accepted no connection for "
+                                       f"{timeout_s:g} s") from None
+            time.sleep(0.002)
+        except ConnectionRefusedError as error:   # nothing has that address
+            raise absent(fields) from error
+        except OSError as error:
+            raise _system_error(error, "connect") from error
+    try:
+        is_own_user = _is_own_user(sock)
+    except OSError as error:
+        raise _system_error(error, "getsockopt") from error
+    # Of all users, only the offering user can have made the proof in the ticket, so the text stays secret.
+    if not is_own_user:
+        raise refusal(OTHER_USER)
+
+
+def _answer(sock: socket.socket, receiver: Receiver, ticket: Ticket, fields: Fields) -> Message:
+    try:
+        # A process that refuses this user answers and closes the connection before it reads the ticket.
+        with contextlib.suppress(BrokenPipeError):
+            sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
+        answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
+    except (BrokenPipeError, ConnectionError) as error:
+        raise absent(fields) from error
+    except BadArgumentError as error:
+        if error.reason not in ("peer_closed", "truncated_message"):
             raise
-        except OSError as error:
-            raise _system_error(error, "socket") from error
-        return line.ask(ticket)
-
-
-class _Line:
-    """Connection to the offering process. The caller enters it twice, as `sockets._Transfer`."""
-
-    def __init__(self, fields: Fields, timeout_s: float | None) -> None:
-        self._fields = fields
-        self._timeout_s = timeout_s
-        self._end = None if timeout_s is None else time.monotonic() + min(timeout_s, 1e9)
-        self._sockets: list[socket.socket] = []
-
-    def connect(self) -> None:
-        if sys.platform == "win32":
-            raise NotImplementedError
-        store(self._sockets, socket.socket, socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        sock = self._sockets[0]
-        sock.setblocking(False)
-        while True:
-            try:
-                sock.connect(_name(self._fields.address))
-                break
-            except BlockingIOError:   # the queue of connections is full
-                if self._end is not None and time.monotonic() > self._end:
-                    raise WaitTimeoutError(f"process {self._fields.pid}, which offers the ticket, accepted no "
-                                           f"connection for {self._timeout_s:g} s") from None
-                time.sleep(0.002)
-            except ConnectionRefusedError as error:   # nothing has that address
-                raise absent(self._fields) from error
-            except OSError as error:
-                raise _system_error(error, "connect") from error
-        try:
-            is_own_user = _is_own_user(sock)
-        except OSError as error:
-            raise _system_error(error, "getsockopt") from error
-        # Of all users, only the offering user can have made the proof in the ticket, so the text stays secret.
-        if not is_own_user:
-            raise refusal(OTHER_USER)
-
-    def ask(self, ticket: Ticket) -> Message:
-        sock = self._sockets[0]
-        left = None if self._end is None else max(0.0, self._end - time.monotonic())
-        with Receiver(sock, wire.MAX_FDS, left) as receiver, receiver:
-            try:
-                # A process that refuses this user answers and closes the connection before it reads the ticket.
-                with contextlib.suppress(BrokenPipeError):
-                    sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
-                answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
-            except (BrokenPipeError, ConnectionError) as error:
-                raise absent(self._fields) from error
-            except BadArgumentError as error:
-                if error.reason not in ("peer_closed", "truncated_message"):
-                    raise
-                raise absent(self._fields) from error
-            if answer[:1] != bytes([GRANTED]):
-                raise refusal(answer[0] if answer else SPENT)
-            message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))
-            receiver.take()
-        return message
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for sock in self._sockets:
-            sock.close()
+        raise absent(fields) from error
+    if answer[:1] != bytes([GRANTED]):
+        raise refusal(answer[0] if answer else SPENT)
+    message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))
+    receiver.take()
+    return message
 
 
 def _name(address: bytes) -> bytes:

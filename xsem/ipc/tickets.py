@@ -138,13 +138,7 @@ def here(address: bytes, number: int, deadline_ns: int) -> Fields:
 
 
 def check_system(fields: Fields) -> None:
-    """Refuse a ticket of another machine or of another container.
-
-    Raises
-    ------
-    BadArgumentError
-        ``other_host``, ``other_container``.
-    """
+    """Refuse a ticket of another machine or of another container."""
     if fields.boot != _boot():
         raise BadArgumentError(
             "the ticket comes from another machine, or from before a restart: handles do not cross machines. Copy the "
@@ -169,13 +163,7 @@ def is_running(fields: Fields) -> bool:
 
 
 def now_ns() -> int:
-    """Return the time since the start of the machine, the same clock in all its processes.
-
-    Raises
-    ------
-    UnsupportedError
-        The system has no tickets.
-    """
+    """Return the time since the start of the machine, the same clock in all its processes."""
     if sys.platform == "win32":
         return int(_tick_count()()) * 1_000_000   # time.monotonic has another clock from Python 3.13 on
     if sys.platform != "linux":

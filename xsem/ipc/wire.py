@@ -101,42 +101,19 @@ _MEMORY_TYPES: Final = {FDS: {number: each for each, number in MEMORY_NUMBERS.it
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Fields of the header: the sizes and counts of the rest of the message.
-
-    Attributes
-    ----------
-    body_bytes, descriptors, handles, payload_bytes : int
-        Sizes in bytes and counts. `handles` counts the records that carry a file descriptor or an NT handle.
-    handle_kind : int
-        `FDS` or `NT_HANDLES`.
-    receipt : int
-        `NT_HANDLES`: number of the sender's semaphore for receipts; 0: none.
-    """
+    """Fields of the header: the sizes and counts of the rest of the message."""
 
     body_bytes: int
     descriptors: int
-    handles: int
+    handles: int   # the records that carry a file descriptor or an NT handle
     payload_bytes: int
     handle_kind: int = FDS
-    receipt: int = 0
+    receipt: int = 0   # NT_HANDLES: number of the sender's semaphore for receipts; 0: none
 
 
 def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], fds: Sequence[int], payload: bytes) -> bytes:
-    """Return the bytes of one message with file descriptors. The caller has checked the types and sizes.
-
-    Parameters
-    ----------
-    descs : sequence of SemaphoreDesc or MemoryDesc
-    fds : sequence of int
-        For each descriptor the count of its file descriptors.
-    payload : bytes
-
-    Raises
-    ------
-    BadArgumentError
-        ``too_many_descriptors``: with the records of layouts and chunks, there are more than `MAX_DESCRIPTORS`.
-        ``too_many_fds``: there are more than `MAX_FDS` file descriptors.
-    """
+    """Return the bytes of one message with file descriptors. The caller has checked the types and sizes."""
+    # `fds` is the count of file descriptors for each descriptor.
     records = [record for desc, count in zip(descs, fds, strict=True) for record in _records(desc, count > 0)]
     if len(records) > MAX_DESCRIPTORS:
         raise BadArgumentError(
@@ -153,18 +130,8 @@ def encode(descs: Sequence[SemaphoreDesc | MemoryDesc], fds: Sequence[int], payl
 def encode_nt(
     descs: Sequence[SemaphoreDesc | MemoryDesc], numbers: Sequence[int | None], payload: bytes, receipt: int
 ) -> bytes:
-    """Return the bytes of one message with NT handles. The caller has checked the types and sizes.
-
-    Parameters
-    ----------
-    descs : sequence of SemaphoreDesc or MemoryDesc
-    numbers : sequence of int or None
-        For each descriptor the number of its NT handle in this process. None: the descriptor has a name or a KMT
-        handle.
-    payload : bytes
-    receipt : int
-        Number of the semaphore for receipts in this process; 0: the message carries no handle.
-    """
+    """Return the bytes of one message with NT handles. The caller has checked the types and sizes."""
+    # A descriptor with a name or a KMT handle has no number. `receipt` is 0 in a message without a handle.
     names = [b"" if each.name is None else each.name.encode() for each in descs]
     records = [_nt_record(desc, number, len(name)) for desc, number, name in zip(descs, numbers, names, strict=True)]
     return _message(NT_HANDLES, receipt, records, sum(number is not None for number in numbers), b"".join(names),
@@ -216,13 +183,7 @@ def _record(
 
 
 def decode_header(data: bytes, handle_kind: int = FDS) -> Header:
-    """Check the first `HEADER_BYTES` bytes. The caller allocates memory for the rest only after this check.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_magic``, ``bad_version``, ``bad_message``: also for another kind of handles than `handle_kind`.
-    """
+    """Check the first `HEADER_BYTES` bytes. The caller allocates memory for the rest only after this check."""
     magic, version, header_bytes, total, descriptors, handles, payload_bytes, found, receipt = _HEADER.unpack(data)
     if magic != _MAGIC:
         raise BadArgumentError("the data is not an xsem message: it does not begin with XSEM; use receive_fds for "
@@ -244,13 +205,7 @@ def decode_header(data: bytes, handle_kind: int = FDS) -> Header:
 
 
 def handle_numbers(header: Header, body: bytes) -> list[int]:
-    """Return the numbers of the sender's NT handles, in the order of their records.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_message``: a number is not one of a handle, or there are not as many as in the header.
-    """
+    """Return the numbers of the sender's NT handles, in the order of their records."""
     numbers = [record[7] for record in _RECORD.iter_unpack(body[:header.descriptors * _RECORD.size])
                if record[2] & _CARRIES_HANDLE]
     if len(numbers) != header.handles:
@@ -266,15 +221,7 @@ def handle_numbers(header: Header, body: bytes) -> list[int]:
 def decode_body(
     header: Header, body: bytes, handles: Sequence[OwnedHandle]
 ) -> tuple[list[SemaphoreDesc], list[MemoryDesc], bytes]:
-    """Return the descriptors of semaphores, the descriptors of memory and the payload.
-
-    The records with a handle get `handles` in order.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_message``. The caller still owns the handles.
-    """
+    """Return the semaphores, the memories and the payload. After an error, the caller still owns the handles."""
     semaphores: list[SemaphoreDesc] = []
     memories: list[MemoryDesc] = []
     rest = iter(handles)

@@ -23,7 +23,7 @@ from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 if sys.platform == "win32":
-    from xsem.data.nt_handles import object_type
+    from xsem.data.windows.handles import object_type
 else:
     import fcntl
 

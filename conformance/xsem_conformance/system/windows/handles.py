@@ -18,7 +18,7 @@ assert sys.platform == "win32" or not TYPE_CHECKING  # noqa: S101
 if sys.platform == "win32":
     import msvcrt
 
-    from xsem.data.nt_handles import CURRENT_PROCESS, close_nt, is_open_nt, object_type, same_object
+    from xsem.data.windows.handles import CURRENT_PROCESS, close_nt, is_open_nt, object_type, same_object
 
 __all__ = [
     "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others",

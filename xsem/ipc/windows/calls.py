@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import operator
 import sys
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import starmap
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from xsem.data.handles import OwnedHandle
-from xsem.data.windows_codes import windows_code_name
-from xsem.errors import (
-    BadHandleError,
-    BusyError,
-    DriverError,
-    OutOfMemoryError,
-    XsemError,
-)
-from xsem.ipc.pipes.deadlines import Deadline
+from xsem.data.handles import OwnedHandle, adopt
+from xsem.data.windows.codes import windows_code_name, windows_error
+from xsem.errors import XsemError
+from xsem.ipc.windows.deadlines import Deadline
 from xsem.runtime.timeouts import wait_in_slices
 
 __all__ = [
@@ -37,7 +28,7 @@ __all__ = [
     "create_pipe",
     "create_receipts",
     "end_wait",
-    "give_receipts",
+    "give_receipt",
     "peer_pid",
     "wait_for_any",
 ]
@@ -48,8 +39,6 @@ ENDED: Final = frozenset({109, 232, 233})
 _CONNECTED: Final = 535
 _PENDING, _INCOMPLETE, _ABORTED = 997, 996, 995
 _STATUS_CANCELLED: Final = 0xC0000120
-_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})
-_NO_HANDLES: Final = frozenset({4, 155, 164})
 _NO_HANDLE: Final = (None, 2**64 - 1)   # the result of a call that creates no handle
 
 _DUPLEX_OVERLAPPED: Final = 0x3 | 0x40000000
@@ -91,26 +80,18 @@ _SIGNATURES: Final = {
 
 
 class PipeError(Exception):
-    """A call about a pipe failed. `code` is the code of GetLastError. Never reaches the application.
-
-    `fields` are the call, the code and its name, for an `XsemError`.
-    """
+    """A call about a pipe failed with a code of GetLastError. It never reaches the application."""
 
     def __init__(self, call: str, code: int) -> None:
         super().__init__(call, code)
         self.call = call
         self.code = code
+        # For an `XsemError`.
         self.fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
 
     def error(self) -> XsemError:
         """Return the error for the application, for a code without a meaning of its own."""
-        if self.code in _NO_MEMORY:
-            return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", **self.fields)
-        if self.code in _NO_HANDLES:
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **self.fields)
-        if self.code == 6:
-            return BadHandleError("the pipe was closed during the call", reason="closed_fd", **self.fields)
-        return DriverError("Windows refused the call", reason="system_call_failed", **self.fields)
+        return windows_error(self.call, self.code, closed="the pipe was closed during the call")
 
 
 @functools.cache
@@ -129,19 +110,11 @@ def _last_error() -> int:
 
 
 def _own(call: str, *arguments: Any) -> OwnedHandle:
-    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
-    handle = OwnedHandle.__new__(OwnedHandle)
-    slot: list[Any] = []
-    handle._slot = slot
-    try:
-        slot.extend(starmap(_call(call), (arguments,)))
-        if slot[0] in _NO_HANDLE:
-            slot.clear()
-            raise PipeError(call, _last_error())
-    except BaseException:
-        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
-        raise
-    return handle
+    """Call a function that returns a new handle, and return its owner."""
+    number = _call(call)(*arguments)
+    if number in _NO_HANDLE:
+        raise PipeError(call, _last_error())
+    return adopt(number)
 
 
 def _must(call: str, *arguments: Any) -> None:
@@ -155,22 +128,8 @@ class _SecurityAttributes(ctypes.Structure):
 
 
 def create_pipe(name: str, user: str, *, first: bool) -> OwnedHandle:
-    """Create an instance of a pipe that only processes of one user on this machine can open.
-
-    Parameters
-    ----------
-    name : str
-        Name of the pipe.
-    user : str
-        Security identifier of the user, as text.
-    first : bool
-        Whether the name must not exist yet.
-
-    Raises
-    ------
-    PipeError
-        `ACCESS_DENIED`: the name exists.
-    """
+    """Create an instance of a pipe that only processes of one user on this machine can open."""
+    # `user` is a security identifier as text. `first`: the name must not exist yet (`ACCESS_DENIED`).
     if sys.platform != "win32":
         raise NotImplementedError("named pipes need Windows")
     descriptor = ctypes.c_void_p()
@@ -188,13 +147,8 @@ def create_pipe(name: str, user: str, *, first: bool) -> OwnedHandle:
 
 
 def connect_pipe(name: str) -> OwnedHandle:
-    """Open the other end of a pipe.
-
-    Raises
-    ------
-    PipeError
-        `NOT_FOUND`; `BUSY`: every instance is connected; `ACCESS_DENIED`: the pipe belongs to another user.
-    """
+    """Open the other end of a pipe."""
+    # `NOT_FOUND`; `BUSY`: every instance is connected; `ACCESS_DENIED`: the pipe belongs to another user.
     handle = _own("CreateFileW", name, _READ_WRITE, 0, None, _OPEN_EXISTING, _OVERLAPPED_ANONYMOUS, None)
     try:
         mode = ctypes.c_uint32(2)   # PIPE_READMODE_MESSAGE
@@ -206,12 +160,7 @@ def connect_pipe(name: str) -> OwnedHandle:
 
 
 def peer_pid(pipe: int, *, of_client: bool) -> int:
-    """Return the process that opened the other end of the pipe: the client, or the server.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Return the process that opened the other end of the pipe: the client, or the server."""
     pid = ctypes.c_uint32()
     _must("GetNamedPipeClientProcessId" if of_client else "GetNamedPipeServerProcessId", pipe, ctypes.addressof(pid))
     return pid.value
@@ -223,14 +172,9 @@ def create_receipts() -> OwnedHandle:
     return _own("CreateSemaphoreW", None, 0, _MOST_RECEIPTS, None)
 
 
-def give_receipts(numbers: Sequence[int], then: Callable[[], object]) -> None:
-    """Count one message on each semaphore, and call `then`. Ctrl-C takes effect before or after all of it.
-
-    A failure has no effect: a number can belong to another object.
-    """
-    release = _call("ReleaseSemaphore")
-    steps = [*[(release, number, 1, None) for number in numbers], (then,)]
-    deque(starmap(operator.call, steps), maxlen=0)   # one call of C
+def give_receipt(number: int) -> None:
+    """Count one message on the semaphore. A failure has no effect: the number can belong to another object."""
+    _call("ReleaseSemaphore")(number, 1, None)
 
 
 def count_receipts(number: int) -> int:
@@ -249,12 +193,7 @@ def wait_for_any(events: Sequence[int], timeout_s: float) -> None:
 
 
 def begin_wait(wait: ctypes.c_void_p, event: int, callback: Any, key: int) -> None:
-    """Let a thread of Windows call ``callback(key, 0)`` once after the event is set. `wait` becomes the wait.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Let a thread of Windows call ``callback(key, 0)`` once after the event is set. `wait` becomes the wait."""
     _must("RegisterWaitForSingleObject", ctypes.addressof(wait), event, ctypes.cast(callback, ctypes.c_void_p), key,
           _INFINITE, _ONCE)
 
@@ -276,26 +215,9 @@ _in_progress: Final[set[Transfer]] = set()
 
 
 class Transfer:
-    """One read, write or connection of a pipe. The caller enters it twice: ``with transfer, transfer:``.
+    """One read, write or connection of a pipe, which `close` and the end of ``with`` cancel if it has not ended."""
 
-    The end of ``with`` cancels a transfer that has not ended. If Ctrl-C interrupts the inner exit, the outer exit
-    completes it.
-
-    Parameters
-    ----------
-    pipe : OwnedHandle
-        Must stay open until the end of ``with``.
-    call : "ReadFile", "WriteFile" or "ConnectNamedPipe"
-    buffer : ctypes array or None
-
-    Attributes
-    ----------
-    count : int
-        Bytes transferred.
-    code : int or None
-        0 after success, the code of an error, or None before the end.
-    """
-
+    # `call` is "ReadFile", "WriteFile" or "ConnectNamedPipe". The pipe must stay open until `close`.
     def __init__(self, pipe: OwnedHandle, call: str, buffer: ctypes.Array[ctypes.c_char] | None = None) -> None:
         self._pipe = pipe.fileno()
         self._call = call
@@ -304,8 +226,8 @@ class Transfer:
         # Windows replaces the status when it begins the transfer. Until then, the transfer counts as cancelled.
         self._state = _Overlapped(internal=_STATUS_CANCELLED, event=self._event.fileno())
         self._began = False
-        self.count = 0
-        self.code: int | None = None
+        self.count = 0   # bytes transferred
+        self.code: int | None = None   # 0 after success, the code of an error, or None before the end
 
     @property
     def event(self) -> int:
@@ -370,7 +292,11 @@ class Transfer:
             self._finish(waits=True)
         return self.cancelled
 
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
+        """Cancel the transfer unless it has ended. A second call has no effect."""
         self.cancel()
         _in_progress.discard(self)
         self._event.close()
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

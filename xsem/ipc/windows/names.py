@@ -19,13 +19,7 @@ def new_name() -> str:
 
 
 def check_name(name: object) -> None:
-    """Refuse a name that is not the name of a pipe.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_name``.
-    """
+    """Refuse a name that is not the name of a pipe."""
     if (not isinstance(name, str) or not name.startswith(PREFIX) or not len(PREFIX) < len(name) <= _MAX_NAME
             or "\0" in name):
         raise BadArgumentError(f"the name of a pipe begins with {PREFIX} and has at most {_MAX_NAME} characters, not "

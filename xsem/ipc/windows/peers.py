@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from xsem.data.handles import adopt
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import open_process, take_handle, user_of
+    from xsem.data.windows.processes import open_process, take_handle, user_of
 
 __all__ = ["other_user", "process_of_user", "taken"]
 
@@ -17,12 +18,13 @@ __all__ = ["other_user", "process_of_user", "taken"]
 def process_of_user(pid: int) -> OwnedHandle:
     """Return a handle of a process, or refuse the process of another user."""
     if sys.platform == "win32":
-        process = open_process(pid)
-        if process is None:
+        number = open_process(pid)
+        if number is None:
             if Peer.of(pid).started is None:
                 raise BadArgumentError(f"process {pid} has ended", reason="peer_closed")
             raise other_user()
-        if user_of(process.fileno()) == user_of():
+        process = adopt(number)
+        if user_of(number) == user_of():
             return process
         process.close()
         raise other_user()
@@ -32,7 +34,7 @@ def process_of_user(pid: int) -> OwnedHandle:
 def taken(process: int, number: int) -> OwnedHandle:
     """Return a duplicate of a handle of another process, owned by the caller."""
     if sys.platform == "win32":
-        return take_handle(process, number)
+        return adopt(take_handle(process, number))
     raise NotImplementedError
 
 

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.ipc.pipes.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
-from xsem.ipc.pipes.connections import authenticated
-from xsem.ipc.pipes.pipe import Pipe
+from xsem.ipc.windows.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
+from xsem.ipc.windows.connections import authenticated
+from xsem.ipc.windows.pipe import Pipe
 
 __all__ = ["Instances"]
 
 
 class Instances:
-    """A named pipe with an instance that waits for the next client. One call at a time uses it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the pipe.
-    user : str
-        The security identifier of the user who may connect.
-
-    Raises
-    ------
-    BusyError
-        ``name_in_use``, ``fd_limit``.
-    """
+    """A named pipe with an instance that waits for the next client. One call at a time uses it."""
 
     def __init__(self, name: str, user: str) -> None:
         self._name = name
@@ -42,26 +29,15 @@ class Instances:
         return self._instance.closed
 
     def arrival(self) -> Transfer:
-        """Return the wait for the next client, to be started.
-
-        Raises
-        ------
-        ReleasedError
-            ``handle_closed``.
-        """
+        """Return the wait for the next client, to be started."""
         return Transfer(self._instance, "ConnectNamedPipe")
 
     def accepted(self, arrival: Transfer) -> Pipe | None:
-        """Return the connection to the client that has arrived. None: it has ended, or belongs to another user.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``. The next arrival is the same client.
-        """
+        """Return the connection to the client that has arrived. None: it has ended, or belongs to another user."""
         try:
             if arrival.code and arrival.code not in ENDED:
                 raise PipeError("ConnectNamedPipe", arrival.code)
+            # Without a free handle, the next arrival is the same client.
             # The next instance exists before the connection ends, so another process cannot take the name.
             following = create_pipe(self._name, self._user, first=False)
             connected, self._instance = self._instance, following

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from xsem.ipc.pipes.calls import Transfer, begin_wait, end_wait
-from xsem.ipc.pipes.deadlines import Deadline
+from xsem.ipc.windows.calls import Transfer, begin_wait, end_wait
+from xsem.ipc.windows.deadlines import Deadline
 
 __all__ = ["ended"]
 
@@ -20,14 +20,8 @@ _keys: Final = itertools.count(1)
 
 
 async def ended(transfer: Transfer, deadline: Deadline) -> bool:
-    """Return True at the end of the transfer, and False if the time is over before. The event loop runs meanwhile.
-
-    The thread pool of Windows waits. So the kind of the loop does not matter, and no transfer needs its own thread.
-
-    Raises
-    ------
-    PipeError
-    """
+    """Return True at the end of the transfer, False if the time is over before. The event loop runs meanwhile."""
+    # The thread pool of Windows waits. So the kind of the loop does not matter, and no transfer needs its own thread.
     import asyncio  # already loaded: the caller runs in an event loop
 
     if transfer.wait(_NOW):

@@ -10,12 +10,12 @@ from xsem.data.signallers import note_sent
 from xsem.errors import BadArgumentError, BadHandleError, DriverError, XsemError
 from xsem.ipc import wire
 from xsem.ipc.message import Message, check_nt_content, decode, split
-from xsem.ipc.pipes.calls import ENDED, PipeError
-from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
-from xsem.ipc.pipes.incoming import Incoming
-from xsem.ipc.pipes.outgoing import Outgoing
-from xsem.ipc.pipes.peers import taken
-from xsem.ipc.pipes.transit import Transit, settle_all
+from xsem.ipc.windows.calls import ENDED, PipeError
+from xsem.ipc.windows.deadlines import Deadline, Turn, Turns
+from xsem.ipc.windows.incoming import Incoming
+from xsem.ipc.windows.outgoing import Outgoing
+from xsem.ipc.windows.peers import taken
+from xsem.ipc.windows.transit import Transit, settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -51,7 +51,8 @@ class Pipe:
         self._handle = handle
         self._transit = Transit(process)
         self._incoming = Incoming(handle)
-        self._sending, self._receiving = Turns(), Turns()
+        self._sending: Turns = {}
+        self._receiving: Turns = {}
         self.peer = peer
 
     def fileno(self) -> int:
@@ -133,17 +134,19 @@ class Pipe:
         deadline = Deadline(timeout_s)
         self._handle.fileno()
         data, numbers = check_nt_content(descs, payload)
-        with Turn(self._sending, deadline, OTHER_SENDS) as turn, turn:
+        turn = Turn(self._sending, deadline, OTHER_SENDS)
+        try:
             turn.wait()
-            try:
-                outgoing = self._outgoing(descs, data, numbers)
-                with outgoing as transfer, outgoing:
-                    transfer.start()
-                    if not transfer.wait(deadline) and transfer.cancel():
-                        raise deadline.passed(NOT_READ)
-                outgoing.check()
-            except PipeError as error:
-                raise self._refusal(error) from error
+            outgoing = self._outgoing(descs, data, numbers)
+            with outgoing as transfer:
+                transfer.start()
+                if not transfer.wait(deadline) and transfer.cancel():
+                    raise deadline.passed(NOT_READ)
+            outgoing.check()
+        except PipeError as error:
+            raise self._refusal(error) from error
+        finally:
+            self._sending.pop(turn, None)
 
     def _outgoing(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes, numbers: Sequence[int | None],
@@ -184,15 +187,18 @@ class Pipe:
         """
         deadline = Deadline(timeout_s)
         self._handle.fileno()
-        with Turn(self._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+        turn = Turn(self._receiving, deadline, OTHER_RECEIVES)
+        try:
             turn.wait()
             settle_all()
             return self._message(self._data(deadline))
+        finally:
+            self._receiving.pop(turn, None)
 
     def _data(self, deadline: Deadline) -> bytes:
         try:
             while (data := self._incoming.finished()) is None:
-                with self._incoming.begin() as transfer, transfer:
+                with self._incoming.begin() as transfer:
                     transfer.start()
                     if not transfer.wait(deadline) and transfer.cancel():
                         raise deadline.passed(NOTHING_SENT)

@@ -1,7 +1,4 @@
-"""Calls of Windows about NT handles, as plain numbers. On other systems, the module is empty.
-
-Each function that creates or closes a handle is one call of C code: Ctrl-C takes effect before or after it.
-"""
+"""Calls of Windows about NT handles, as plain numbers. On other systems, the module is empty."""
 
 from __future__ import annotations
 
@@ -10,20 +7,18 @@ import functools
 import sys
 from typing import Any, Final
 
-from xsem.data.windows_codes import windows_code_name
-from xsem.errors import BadHandleError, BusyError, DriverError, XsemError
+from xsem.data.windows.codes import windows_error
+from xsem.errors import XsemError
 
 __all__: list[str] = []
 
 if sys.platform == "win32":
     from ctypes import wintypes
 
-    __all__ = ["CURRENT_PROCESS", "INVALID_HANDLE", "close_nt", "duplicate_nt", "is_open_nt", "last_error",
-               "nt_failure", "object_type", "same_object"]
+    __all__ = ["CURRENT_PROCESS", "close_nt", "duplicate_nt", "is_open_nt", "nt_failure", "object_type", "same_object"]
 
     _SAME_ACCESS: Final = 2
     CURRENT_PROCESS: Final = 2**64 - 1
-    INVALID_HANDLE: Final = 6   # ERROR_INVALID_HANDLE
     _TYPE: Final = 2   # ObjectTypeInformation
     _TYPE_BYTES: Final = 4096
 
@@ -44,28 +39,16 @@ if sys.platform == "win32":
             wintypes.DWORD, wintypes.BOOL, wintypes.DWORD, use_last_error=True)
         return prototype(("DuplicateHandle", _kernel32), ((1,), (1,), (1,), (2,), (1,), (1,), (1,)))
 
-    def duplicate_nt(
-        number: int, results: list[int | None], source: int = CURRENT_PROCESS, target: int = CURRENT_PROCESS
-    ) -> None:
-        """Duplicate the handle, not inheritable, with the same access. Append the new number, or None, to `results`.
-
-        `source` and `target` are handles of the processes that have the handle and that get the duplicate.
-        """
-        results.extend(map(_duplicate(), (source,), (number,), (target,), (0,), (0,), (_SAME_ACCESS,)))
-
-    def last_error() -> int:
-        """Return the code of GetLastError of this thread's last failed call."""
-        return ctypes.get_last_error()
+    def duplicate_nt(number: int, source: int = CURRENT_PROCESS, target: int = CURRENT_PROCESS) -> int:
+        """Duplicate a handle of the process `source` into the process `target`: same access, not inheritable."""
+        made: int | None = _duplicate()(source, number, target, 0, 0, _SAME_ACCESS)
+        if made is None:
+            raise nt_failure("DuplicateHandle")
+        return made
 
     def nt_failure(call: str) -> XsemError:
-        """Return the error for this thread's last failed call: ``closed_fd``, ``fd_limit``, ``system_call_failed``."""
-        code = last_error()
-        fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
-        if code == INVALID_HANDLE:
-            return BadHandleError("the NT handle is not open", reason="closed_fd", **fields)
-        if code in (4, 155, 164, 1450):
-            return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
-        return DriverError("Windows refused the call", reason="system_call_failed", **fields)
+        """Return the error for this thread's last failed call."""
+        return windows_error(call, ctypes.get_last_error())
 
     def is_open_nt(number: int) -> bool:
         """Return whether the number is an open handle."""

@@ -8,12 +8,12 @@ from typing import Final
 
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError
-from xsem.ipc.pipes.calls import ACCESS_DENIED, BUSY, NOT_FOUND, PipeError, connect_pipe, peer_pid
-from xsem.ipc.pipes.deadlines import Deadline
-from xsem.ipc.pipes.names import check_name, no_pipes
-from xsem.ipc.pipes.peers import other_user, process_of_user
-from xsem.ipc.pipes.pipe import Pipe
-from xsem.ipc.pipes.transit import settle_all
+from xsem.ipc.windows.calls import ACCESS_DENIED, BUSY, NOT_FOUND, PipeError, connect_pipe, peer_pid
+from xsem.ipc.windows.deadlines import Deadline
+from xsem.ipc.windows.names import check_name, no_pipes
+from xsem.ipc.windows.peers import other_user, process_of_user
+from xsem.ipc.windows.pipe import Pipe
+from xsem.ipc.windows.transit import settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import OwnedHandle
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xsem.ipc.message import Message, check_nt_content
-from xsem.ipc.pipes.calls import PipeError
-from xsem.ipc.pipes.deadlines import Deadline, Turn
-from xsem.ipc.pipes.loop_waits import ended
-from xsem.ipc.pipes.pipe import NOT_READ, NOTHING_SENT, OTHER_RECEIVES, OTHER_SENDS, Pipe
-from xsem.ipc.pipes.transit import settle_all
+from xsem.ipc.windows.calls import PipeError
+from xsem.ipc.windows.deadlines import Deadline, Turn
+from xsem.ipc.windows.loop_waits import ended
+from xsem.ipc.windows.pipe import NOT_READ, NOTHING_SENT, OTHER_RECEIVES, OTHER_SENDS, Pipe
+from xsem.ipc.windows.transit import settle_all
 from xsem.types import MemoryDesc, SemaphoreDesc
 
 __all__ = ["receive", "send"]
@@ -23,33 +23,38 @@ async def send(
     deadline = Deadline(timeout_s)
     pipe.fileno()
     data, numbers = check_nt_content(descs, payload)
-    with Turn(pipe._sending, deadline, OTHER_SENDS) as turn, turn:
+    turn = Turn(pipe._sending, deadline, OTHER_SENDS)
+    try:
         await _wait(turn)
-        try:
-            outgoing = pipe._outgoing(descs, data, numbers)
-            with outgoing as transfer, outgoing:
-                transfer.start()
-                if not await ended(transfer, deadline) and transfer.cancel():
-                    raise deadline.passed(NOT_READ)
-            outgoing.check()
-        except PipeError as error:
-            raise pipe._refusal(error) from error
+        outgoing = pipe._outgoing(descs, data, numbers)
+        with outgoing as transfer:
+            transfer.start()
+            if not await ended(transfer, deadline) and transfer.cancel():
+                raise deadline.passed(NOT_READ)
+        outgoing.check()
+    except PipeError as error:
+        raise pipe._refusal(error) from error
+    finally:
+        pipe._sending.pop(turn, None)
 
 
 async def receive(pipe: Pipe, timeout_s: float | None) -> Message:
     """Receive one message, as `Pipe.receive` does. The event loop runs meanwhile."""
     deadline = Deadline(timeout_s)
     pipe.fileno()
-    with Turn(pipe._receiving, deadline, OTHER_RECEIVES) as turn, turn:
+    turn = Turn(pipe._receiving, deadline, OTHER_RECEIVES)
+    try:
         await _wait(turn)
         settle_all()
         return pipe._message(await _data(pipe, deadline))
+    finally:
+        pipe._receiving.pop(turn, None)
 
 
 async def _data(pipe: Pipe, deadline: Deadline) -> bytes:
     try:
         while (data := pipe._incoming.finished()) is None:
-            with pipe._incoming.begin() as transfer, transfer:
+            with pipe._incoming.begin() as transfer:
                 transfer.start()
                 if not await ended(transfer, deadline) and transfer.cancel():
                     raise deadline.passed(NOTHING_SENT)

@@ -11,27 +11,25 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final, TypeAlias
 
 from xsem.data.file_descriptors import duplicate_fd
-from xsem.data.handles import store
 from xsem.data.peers import Peer
 from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.message import Message, check_nt_content
-from xsem.ipc.pipes.calls import PipeError, Transfer, wait_for_any
-from xsem.ipc.pipes.connections import connect
-from xsem.ipc.pipes.deadlines import Deadline
-from xsem.ipc.pipes.instances import Instances
-from xsem.ipc.pipes.names import PREFIX
-from xsem.ipc.pipes.pipe import Pipe
 from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, absent, refusal
 from xsem.ipc.tickets import Fields, Ticket
+from xsem.ipc.windows.calls import PipeError, Transfer, wait_for_any
+from xsem.ipc.windows.connections import connect
+from xsem.ipc.windows.deadlines import Deadline
+from xsem.ipc.windows.instances import Instances
+from xsem.ipc.windows.names import PREFIX
+from xsem.ipc.windows.pipe import Pipe
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import user_of
+    from xsem.data.windows.processes import user_of
 
 __all__ = ["Content", "Send", "Session", "ask"]
 
@@ -43,14 +41,9 @@ _RECEIPT_S: Final = 30.0
 
 
 class Content:
-    """The message of an offer. The last reference closes the duplicates of its NT handles.
+    """The message of an offer. The last reference closes the duplicates of its NT handles."""
 
-    Parameters
-    ----------
-    descs, payload
-        As in `xsem.ipc.send`, with its errors. The NT handles are borrowed until `keep`.
-    """
-
+    # The handles of the descriptors are borrowed until `keep`.
     def __init__(
         self, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
     ) -> None:
@@ -60,18 +53,10 @@ class Content:
         self.handles: list[OwnedHandle] = []
 
     def keep(self) -> None:
-        """Duplicate the NT handles.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        BadHandleError
-            ``closed_fd``.
-        """
+        """Duplicate the NT handles."""
         for at, number in enumerate(self._numbers):
             if number is not None:
-                store(self.handles, partial(duplicate_fd, for_driver=False), number)
+                self.handles.append(duplicate_fd(number, for_driver=False))
                 self.descs[at] = replace(self.descs[at], handle=self.handles[-1])
         for each in self._signallers:
             each.opened(self)
@@ -115,14 +100,8 @@ class _Connection:
             self.pipe.send(content.descs, content.payload, timeout_s=0)
 
     def serve(self, answer: Callable[[bytes, Send], None]) -> bool:
-        """Answer the request that has come. Return False for a second request.
-
-        Raises
-        ------
-        XsemError
-            The claiming process has closed the pipe, or has sent something else.
-        """
-        self.read.__exit__()
+        """Answer the request that has come. Return False for a second request."""
+        self.read.close()
         try:
             data = self.pipe._incoming.finished()
         except PipeError as error:
@@ -143,7 +122,7 @@ class _Connection:
                 and time.monotonic() < self.answered_s + _RECEIPT_S)
 
     def close(self) -> None:
-        self.read.__exit__()
+        self.read.close()
         self.pipe.close()
 
 
@@ -166,15 +145,7 @@ class Session:
         return any(each.owes for each in self._connections)
 
     def listen(self, address: bytes) -> None:
-        """Begin to listen.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``; ``name_in_use``.
-        DriverError
-            ``system_call_failed``.
-        """
+        """Begin to listen."""
         try:
             self._instances.append(Instances(_name(address), _own_user()))
             self._await_arrival()
@@ -187,15 +158,7 @@ class Session:
         self._arrivals[:] = [arrival]
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
-        """Wait for connections and requests, and answer them.
-
-        Parameters
-        ----------
-        timeout_s : float
-            Seconds for the wait.
-        answer : callable
-            Called with each request, and with a function that sends a verdict and a content to its sender.
-        """
+        """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
         transfers = [self._arrivals[0], *[each.read for each in self._connections]]
         # A transfer that ended at its start sets no event.
         at_once = any(each.code is not None for each in transfers)
@@ -216,7 +179,7 @@ class Session:
 
     def _accept(self) -> None:
         arrival = self._arrivals[0]
-        arrival.__exit__()
+        arrival.close()
         try:
             pipe = self._instances[0].accepted(arrival)
             if pipe is not None:
@@ -237,7 +200,7 @@ class Session:
         while self._connections:
             self._drop(self._connections[-1])
         for arrival in self._arrivals:
-            arrival.__exit__()
+            arrival.close()
         self._arrivals.clear()
         while self._instances:
             self._instances[-1].close()   # in the order of `_drop`
@@ -245,13 +208,7 @@ class Session:
 
 
 def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
-    """Claim the message of a ticket.
-
-    Raises
-    ------
-    BadArgumentError, BadHandleError, WaitTimeoutError
-        As `xsem.ipc.claim`.
-    """
+    """Claim the message of a ticket, with the errors of `xsem.ipc.claim`."""
     deadline = Deadline(timeout_s)
     try:
         with connect(_name(fields.address), timeout_s=deadline.left_s) as pipe:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Self
 
-from xsem.ipc.pipes.deadlines import Deadline, Turn, Turns
-from xsem.ipc.pipes.instances import Instances
-from xsem.ipc.pipes.names import check_name, new_name, no_pipes
-from xsem.ipc.pipes.pipe import Pipe
-from xsem.ipc.pipes.transit import settle_all
+from xsem.ipc.windows.deadlines import Deadline, Turn, Turns
+from xsem.ipc.windows.instances import Instances
+from xsem.ipc.windows.names import check_name, new_name, no_pipes
+from xsem.ipc.windows.pipe import Pipe
+from xsem.ipc.windows.transit import settle_all
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import user_of
+    from xsem.data.windows.processes import user_of
 
 __all__ = ["PipeListener", "listen"]
 
@@ -36,7 +36,7 @@ class PipeListener:
 
     def __init__(self, name: str, user: str) -> None:
         self.name = name
-        self._turns = Turns()
+        self._turns: Turns = {}
         self._instances = Instances(name, user)
 
     def accept(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Pipe:
@@ -64,17 +64,20 @@ class PipeListener:
             ``fd_limit``.
         """
         deadline = Deadline(timeout_s)
-        with Turn(self._turns, deadline, "another thread accepts") as turn, turn:
+        turn = Turn(self._turns, deadline, "another thread accepts")
+        try:
             turn.wait()
             settle_all()
             while True:
-                with self._instances.arrival() as transfer, transfer:
+                with self._instances.arrival() as transfer:
                     transfer.start()
                     if not transfer.wait(deadline) and transfer.cancel():
                         raise deadline.passed("no process connected")
                 pipe = self._instances.accepted(transfer)
                 if pipe is not None:
                     return pipe
+        finally:
+            self._turns.pop(turn, None)
 
     def close(self) -> None:
         """Close the listener. Connections stay open. A second call has no effect."""

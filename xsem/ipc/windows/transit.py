@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 
 from xsem.data.file_descriptors import duplicate_fd
-from xsem.data.handles import store
 from xsem.data.locks import Lock
-from xsem.ipc.pipes.calls import count_receipts, create_receipts
+from xsem.ipc.windows.calls import count_receipts, create_receipts
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem.data.nt_processes import has_ended
+    from xsem.data.windows.processes import has_ended
 
 __all__ = ["Transit", "settle_all"]
 
@@ -26,52 +24,41 @@ _lock: Final = Lock()
 
 
 class Transit:
-    """Duplicates of the handles of sent messages, oldest first.
+    """Duplicates of the handles of sent messages, oldest first."""
 
-    The receiver duplicates the handles from this process, and then counts the message on the semaphore `receipts`. A
-    duplicate lives until its message is counted, or until the peer has ended.
-
-    Parameters
-    ----------
-    process : OwnedHandle
-        A handle of the peer's process. This object owns it.
-    """
-
+    # The receiver duplicates the handles from this process, and then counts the message on a semaphore for receipts. A
+    # duplicate lives until its message is counted, or until the peer has ended.
     def __init__(self, process: OwnedHandle) -> None:
-        self.process = process
+        self.process = process   # of the peer; this object owns the handle
         self._messages: deque[Sequence[OwnedHandle]] = deque()
-        self._receipts: list[OwnedHandle] = []
+        self._receipts: OwnedHandle | None = None
 
     def keep(self, numbers: Sequence[int]) -> tuple[list[OwnedHandle], int]:
-        """Duplicate the handles of a message.
-
-        Returns
-        -------
-        tuple of list of OwnedHandle and int
-            The duplicates, and the number of the semaphore for receipts. After the message is sent, call `sent`.
-
-        Raises
-        ------
-        BadHandleError, BusyError
-            As `duplicate_fd`. No duplicate is left.
-        """
-        if not self._receipts:
-            self._receipts.append(create_receipts())
+        """Return duplicates of the handles of a message, and the number of the semaphore for receipts."""
+        if self._receipts is None:
+            self._receipts = create_receipts()
         kept: list[OwnedHandle] = []
         try:
             for number in numbers:
-                store(kept, partial(duplicate_fd, for_driver=False), number)
+                kept.append(duplicate_fd(number, for_driver=False))   # noqa: PERF401 - an error closes those so far
         except BaseException:
             for each in kept:
                 each.close()
             raise
-        return kept, self._receipts[0].fileno()
+        return kept, self._receipts.fileno()
 
     def sent(self, handles: Sequence[OwnedHandle]) -> None:
-        """Keep the duplicates of the last message until the peer has received it. A second call has no effect."""
-        # Without a handle, the message has no receipt.
-        if handles and not (self._messages and self._messages[-1] is handles):
+        """Keep the duplicates of a message until the peer has received it."""
+        if handles:   # otherwise, the message has no receipt
             self._messages.append(handles)
+
+    def take_back(self, handles: Sequence[OwnedHandle]) -> None:
+        """Close the duplicates of the last message, which was not sent."""
+        with _lock:
+            if self._messages and self._messages[-1] is handles:
+                self._messages.pop()
+            for each in handles:
+                each.close()
 
     @property
     def peer_ended(self) -> bool:
@@ -90,8 +77,10 @@ class Transit:
         with _lock:
             if not self._messages:
                 return
-            over = len(self._messages) if self.peer_ended else count_receipts(self._receipts[0].fileno())
-            self._close(min(over, len(self._messages)))
+            count = len(self._messages)
+            if not self.peer_ended and self._receipts is not None:
+                count = min(count, count_receipts(self._receipts.fileno()))
+            self._close(count)
 
     def lost(self) -> None:
         """Close the duplicates of all messages. The peer has closed the pipe, so it cannot receive them."""
@@ -114,8 +103,8 @@ class Transit:
     def free(self) -> None:
         """Close all handles."""
         self.lost()
-        for each in self._receipts:
-            each.close()
+        if self._receipts is not None:
+            self._receipts.close()
         self.process.close()
 
 
@@ -124,12 +113,6 @@ def settle_all() -> None:
     with _lock:
         for transit in _left.copy():
             transit.settle()
-            _free_settled(transit)
-
-
-def _free_settled(transit: Transit) -> None:
-    # A function of its own: see "Ctrl-C" in xsem.runtime.
-    if not transit.messages:
-        transit.free()
-        if transit in _left:
-            _left.remove(transit)
+            if not transit.messages:
+                transit.free()
+                _left.remove(transit)

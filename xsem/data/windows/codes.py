@@ -1,10 +1,16 @@
-"""The names of Windows' error codes: Win32 errors, NTSTATUS, and HRESULTs of Win32 errors."""
+"""The error codes of Windows: names of Win32 errors, NTSTATUS and HRESULTs of Win32 errors, and the errors of xsem."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["windows_code_name"]
+from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
+
+__all__ = ["windows_code_name", "windows_error"]
+
+_INVALID_HANDLE: Final = 6
+_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})   # also no system resources, and the commitment limit
+_NO_HANDLES: Final = frozenset({4, 155, 164})
 
 # winerror.h, for the calls of xsem about handles, events, sections, processes and pipes.
 _WIN32: Final = {
@@ -107,3 +113,15 @@ def windows_code_name(code: int) -> str | None:
         name = _WIN32.get(code & 0xFFFF)
         return name and f"HRESULT_FROM_WIN32({name})"
     return _WIN32.get(code) or _NTSTATUS.get(code)
+
+
+def windows_error(call: str, code: int, *, closed: str = "the NT handle is not open") -> XsemError:
+    """Return the error for a call that failed with a Win32 error. `closed` says which handle is not open."""
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
+    if code in _NO_MEMORY:
+        return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", **fields)
+    if code in _NO_HANDLES:
+        return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
+    if code == _INVALID_HANDLE:
+        return BadHandleError(closed, reason="closed_fd", **fields)
+    return DriverError("Windows refused the call", reason="system_call_failed", **fields)

@@ -6,27 +6,17 @@ import ctypes
 from collections.abc import Sequence
 
 from xsem.ipc import wire
-from xsem.ipc.pipes.calls import PipeError, Transfer
-from xsem.ipc.pipes.transit import Transit
+from xsem.ipc.windows.calls import PipeError, Transfer
+from xsem.ipc.windows.transit import Transit
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Outgoing"]
 
 
 class Outgoing:
-    """A write of one message, and the duplicates of its handles. The caller enters it twice, as a `Transfer`.
+    """A write of one message, and the duplicates of its handles, which stay open for the peer if it was sent."""
 
-    At the end of ``with``, the duplicates stay open for the peer if the message was sent. Otherwise they are closed.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        The pipe, borrowed.
-    transit : Transit
-        The duplicates of earlier messages.
-    descs, payload, numbers
-        The message, as `check_nt_content` returns it.
-    """
+    # `payload` and `numbers` are those of `check_nt_content`.
 
     def __init__(
         self, handle: OwnedHandle, transit: Transit, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes,
@@ -40,15 +30,14 @@ class Outgoing:
         self._transfer = Transfer(handle, "WriteFile", ctypes.create_string_buffer(message, len(message)))
 
     def __enter__(self) -> Transfer:
+        # Before the write: the receipt of a message that is not noted would count for a later one.
+        self._transit.sent(self._kept)
         return self._transfer
 
     def __exit__(self, *exc: object) -> None:
-        self._transfer.__exit__()
-        if self._transfer.code == 0:
-            self._transit.sent(self._kept)
-        else:
-            for each in self._kept:
-                each.close()
+        self._transfer.close()
+        if self._transfer.code != 0:
+            self._transit.take_back(self._kept)
 
     def check(self) -> None:
         """Raise `PipeError` unless the message was sent."""
