@@ -221,23 +221,24 @@ class Commands:
         """Mark the objects as in use until operation `value` of the queue is complete."""
         self._busy.append((value, commands, scratch))
 
-    def put_back(self, commands: CData, scratch: HostMemory | None) -> None:
-        """Free objects that were not submitted or are complete."""
-        self._free.append(commands)
-        if scratch is not None:
-            scratch.close()
+    def take_back(self) -> None:
+        """Free the objects that were lent last, because the driver refused their submission."""
+        self._put_back(*self._busy.pop())
 
     def recycle(self, done: int) -> None:
         """Free the objects of operations up to `done`."""
         while self._busy and self._busy[0][0] <= done:
-            _, commands, scratch = self._busy.popleft()
-            self.put_back(commands, scratch)
+            self._put_back(*self._busy.popleft())
+
+    def _put_back(self, _value: int, commands: CData, scratch: HostMemory | None) -> None:
+        self._free.append(commands)
+        if scratch is not None:
+            scratch.close()
 
     def close(self) -> None:
         """Destroy the pool and its command buffers. None of them may be pending."""
         while self._busy:
-            _, commands, scratch = self._busy.popleft()
-            self.put_back(commands, scratch)
+            self._put_back(*self._busy.popleft())
         self._vk.vkDestroyCommandPool(self._gpu.handle, self._pool, self._gpu.library.null)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from xsem.spi import Lock
 from xsem_vulkan.abilities import Abilities
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
-from xsem_vulkan.locks import Locks
 
 __all__ = ["Gpu", "VkQueue", "borrow_gpu", "open_gpu"]
 
@@ -26,8 +25,11 @@ _OF_DEVICE: Final = (
 )
 
 
+_NO_LOCK: Final = nullcontext()
+
+
 class VkQueue:
-    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `locks` ensures this.
+    """One VkQueue. One thread at a time may use it, so each use is in ``with queue.theirs(), queue.lock:``.
 
     Parameters
     ----------
@@ -54,12 +56,12 @@ class VkQueue:
         self.users = 0
         """The number of queue drivers that submit to this VkQueue."""
 
-    def locks(self) -> Locks:
-        """Return the locks for one use of the queue, on this thread."""
-        # The application's lock need not be re-entrant, so only the outermost use acquires it.
+    def theirs(self) -> AbstractContextManager[object]:
+        """Return the application's lock for a use of the queue on this thread, or a context without a lock."""
+        # The application's lock need not be re-entrant, so only the outermost use takes it.
         if self._theirs is None or self.lock._is_owned():   # type: ignore[attr-defined]
-            return Locks([self.lock])
-        return Locks([self.lock, self._theirs])
+            return _NO_LOCK
+        return self._theirs
 
 
 class Gpu:
@@ -89,6 +91,8 @@ class Gpu:
         self.abilities = abilities
         self.family = abilities.family.index
         self.queues = queues
+        # Guards the owner and the uses of all images. A thread that also needs a queue takes the queue's locks first.
+        self.image_lock = Lock()
         self.stuck = False
         """Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash."""
         self._destroy = destroy

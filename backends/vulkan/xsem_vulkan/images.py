@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
-from xsem.spi import ImageRegion, Lock, level_layout
+from xsem.spi import ImageRegion, level_layout
 from xsem.types import DrmLayout, MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
@@ -27,7 +27,7 @@ class VulkanImage:
     other side of the memory.
 
     The facade knows that a handover uses the memory, but not which images lie in it. Therefore each append that uses
-    the image holds `lock`, checks that the image is not `closed`, and records its operation with `used`.
+    the image holds the device's `image_lock` and records its operation with `used`.
     """
 
     def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
@@ -39,13 +39,12 @@ class VulkanImage:
         self.desc = desc
         self.aspect = shape.aspect
         self.owned = False
-        self.closed = False
-        self.lock = Lock()
         self._uses: dict[Timeline, int] = {}
-        memory.images.add(self)
+        with gpu.image_lock:
+            memory.images.add(self)
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a queue's operation `value` uses the image."""
+        """Record, before its submission, that a queue's operation `value` uses the image."""
         if timeline not in self._uses:
             timeline.use()
         self._uses[timeline] = value
@@ -70,14 +69,13 @@ class VulkanImage:
 
     def close(self) -> None:
         """Destroy the image after the operations that use it. The memory stays."""
-        with self.lock:
-            self.closed = True
+        with self._gpu.image_lock:
             self._memory.images.discard(self)
         # Wait without the lock: a concurrent handover of the memory continues without the image, and the wait may
         # depend on it.
         for timeline, value in self._uses.items():
             try:
-                while not timeline.wait(value, _SLICE_NS):
+                while not timeline.wait(min(value, timeline.appended), _SLICE_NS):   # the driver may have refused it
                     pass
             except DeviceLostError:
                 pass   # pending work of a lost device counts as complete

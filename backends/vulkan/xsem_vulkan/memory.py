@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
-from xsem.spi import Lock
 from xsem.types import DrmLayout, MemoryHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
@@ -57,16 +56,13 @@ class Buffer(Protocol):
 class BoundImage(Protocol):
     """An image that lies in a memory, as a handover of the memory uses it."""
 
-    image: int
-    lock: Lock
-    closed: bool
     owned: bool
 
     def barrier(self, *, acquire: bool) -> dict[str, object]:
         """Return the VkImageMemoryBarrier that acquires the image from the other side, or releases it."""
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a queue's operation `value` uses the image."""
+        """Record, before its submission, that a queue's operation `value` uses the image."""
 
 
 class VulkanMemory:

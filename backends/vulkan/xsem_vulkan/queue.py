@@ -11,8 +11,7 @@ from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
-from xsem_vulkan.locks import Locks
-from xsem_vulkan.memory import BoundImage, Buffer, HostMemory, VulkanMemory
+from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
 from xsem_vulkan.submission import Submission
 
@@ -131,12 +130,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` with the VkQueue locked: `work` may submit to it."""
-        locks = self.queue.locks()
-        try:
-            locks.enter()
+        with self.queue.theirs(), self.queue.lock:
             work()
-        finally:
-            locks.leave()
 
     def close(self) -> None:
         """Destroy the driver's own objects. Its timeline stays while a fence of the queue exists."""
@@ -155,17 +150,14 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         want_fence: bool,
     ) -> Fence | None:
         """Append commands that use images. `record` makes them, with the images locked."""
-        # One order for all queues, as in `_hand`.
-        locks = Locks([image.lock for image in sorted(set(images), key=lambda each: each.image)])
-        try:
-            locks.enter()
+        with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
             self._recycle()
-            fence = self._append_once(record(), None, self._open(wait_fences), [], want_fence)
+            commands = record()
+            for image in images:
+                image.used(self._timeline, self._timeline.appended + 1)
+            fence = self._append_once(commands, None, self._open(wait_fences), [], want_fence)
             for image in images:
                 image.owned = True
-                image.used(self._timeline, self._timeline.appended)
-        finally:
-            locks.leave()
         return fence
 
     def _hand(
@@ -174,47 +166,40 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_fence)
         self._recycle()
-        # Lock the images in one order for all queues. Copy the set, because another thread may release an image
-        # meanwhile.
-        bound = sorted((image for memory in memories for image in tuple(memory.images)), key=lambda each: each.image)
-        locks = Locks([image.lock for image in bound])
-        try:
-            locks.enter()
-            images = _to_hand(bound, acquire)
+        with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
+            images = [image for memory in memories for image in memory.images if acquire or image.owned]
             commands = self._commands.handover(memories, images, acquire=acquire)
+            for image in images:
+                image.used(self._timeline, self._timeline.appended + 1)
             fence = self._append_once(commands, None, waits, signals, want_fence)
             for memory in memories:
                 memory.handed_over = True
             for image in images:
                 image.owned = acquire
-                image.used(self._timeline, self._timeline.appended)
-        finally:
-            locks.leave()
         return fence
 
     def _append_once(
         self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_fence: bool
     ) -> Fence | None:
         """Append a command buffer that was recorded for one submission."""
+        self._commands.lend(self._timeline.appended + 1, commands, scratch)
         try:
-            fence = self._append(commands, waits, signals, want_fence)
-        except BaseException:
-            self._commands.put_back(commands, scratch)
+            return self._append(commands, waits, signals, want_fence)
+        except Exception:   # after Ctrl-C, they may be submitted
+            self._commands.take_back()
             raise
-        self._commands.lend(self._timeline.appended, commands, scratch)
-        return fence
 
     def _append(self, commands: CData, waits: Waits, signals: Waits, want_fence: bool) -> Fence | None:
         timeline = self._timeline
-        value = timeline.appended + 1
-        locks = self.queue.locks()
-        try:
-            locks.enter()
-            self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, value)])
-        finally:
-            locks.leave()
-        timeline.appended = value
-        return Fence(timeline, value) if want_fence else None
+        with self.queue.theirs(), self.queue.lock:
+            # Ctrl-C can come after the submission, and no value may be signalled twice. A skipped value does no harm.
+            timeline.appended += 1
+            try:
+                self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, timeline.appended)])
+            except Exception:
+                timeline.appended -= 1
+                raise
+        return Fence(timeline, timeline.appended) if want_fence else None
 
     def _open(self, fences: Sequence[Fence]) -> Waits:
         """The semaphores to wait for. A signalled fence needs none."""
@@ -232,8 +217,3 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             return True   # pending work of a lost device counts as complete
         except XsemError:
             return False
-
-
-def _to_hand(bound: Sequence[BoundImage], acquire: bool) -> list[BoundImage]:
-    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the caller's `finally`.
-    return [image for image in bound if not image.closed and (acquire or image.owned)]

@@ -40,12 +40,8 @@ def _queue_of(gpu: Gpu, close: Callable[[], None] = lambda: None) -> NativeQueue
     queue = gpu.queues[0]
 
     def works() -> bool:
-        locks = queue.locks()
-        try:
-            locks.enter()
+        with queue.theirs(), queue.lock:
             check("vkQueueSubmit", gpu.vk.vkQueueSubmit(queue.handle, 0, gpu.library.null, 0))
-        finally:
-            locks.leave()
         return True
 
     return NativeQueue(stream=queue.address, handle=queue.address, works=works, close=close, simultaneous=True)

@@ -266,12 +266,30 @@ def test_image_changes_hands_with_its_memory(
     seen.clear()
     again.level(0).read()
     assert seen == []   # acquired together with its memory
-    token = again._array
-    token.closed = True   # as if another thread releases it at this moment
-    hand_over()
-    assert len(seen) == 1   # only the barrier of the other image
-    token.closed = False
     commands.synchronize(timeout_s=20)
+
+
+def test_image_is_not_released_in_the_middle_of_a_handover(exporter: xsem.Device, theirs: xsem.Memory) -> None:
+    driver = driver_of(exporter)
+    semaphore = exporter.create_semaphore(BINARY)
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    releases = threading.Thread(target=driver.release_array, args=[token])
+    commands = driver.create_queue()
+    real = commands._commands.handover
+
+    def handover(*arguments: Any, **named: Any) -> Any:
+        releases.start()
+        releases.join(0.1)
+        assert theirs._memory.images == {token}
+        return real(*arguments, **named)
+
+    commands._commands.handover = handover
+    commands.append_signal([semaphore._state.token], [SignalParams()], (), (), False)
+    commands.append_wait([semaphore._state.token], [WaitParams()], (), [theirs._memory], False)
+    releases.join(20)
+    assert not releases.is_alive()
+    assert theirs._memory.images == set()
+    commands.close()
 
 
 def test_image_released_behind_a_handover_is_destroyed_after_it(
@@ -310,6 +328,23 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
         assert driver.wait_fence(fence, 20 * 10**9)
         driver.release_fence(fence)
         commands.close()
+
+
+def test_image_of_a_refused_handover_is_released_at_once(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(exporter)
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    commands = driver.create_queue()
+    with monkeypatch.context() as patch:
+        patch.setattr(commands._submission, "_submit", lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+        with pytest.raises(OutOfMemoryError):
+            commands.append_wait([], [], (), [theirs._memory], False)
+    releases = threading.Thread(target=driver.release_array, args=[token], daemon=True)
+    releases.start()
+    releases.join(20)
+    assert not releases.is_alive()
+    commands.close()
 
 
 # ---- refusals
