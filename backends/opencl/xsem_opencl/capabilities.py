@@ -19,34 +19,21 @@ _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({O
 
 
 class Answers(NamedTuple):
-    """The driver's answers for one device.
+    """The driver's answers for one device."""
 
-    Attributes
-    ----------
-    vendor : int
-        CL_DEVICE_VENDOR_ID.
-    semaphore_import, semaphore_export, memory_import : tuple of int
-        OpenCL's numbers of handle types; empty if the driver does not support the query.
-    images : bool
-        Whether the driver creates images in imported memory.
-    connections : int
-        The number of hardware queues of NVIDIA's driver.
-    """
-
-    vendor: int = 0
+    vendor: int = 0   # CL_DEVICE_VENDOR_ID
+    # OpenCL's numbers of handle types; empty if the driver does not support the query
     semaphore_import: tuple[int, ...] = ()
     semaphore_export: tuple[int, ...] = ()
     memory_import: tuple[int, ...] = ()
-    images: bool = False
-    connections: int = FULL
+    images: bool = False   # whether the driver creates images in imported memory
+    connections: int = FULL   # hardware queues of NVIDIA's driver
 
 
 def ask(api: Api, device: int) -> Answers:
-    """Query the driver.
-
-    The names of the extensions are not sufficient: cl_khr_external_semaphore does not specify the handle types, and
-    NVIDIA's driver has the extension and exports no type (measured).
-    """
+    """Query the driver."""
+    # The names of the extensions are not sufficient: cl_khr_external_semaphore does not specify the handle types, and
+    # NVIDIA's driver has the extension and exports no type (measured).
     semaphores = api.has(*cl.SEMAPHORE_FUNCTIONS)
     memory = api.has(*cl.MEMORY_FUNCTIONS)
     # KHR defines only binary semaphores, and NVIDIA's driver reports no list of semaphore types (measured).
@@ -64,10 +51,8 @@ def ask(api: Api, device: int) -> Answers:
 
 
 def _images(api: Api, device: int) -> bool:
-    """Tell whether images can be imported.
-
-    The query returns handle types for buffers. A driver that answers it is assumed to support imported images.
-    """
+    """Tell whether images can be imported."""
+    # The query returns handle types for buffers. A driver that answers it is assumed to support imported images.
     try:
         api.info("clGetDeviceInfo", device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES)
     except XsemError:
@@ -122,7 +107,8 @@ def is_measured(answers: Answers, platform: str = sys.platform) -> bool:
 
 
 def timeout_causes(answers: Answers) -> tuple[str, ...]:
-    """Return the causes for `DeviceDriver.timeout_causes`. The default number of queues is not a likely cause."""
+    """Return the causes for `DeviceDriver.timeout_causes`."""
+    # The default number of queues is not a likely cause.
     few = is_measured(answers) and answers.connections < FULL
     return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
 

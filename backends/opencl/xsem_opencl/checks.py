@@ -18,20 +18,7 @@ _FOLDERS: Final = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/
 
 
 def nvidia_icd(vendors: Path | None = None, folders: Sequence[str | Path] | None = None) -> HealthCheck | None:
-    """Report that NVIDIA's driver is installed but no file announces it to the loader, as in containers.
-
-    Parameters
-    ----------
-    vendors : Path, optional
-        Folder in which the loader looks for such files.
-    folders : sequence of path, optional
-        Folders of libraries.
-
-    Returns
-    -------
-    HealthCheck or None
-        None if the driver is announced or not installed, and on systems other than Linux.
-    """
+    """Return a failed check if NVIDIA's driver is installed but unknown to the loader, as in containers."""
     if not sys.platform.startswith("linux"):
         return None
     if vendors is None:

@@ -28,13 +28,7 @@ class Found(NamedTuple):
 
 
 def all_devices(library: Library) -> list[Found]:
-    """Return all devices of all platforms. The position of a device is its index.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``no_driver``: the loader finds no driver.
-    """
+    """Return all devices of all platforms; the position of a device is its index."""
     setting()   # before the loader starts the drivers
     platforms = Api(library).platforms()
     if not platforms:
@@ -48,13 +42,7 @@ def all_devices(library: Library) -> list[Found]:
 
 
 def one_device(library: Library, index: int) -> Found:
-    """Return the device with that index.
-
-    Raises
-    ------
-    DeviceNotFoundError
-        ``no_such_device``.
-    """
+    """Return the device with that index."""
     found = all_devices(library)
     if not 0 <= index < len(found):
         raise DeviceNotFoundError(f"opencl:{index} does not exist; the loader lists {len(found)} devices",

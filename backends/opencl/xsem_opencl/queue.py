@@ -27,28 +27,17 @@ _Enqueue = Callable[[int, Any, Any], None]
 
 
 class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
-    """One in-order queue.
-
-    Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
-    waits for them would wait for ever.
-
-    Parameters
-    ----------
-    handle : int
-        cl_command_queue.
-    lent : object
-        The application's queue, kept alive; None for an owned queue.
-    """
+    """One in-order queue."""
 
     def __init__(self, core: Core, handle: int, *, lent: object | None = None) -> None:
         self.identity = handle
         self.native_handle = handle
-        self._handle = handle
+        self._handle = handle   # cl_command_queue
         self._core = core
         self._api = core.api
-        self._lent = lent
+        self._lent = lent   # the application's queue, kept alive; None for an owned queue
         if lent is not None:
-            core.api.do("clRetainCommandQueue", handle)
+            core.api.do("clRetainCommandQueue", handle)   # the application keeps its own reference
 
     # ---- semaphores
     def append_wait(
@@ -100,10 +89,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, dst: Mapping | HostBuffer, dst_offset: int, src: Mapping | HostBuffer, src_offset: int, size: int,
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer.
-
-        A copy between two host buffers goes through a temporary buffer on the device.
-        """
+        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer, or copy through a temporary buffer on the device."""
         (to_buffer, to), (from_buffer, out_of) = _place(dst, dst_offset), _place(src, src_offset)
         if to_buffer and from_buffer:
             return self._enqueue(
@@ -134,15 +120,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, level: Image, region: ImageRegion, buffer: Mapping | HostBuffer, offset: int, row_pitch: int,
         slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueReadImage and the like for host memory, and clEnqueueCopyImageToBuffer and the like for others.
-
-        The latter take no pitches. Rows with padding therefore go through a temporary buffer on the device.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: the driver does not copy between a buffer and an image of one dimension with layers.
-        """
+        """Call clEnqueueReadImage or …WriteImage for host memory, else clEnqueueCopyImageToBuffer or …BufferToImage."""
         mem, at = _place(buffer, offset)
         if not mem:
             return self._enqueue([self._host_image(level, level.box(region), at, row_pitch, slice_pitch, read=read)],
@@ -168,6 +146,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         if (row_pitch == row or height == 1) and (slice_pitch == row * height or count == 1):
             return self._enqueue([self._buffer_image(level, box, mem, at, read=read)], wait_fences, want_fence)
 
+        # The functions take no pitches, so rows with padding go through a temporary buffer on the device.
         def steps(scratch: int) -> Sequence[_Enqueue]:
             tight, padded = (scratch, 0, row, row * height), (mem, at, row_pitch, slice_pitch)
             image = self._buffer_image(level, box, scratch, 0, read=read)
@@ -197,14 +176,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, dst: Mapping | HostBuffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence],
         want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueFillBuffer.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pattern``: the length of the pattern is not 1, 2, 4, … 128 bytes, or the offset in the memory is not
-            a multiple of this length.
-        """
+        """Call clEnqueueFillBuffer."""
         to_buffer, to = _place(dst, offset)
         length = len(pattern)
         if length & (length - 1) or length > _LONGEST_PATTERN or (to_buffer and to % length):
@@ -232,7 +204,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             self._core.flush(self._handle)
 
     def close(self) -> None:
-        """Release the reference to the queue. A borrowed queue stays the application's."""
+        """Release the reference to the queue."""
         self._lent = None
         self._api.do("clReleaseCommandQueue", self._handle)
 
@@ -287,7 +259,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     def _enqueue(
         self, steps: Sequence[_Enqueue], wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Enqueue the steps. The first step waits for `wait_fences`. The event of the last step is the fence."""
+        """Enqueue the steps: the first waits for `wait_fences`, and the event of the last is the fence."""
         event = c_void_p()
         count, events = event_list(wait_fences)
         for number, step in enumerate(steps, 1):
@@ -295,6 +267,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             step(count, events, byref(event) if want_fence and last else None)
             count, events = 0, None
         try:
+            # Without it, commands may stay in the host, and another queue or another API that waits for them would wait
+            # for ever.
             self._core.flush(self._handle)
         except BaseException:
             if event.value:
@@ -304,13 +278,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
 
 def number_of(core: Core, stream: object) -> int:
-    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``, also for other objects of pyopencl with an `int_ptr`; ``null_stream``.
-    """
+    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int."""
+    # Other objects of pyopencl have an `int_ptr`, too.
     if not isinstance(stream, int | core.api.library.pyopencl.CommandQueue):
         raise BadArgumentError(
             f"{type(stream).__name__} is not a queue: a pyopencl.CommandQueue, or a cl_command_queue as an int, is "
@@ -320,15 +289,7 @@ def number_of(core: Core, stream: object) -> int:
 
 
 def borrowed_queue(core: Core, stream: object, *, in_order: bool) -> int:
-    """Return the cl_command_queue of the application's queue, after checks.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``, ``null_stream``; ``out_of_order``.
-    WrongDeviceError
-        ``wrong_device``, ``wrong_context``.
-    """
+    """Return the cl_command_queue of the application's queue, after checks."""
     handle = number_of(core, stream)
     for key, expected, what in ((cl.QUEUE_DEVICE, core.device, "device"), (cl.QUEUE_CONTEXT, core.context, "context")):
         actual = core.api.number("clGetCommandQueueInfo", handle, key)
@@ -352,7 +313,7 @@ def _batch(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> tuple[int,
 
 
 def _place(buffer: Mapping | HostBuffer, offset: int) -> tuple[int, int]:
-    """Return the cl_mem and the offset in it. For host memory, return 0 and a pointer."""
+    """Return the cl_mem and the offset in it; for host memory, 0 and a pointer."""
     if isinstance(buffer, HostBuffer):
         return 0, buffer.address + offset
     return buffer.memory.handle, buffer.offset + offset
