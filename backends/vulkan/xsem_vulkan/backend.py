@@ -19,51 +19,20 @@ __all__ = ["VulkanBackend"]
 
 
 class VulkanBackend(Backend):
-    """Vulkan devices, through the Vulkan loader. See ``docs/vulkan.md``.
-
-    Examples
-    --------
-    >>> device = xsem.open_device("vulkan:0")  # doctest: +SKIP
-    """
+    """Vulkan devices, through the Vulkan loader. See ``docs/vulkan.md``."""
 
     name: ClassVar[str] = "vulkan"
     spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """List all physical devices, CPUs included.
-
-        Returns
-        -------
-        sequence of DeviceInfo
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``,
-            ``no_device``.
-        BusyError
-            ``fd_limit``: the process cannot open the files that the driver needs.
-        """
+        """List all physical devices, CPUs included."""
         from xsem_vulkan.instance import opened
 
         with opened() as instance:
             return [physical.info(index) for index, physical in enumerate(_physical_devices(instance))]
 
     def open(self, index: int) -> VulkanDevice:
-        """Open a new VkDevice on a new VkInstance.
-
-        The device owns both. If opening fails, the instance is closed.
-
-        Raises
-        ------
-        BackendUnavailableError, BusyError
-            The reasons of `devices`.
-        DeviceNotFoundError
-            ``no_such_device``.
-        UnsupportedError
-            ``driver_too_old``: the device lacks Vulkan 1.2 or timeline semaphores; ``unsupported``: the device has no
-            queue for compute or graphics.
-        """
+        """Open a new VkDevice on a new VkInstance. The result owns both."""
         from xsem_vulkan.abilities import ask
         from xsem_vulkan.device import VulkanDevice
         from xsem_vulkan.gpu import open_gpu
@@ -85,21 +54,7 @@ class VulkanBackend(Backend):
         return VulkanHooks(made._gpu, lambda: self.open(made._index)._gpu)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
-        """Open a device on the application's VkDevice and queues.
-
-        Instance, device and queues are borrowed. They stay the application's on success and on failure.
-
-        Parameters
-        ----------
-        native : Native
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``: `native` is not an `xsem_vulkan.Native`, or its objects do not belong together.
-        UnsupportedError
-            ``not_enabled``: the application did not enable timeline semaphores, which fences need; ``driver_too_old``.
-        """
+        """Open a device on the application's VkDevice and queues, which stay the application's."""
         from xsem_vulkan.device import VulkanDevice
         from xsem_vulkan.native import borrowed
 

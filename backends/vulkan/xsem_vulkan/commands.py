@@ -57,11 +57,9 @@ class Commands:
             raise
 
     def _record_barrier(self) -> CData:
-        """Record one command buffer for all waits, signals and barriers of the queue. It may be pending several times.
-
-        A submission without commands would not order a later signal after an earlier wait: the specification orders
-        commands after waits and signals after commands, not signals after waits.
-        """
+        """Record the command buffer of all waits, signals and barriers, which may be pending several times."""
+        # A submission without commands would not order a later signal after an earlier wait: the specification orders
+        # commands after waits and signals after commands, not signals after waits.
         null = self._gpu.library.null
         return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
             commands, _ALL, _ALL, 0, 1, self._everything, 0, null, 0, null), often=True)
@@ -74,13 +72,7 @@ class Commands:
             lambda commands: self._vk.vkCmdCopyBuffer(commands, src.buffer, dst.buffer, 1, region))
 
     def fill(self, dst: Place, pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
-        """Record a fill.
-
-        Returns
-        -------
-        tuple of (VkCommandBuffer, HostMemory or None)
-            The command buffer, and the scratch memory for a fill that Vulkan's own fill does not support.
-        """
+        """Record a fill, and return scratch memory, too, if Vulkan's own fill does not support it."""
         word = _as_word(pattern)
         if word is not None and dst.offset % _WORD == 0 and size % _WORD == 0:
             return self._transfer(
@@ -122,13 +114,8 @@ class Commands:
         return self._buffer_image_copy(level, place, part, read=read)
 
     def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
-        """Record a copy between two levels, after acquire barriers for the images that need them.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: only one of the levels is a depth image (VUID-vkCmdCopyImage-srcImage-01551).
-        """
+        """Record a copy between two levels, after acquire barriers for the images that need them."""
+        # VUID-vkCmdCopyImage-srcImage-01551
         if (dst.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT) != (src.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT):
             raise UnsupportedError("Vulkan copies a depth image only to another depth image; copy through a buffer",
                                    capability="image_copy.depth", backend="vulkan", reason="not_supported")
@@ -170,10 +157,7 @@ class Commands:
     def handover(
         self, memories: Sequence[VulkanMemory], images: Sequence[BoundImage], *, acquire: bool
     ) -> CData:
-        """Record a queue family ownership transfer of memories and images, with a full barrier.
-
-        With `acquire`, ownership comes from `VK_QUEUE_FAMILY_EXTERNAL`; otherwise it goes there.
-        """
+        """Record a full barrier that acquires memories and images from `VK_QUEUE_FAMILY_EXTERNAL`, or releases them."""
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
@@ -190,7 +174,7 @@ class Commands:
             commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), pictures))
 
     def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
-        """Record a command buffer for one submission, or for several with `often`. On an error it is free again."""
+        """Record a command buffer for one submission, or for several with `often`."""
         commands = self._take()
         try:
             self._vk.do("vkBeginCommandBuffer", commands, self._begin_often if often else self._begin_once)
@@ -214,7 +198,7 @@ class Commands:
 
     @property
     def oldest_busy(self) -> int | None:
-        """The operation whose completion frees the next command buffer; None if no command buffer is in use."""
+        """The operation whose completion frees the next command buffer; None if the device uses none."""
         return self._busy[0][0] if self._busy else None
 
     def lend(self, value: int, commands: CData, scratch: HostMemory | None) -> None:
@@ -236,7 +220,7 @@ class Commands:
             scratch.close()
 
     def close(self) -> None:
-        """Destroy the pool and its command buffers. None of them may be pending."""
+        """Destroy the pool and its command buffers, of which none may be pending."""
         while self._busy:
             self._put_back(*self._busy.popleft())
         self._vk.vkDestroyCommandPool(self._gpu.handle, self._pool, self._gpu.library.null)

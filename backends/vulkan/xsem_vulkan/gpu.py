@@ -29,32 +29,19 @@ _NO_LOCK: Final = nullcontext()
 
 
 class VkQueue:
-    """One VkQueue. One thread at a time may use it, so each use is in ``with queue.theirs(), queue.lock:``.
-
-    Parameters
-    ----------
-    handle, address : VkQueue
-        The handle, and its number.
-    lock : Lock, optional
-        xsem's lock, if several queues share one. Otherwise the queue has its own.
-    theirs : context manager, optional
-        The application's lock.
-    unguarded : bool
-        The application may use the queue without a lock, on the thread that calls xsem.
-    """
+    """One VkQueue. One thread at a time may use it, so each use is in ``with queue.theirs(), queue.lock:``."""
 
     def __init__(
         self, handle: CData, address: int, lock: Lock | None = None,
         theirs: AbstractContextManager[object] | None = None, *, unguarded: bool = False,
     ) -> None:
         self.handle = handle
-        self.address = address
-        self.unguarded = unguarded
+        self.address = address   # the handle as a number
+        self.unguarded = unguarded   # the application may use it without a lock, on the thread that calls xsem
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock = Lock() if lock is None else lock
-        self._theirs = theirs
-        self.users = 0
-        """The number of queue drivers that submit to this VkQueue."""
+        self._theirs = theirs   # the application's lock
+        self.users = 0   # queue drivers that submit to this VkQueue
 
     def theirs(self) -> AbstractContextManager[object]:
         """Return the application's lock for a use of the queue on this thread, or a context without a lock."""
@@ -65,20 +52,7 @@ class VkQueue:
 
 
 class Gpu:
-    """The state that all objects of one device share.
-
-    Parameters
-    ----------
-    physical : PhysicalDevice
-    functions, handle : Functions, VkDevice
-        The device's functions, and its handle.
-    abilities : Abilities
-        The device's properties.
-    queues : sequence of VkQueue
-        The queues that xsem submits to.
-    destroy : callable
-        Destroys an owned device. It does nothing for a borrowed one.
-    """
+    """The state that all objects of one device share."""
 
     def __init__(
         self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
@@ -87,27 +61,24 @@ class Gpu:
         self.physical = physical
         self.library: Library = physical.library
         self.vk = functions
-        self.handle = handle
+        self.handle = handle   # VkDevice
         self.abilities = abilities
         self.family = abilities.family.index
-        self.queues = queues
+        self.queues = queues   # those that xsem submits to
         # Guards the owner and the uses of all images. A thread that also needs a queue takes the queue's locks first.
         self.image_lock = Lock()
+        # Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash then.
         self.stuck = False
-        """Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash."""
-        self._destroy = destroy
+        self._destroy = destroy   # does nothing for a borrowed device
 
     def close(self) -> None:
-        """Destroy an owned device, unless it is `stuck`. A borrowed device stays the application's."""
+        """Destroy an owned device, unless it is `stuck`."""
         if not self.stuck:
             self._destroy()
 
 
 def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
-    """Create a VkDevice.
-
-    The result owns the instance and closes it with the device. On an error the instance stays the caller's.
-    """
+    """Create a VkDevice. The result owns the instance; on an error the instance stays the caller's."""
     library = physical.library
     priorities = library.ffi.new("float[]", [1.0] * abilities.queues)
     queues = library.new("VkDeviceQueueCreateInfo", queueFamilyIndex=abilities.family.index,
@@ -138,7 +109,7 @@ def borrow_gpu(
     physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
     lock: AbstractContextManager[object] | None,
 ) -> Gpu:
-    """Wrap the application's own device. Closing the result leaves the device to the application."""
+    """Wrap the application's own device, which stays the application's."""
     library = physical.library
     handle = library.ffi.cast("VkDevice", device)
     # One lock for all queues: the application passes one lock, which need not be re-entrant.

@@ -20,15 +20,11 @@ _SLICE_NS: Final = 50_000_000
 _PLANES: Final = (vk.VK_IMAGE_ASPECT_PLANE_0_BIT, vk.VK_IMAGE_ASPECT_PLANE_1_BIT)
 
 
+# The layout GENERAL is known to both sides of the memory, and no copy changes it. The facade knows that a handover uses
+# the memory, but not which images lie in it. Therefore each append that uses an image holds the device's `image_lock`
+# and records its operation with `used`.
 class VulkanImage:
-    """A VkImage at an offset of a memory, always in the layout GENERAL.
-
-    Both sides know this layout, and no copy changes it. `owned` tells whether xsem has acquired the image from the
-    other side of the memory.
-
-    The facade knows that a handover uses the memory, but not which images lie in it. Therefore each append that uses
-    the image holds the device's `image_lock` and records its operation with `used`.
-    """
+    """A VkImage at an offset of a memory, always in the layout GENERAL."""
 
     def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
         self._gpu = gpu
@@ -38,7 +34,7 @@ class VulkanImage:
         self.layers = shape.layers
         self.desc = desc
         self.aspect = shape.aspect
-        self.owned = False
+        self.owned = False   # whether xsem has acquired the image from the other side of the memory
         self._uses: dict[Timeline, int] = {}
         with gpu.image_lock:
             memory.images.add(self)
@@ -68,7 +64,7 @@ class VulkanImage:
         }
 
     def close(self) -> None:
-        """Destroy the image after the operations that use it. The memory stays."""
+        """Destroy the image after the operations that use it."""
         with self._gpu.image_lock:
             self._memory.images.discard(self)
         # Wait without the lock: a concurrent handover of the memory continues without the image, and the wait may
@@ -106,7 +102,7 @@ class Level:
         return self.part(gpu, whole, offset, layout.row_size, layout.row_size * layout.rows)
 
     def part(self, gpu: Gpu, region: ImageRegion, offset: int, row_pitch: int, slice_pitch: int) -> CData:
-        """Return the VkBufferImageCopy of a region. The pitches are in bytes."""
+        """Return the VkBufferImageCopy of a region, with pitches in bytes."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
             # Vulkan counts the length of a row in pixels, and that of a slice in rows of pixels.
             "bufferOffset": offset, "bufferRowLength": row_pitch // self.element_size * self.block,
@@ -126,23 +122,15 @@ class Level:
         return x * self.block, y * self.block, z
 
     def extent_of(self, region: ImageRegion) -> tuple[int, int, int]:
-        """Return the width, height and depth of a region in pixels. The last block can reach beyond the level."""
+        """Return the width, height and depth of a region in pixels."""
+        # The last block can reach beyond the level.
         x, y, _ = self.offset_of(region)
         width, height, depth = region.extent
         return min(width * self.block, self.extent[0] - x), min(height * self.block, self.extent[1] - y), depth
 
 
 def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
-    """Create an image at ``desc.offset`` of the memory.
-
-    Raises
-    ------
-    UnsupportedError
-        The device does not support such an image in such memory, or the memory is dedicated to a buffer.
-    BadArgumentError
-        ``bad_offset``: the offset is not a multiple of the image's alignment; ``out_of_range``: the image with all
-        levels exceeds the memory.
-    """
+    """Create an image at ``desc.offset`` of the memory."""
     shape = shape_of(desc)
     if memory.dedicated:
         raise UnsupportedError("the memory is dedicated to a buffer (dedicated=True), so it cannot hold an image",
@@ -169,13 +157,7 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
 
 
 def level_of(image: VulkanImage, index: int) -> Level:
-    """Return one level.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_levels``: the image does not have this level.
-    """
+    """Return one level."""
     if not 0 <= index < image.levels:
         raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
                                backend="vulkan")
@@ -183,13 +165,7 @@ def level_of(image: VulkanImage, index: int) -> Level:
 
 
 def plane_of(level: Level, plane: int) -> Level:
-    """Return one plane of a level.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_plane``: the format does not have this plane.
-    """
+    """Return one plane of a level."""
     if plane not in (0, 1):
         raise BadArgumentError(f"the image has the planes 0 and 1, not {plane}", reason="bad_plane", backend="vulkan")
     return Level(level.image, level.index, plane)

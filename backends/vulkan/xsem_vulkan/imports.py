@@ -1,9 +1,4 @@
-"""Imports of semaphores and memory that another API, device or process exported.
-
-According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after a
-failed import, and lavapipe does so for memory until Mesa 25. Therefore the state of the fd is unknown after a failed
-import.
-"""
+"""Imports of semaphores and memory that another API, device or process exported."""
 
 from __future__ import annotations
 
@@ -21,19 +16,7 @@ __all__ = ["import_memory", "import_semaphore"]
 
 
 def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-    """Import a VkSemaphore: permanently, or for one wait if it is a sync file.
-
-    Returns
-    -------
-    Imported
-        A VulkanSemaphore. The fd belongs to the driver.
-
-    Raises
-    ------
-    ImportFailure
-        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left"
-        if the failure precedes the driver's import, and "unknown" if the driver's import fails.
-    """
+    """Import a VkSemaphore: permanently, or for one wait if it is a sync file."""
     sync_file = desc.type is SemaphoreHandleType.SYNC_FD
     try:
         fd = _number(desc, handle)
@@ -58,20 +41,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
 
 
 def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-    """Import a VkDeviceMemory and bind a VkBuffer to it.
-
-    Returns
-    -------
-    Imported
-        A VulkanMemory. The fd belongs to the driver.
-
-    Raises
-    ------
-    ImportFailure
-        With BadArgumentError (``bad_size``: larger than any memory, or too small for a buffer), BadHandleError
-        (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left" if the failure
-        precedes the driver's import, "unknown" if the driver's import fails, and "taken" if a later call fails.
-    """
+    """Import a VkDeviceMemory and bind a VkBuffer to it."""
     bit = desc.type.native["vulkan"][1]
     try:
         fd = _number(desc, handle)
@@ -122,17 +92,15 @@ def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated
 
 
 def _types_of(gpu: Gpu, bit: int, fd: int) -> int:
-    """Bits of the memory types for an import of the dma-buf. The fd stays the caller's."""
+    """Bits of the memory types for an import of the dma-buf, which stays the caller's."""
     answer = gpu.library.new("VkMemoryFdPropertiesKHR")
     gpu.vk.do("vkGetMemoryFdPropertiesKHR", gpu.handle, bit, fd, answer)
     return int(answer.memoryTypeBits)
 
 
 def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]:
-    """Create the largest buffer that fits into the allocation; return it with its requirements and its size.
-
-    The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
-    """
+    """Create the largest buffer that fits into the allocation; return it with its requirements and its size."""
+    # The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     if allocated > LARGEST:
         raise BadArgumentError(f"{allocated} bytes are more than an allocation can have, {LARGEST}", reason="bad_size",
                                backend="vulkan")
@@ -154,7 +122,7 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
 
 
 def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
-    """Return the fd. -1 stands for a sync file that is already signalled."""
+    """Return the fd, or -1 for a sync file that is already signalled."""
     if handle is not None:
         return handle.fileno()
     if desc.type is SemaphoreHandleType.SYNC_FD:
@@ -163,6 +131,8 @@ def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int
 
 
 def _fail(error: BaseException, causes: tuple[str, ...]) -> None:
-    """Raise the failure of an import. The causes were found before it, because the driver may have closed the fd."""
+    """Raise the failure of an import, with causes that were found before it."""
+    # According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it
+    # after a failed import, and lavapipe does so for memory until Mesa 25.
     if isinstance(error, XsemError):
         raise ImportFailure(import_error(error, causes), handle="unknown") from error

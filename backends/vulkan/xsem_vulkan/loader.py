@@ -1,8 +1,4 @@
-"""The Vulkan loader through cffi: found at first use, with its functions looked up one by one.
-
-cffi in ABI mode needs no compiler and no linking. vkGetInstanceProcAddr is the only function from the loader's symbol
-table. A device's functions are called directly, without the loader's dispatch.
-"""
+"""The Vulkan loader through cffi: found at first use, with its functions looked up one by one."""
 
 from __future__ import annotations
 
@@ -22,9 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CData", "Functions", "Library", "load"]
 
+# cffi in ABI mode needs no compiler and no linking. vkGetInstanceProcAddr is the only function from the loader's symbol
+# table. A device's functions are called directly, without the loader's dispatch.
+
+# A C value as a Python object. A value from `Library.new` lives as long as the Python object. The caller must keep the
+# objects alive that it points to.
 CData: TypeAlias = Any
-"""A C value as a Python object. A value from `Library.new` lives as long as the Python object. The caller must keep
-the objects alive that it points to."""
 
 _FILES: Final = {
     "win32": ("vulkan-1.dll",),
@@ -74,11 +73,7 @@ class Library:
         return Functions(self, lambda name: self._find(instance, name.encode()), names)
 
     def new(self, struct: str, **fields: Any) -> CData:
-        """Return a struct with its sType and these fields. The other fields are zero.
-
-        The struct does not keep the targets of its pointers alive. The caller must keep them until the struct has been
-        used.
-        """
+        """Return a struct with its sType and these fields; the other fields are zero."""
         made: CData = self.ffi.new(f"{struct} *", fields)
         made.sType = self._number(struct)
         return made
@@ -117,13 +112,7 @@ _lock = Lock()
 
 
 def load() -> Library:
-    """Return the loader. The first successful call loads it.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``cffi_missing``, ``vulkan_loader_missing``.
-    """
+    """Return the loader. The first successful call loads it."""
     global _loaded
     with _lock:
         if _loaded is None:

@@ -15,28 +15,17 @@ __all__ = ["ANY_ACCESS", "LARGEST", "BoundImage", "Buffer", "HostMemory", "Mappi
            "allocate", "best_type", "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
 
 ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
-LARGEST: Final = 1 << 40
-"""Bytes of the largest memory: 1 TiB, more than any GPU has. A driver may report no limit."""
+LARGEST: Final = 1 << 40   # bytes of the largest memory, more than any GPU has: a driver may report no limit
 _ALIGNMENTS_TRIED = 3
 
 
 class Needs(NamedTuple):
-    """Memory requirements of a buffer.
+    """Memory requirements of a buffer."""
 
-    Attributes
-    ----------
-    size, alignment : int
-        Bytes.
-    types : int
-        A bit for each suitable memory type.
-    dedicated : bool
-        Whether the driver requires a dedicated allocation.
-    """
-
-    size: int
+    size: int   # bytes
     alignment: int
-    types: int
-    dedicated: bool
+    types: int   # a bit for each suitable memory type
+    dedicated: bool   # whether the driver requires a dedicated allocation
 
 
 class Place(NamedTuple):
@@ -66,44 +55,24 @@ class BoundImage(Protocol):
 
 
 class VulkanMemory:
-    """A VkDeviceMemory with one VkBuffer.
-
-    Attributes
-    ----------
-    allocated, size : int
-        Bytes of the memory, and bytes that the buffer covers. They are equal if xsem allocated the memory.
-    handle_type : int
-        The bit of the handle type of its import or export.
-    export : bool
-        Whether xsem allocated it for export.
-    dedicated : bool
-        Whether it is dedicated to the buffer.
-    type_index : int
-        Its memory type.
-    drm_layout : DrmLayout or None
-        Layout of the image in an imported dma-buf.
-    images : set
-        The images that are bound to it.
-    handed_over : bool
-        Whether another party may have used it.
-    """
+    """A VkDeviceMemory with one VkBuffer."""
 
     def __init__(
         self, gpu: Gpu, memory: int, buffer: int, size: int, *, allocated: int, handle_type: int, type_index: int,
         export: bool, dedicated: bool, drm_layout: DrmLayout | None = None,
     ) -> None:
-        self.allocated = allocated
-        self.handle_type = handle_type
+        self.allocated = allocated   # bytes of the memory
+        self.handle_type = handle_type   # the bit of the handle type of its import or export
         self.type_index = type_index
-        self.export = export
-        self.dedicated = dedicated
-        self.drm_layout = drm_layout
+        self.export = export   # whether xsem allocated it for export
+        self.dedicated = dedicated   # to the buffer
+        self.drm_layout = drm_layout   # of the image in an imported dma-buf
         self.images: set[BoundImage] = set()
-        self.handed_over = not export
+        self.handed_over = not export   # whether another party may have used it
         self._gpu = gpu
         self.memory = memory
         self.buffer = buffer
-        self.size = size
+        self.size = size   # bytes that the buffer covers: all, if xsem allocated the memory
 
     def close(self) -> None:
         """Destroy the buffer and free the memory."""
@@ -111,20 +80,14 @@ class VulkanMemory:
 
 
 class Mapping:
-    """The part of a memory from `offset` on. All mappings use the VkBuffer of the memory."""
+    """The part of a memory from `offset` on, through the VkBuffer of the memory."""
 
     def __init__(self, memory: VulkanMemory, offset: int) -> None:
         self.memory = memory
         self.offset = offset
 
     def place(self, offset: int, size: int) -> Place:
-        """Return the place of `size` bytes at `offset` of the mapping.
-
-        Raises
-        ------
-        BadArgumentError
-            ``out_of_range``: the range ends beyond the VkBuffer, which can be smaller than an imported memory.
-        """
+        """Return the place of `size` bytes at `offset` of the mapping."""
         start = self.offset + offset
         if start + size > self.memory.size:
             raise BadArgumentError(
@@ -152,15 +115,7 @@ class HostMemory:
 
 
 def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: bool) -> VulkanMemory:
-    """Allocate memory of at least `size` bytes for export as `type`.
-
-    Raises
-    ------
-    OutOfMemoryError
-        ``out_of_memory``.
-    UnsupportedError
-        ``unsupported``: the driver exports only dedicated memory.
-    """
+    """Allocate memory of at least `size` bytes for export as `type`."""
     bit = type.native["vulkan"][1]
     _check_size(gpu, size)
     buffer, needs = _whole_buffer(gpu, size, bit)
@@ -179,7 +134,7 @@ def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: boo
 
 
 def host_memory(gpu: Gpu, size: int) -> HostMemory:
-    """Allocate `size` bytes of coherent host memory for copies. Coherent memory needs no flushes."""
+    """Allocate `size` bytes of coherent host memory for copies, which needs no flushes."""
     _check_size(gpu, size)
     buffer = create_buffer(gpu, size, 0)
     try:
@@ -226,7 +181,7 @@ def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
 
 
 def create_buffer(gpu: Gpu, size: int, external: int) -> int:
-    """Create a VkBuffer. `external` is the bit of the handle type of its memory, 0 for none."""
+    """Create a VkBuffer on memory of the handle type with the bit `external`, 0 for none."""
     library = gpu.library
     wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
                          sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
@@ -250,17 +205,15 @@ def needs_of(gpu: Gpu, buffer: int) -> Needs:
 
 
 def best_type(gpu: Gpu, types: int) -> int:
-    """Choose a memory type from the bits of `types`: the first device-local type if one exists.
-
-    Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
-    names it. Therefore both use the device's first type for such a buffer.
-    """
+    """Choose a memory type from the bits of `types`: the first device-local type if one exists."""
+    # Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
+    # names it. Therefore both use the device's first type for such a buffer.
     index = gpu.abilities.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
     return _known(gpu.abilities.memory_types.choose(types, 0) if index is None else index)
 
 
 def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:
-    """Call vkAllocateMemory. `structs` are the names and fields of structs that are chained to its argument."""
+    """Call vkAllocateMemory with structs chained to its argument, each a name and fields."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
     kept = [library.linked(struct, wanted, **fields) for struct, fields in structs]
@@ -271,7 +224,7 @@ def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str
 
 
 def bind(gpu: Gpu, buffer: int, memory: int) -> None:
-    """Bind a buffer to the start of memory. On an error the memory is freed."""
+    """Bind a buffer to the start of memory, which is freed on an error."""
     try:
         gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, memory, 0)
     except BaseException:

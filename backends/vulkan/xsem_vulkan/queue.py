@@ -20,28 +20,16 @@ __all__ = ["VulkanQueue"]
 Waits = list[tuple[int, int]]
 
 
+# A timeline counts the operations, so each operation has a fence without further cost. Each operation contains a full
+# barrier, so later operations on the VkQueue see its results, also those of other users of the VkQueue.
 class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
-    """One in-order queue. A timeline counts the operations, so each operation has a fence without further cost.
-
-    Each operation contains a full barrier. Later operations on the VkQueue therefore see its results, also operations
-    of other users of the VkQueue.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    queue : VkQueue
-        The VkQueue to submit to. Several drivers can share it.
-    forget : callable
-        `close` calls this function with this object.
-    borrowed : bool
-        Whether the application named the VkQueue.
-    """
+    """One in-order queue."""
 
     def __init__(
         self, gpu: Gpu, queue: VkQueue, forget: Callable[[VulkanQueue], None], *, borrowed: bool = False
     ) -> None:
         self._gpu = gpu
-        self.queue = queue
+        self.queue = queue   # several drivers can share it
         # Without a lock, the application may submit to the queue on its thread at any time.
         self.callers = Callers.APPLICATION if queue.unguarded else Callers.ONE_AT_A_TIME
         self._forget = forget
@@ -66,7 +54,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[VulkanMemory], want_fence: bool,
     ) -> Fence | None:
-        """Append a barrier that waits for fences and semaphores. With `acquire`, it also acquires the memory."""
+        """Append a barrier that waits for fences and semaphores, and acquires memory."""
         waits = self._open(wait_fences)
         waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(acquire, waits, [], want_fence, acquire=True)
@@ -75,7 +63,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[VulkanMemory], want_fence: bool,
     ) -> Fence | None:
-        """Append a barrier and the signals. With `release`, the barrier also releases the memory."""
+        """Append a barrier that releases memory, and the signals."""
         signals = [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(release, self._open(wait_fences), signals, want_fence, acquire=False)
 
@@ -134,7 +122,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             work()
 
     def close(self) -> None:
-        """Destroy the driver's own objects. Its timeline stays while a fence of the queue exists."""
+        """Destroy the driver's own objects, except its timeline while a fence of the queue exists."""
         if self._idle():
             self._commands.close()
         else:
@@ -149,7 +137,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, images: Sequence[VulkanImage], record: Callable[[], CData], wait_fences: Sequence[Fence],
         want_fence: bool,
     ) -> Fence | None:
-        """Append commands that use images. `record` makes them, with the images locked."""
+        """Append the commands of `record`, which use images."""
         with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
             self._recycle()
             commands = record()
@@ -202,7 +190,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         return Fence(timeline, timeline.appended) if want_fence else None
 
     def _open(self, fences: Sequence[Fence]) -> Waits:
-        """The semaphores to wait for. A signalled fence needs none."""
+        """The semaphores of the fences that are not yet signalled."""
         return [(fence.timeline.handle, fence.value) for fence in fences if not fence.timeline.reached(fence.value)]
 
     def _recycle(self) -> None:
