@@ -35,13 +35,10 @@ Box = tuple[int, int, int]
 class Image:
     """A cl_mem, which also stands for the image's only level."""
 
-    __slots__ = ("_fd", "_memory", "desc", "element_size", "handle", "region")
+    __slots__ = ("_fd", "_memory", "desc", "element_size", "handle")
 
-    def __init__(
-        self, handle: int, region: tuple[int, int, int], desc: MipmapDesc, memory: Memory, fd: GivenFd
-    ) -> None:
+    def __init__(self, handle: int, desc: MipmapDesc, memory: Memory, fd: GivenFd) -> None:
         self.handle = handle
-        self.region = region   # of clEnqueueReadImage: the whole image
         self.desc = desc
         self.element_size = level_layout(desc).element_size
         self._memory = memory
@@ -99,26 +96,25 @@ def supported(formats: Iterable[tuple[int, int]]) -> tuple[frozenset[str], froze
             frozenset({"surface_load_store", *({"depth_texture"} if depth else ())}))
 
 
-def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
-    """Return the cl_image_desc and the region of the whole image."""
+def image_desc(desc: MipmapDesc) -> cl.ImageDesc:
+    """Return the cl_image_desc."""
     if desc.beyond_image:
         raise UnsupportedError(f"OpenCL supports no image with {desc.beyond_image} in imported memory",
                                capability="mipmapped_array", reason="not_supported")
     width, height, depth = desc.extent
     if depth:
-        kind, region = _3D, (width, height, depth)
+        kind = _3D
     elif height:
-        kind, region = (_2D_ARRAY if desc.layers else _2D), (width, height, max(1, desc.layers))
+        kind = _2D_ARRAY if desc.layers else _2D
     else:
-        # For one-dimensional images, the second component of a region counts the layers.
-        kind, region = (_1D_ARRAY if desc.layers else _1D), (width, max(1, desc.layers), 1)
+        kind = _1D_ARRAY if desc.layers else _1D
     # The driver chooses the pitches, because the descriptor does not specify them.
-    return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers), region
+    return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers)
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
     """Call clCreateImageWithProperties with a duplicate of the memory's fd."""
-    wanted, region = image_desc(desc)
+    wanted = image_desc(desc)
     if memory.fd is None:
         raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
                                reason="not_supported")
@@ -136,4 +132,4 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         raise
     fd.imported()
     memory.images.add(made)
-    return Image(made, region, desc, memory, fd)
+    return Image(made, desc, memory, fd)

@@ -9,7 +9,7 @@ from ctypes import byref, c_size_t, c_void_p
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
-from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue, queue_handle
+from xsem.spi import CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl
 from xsem_opencl.core import Core, array
@@ -26,7 +26,7 @@ _Rows = tuple[int, int, int, int]   # cl_mem, offset, row pitch and slice pitch
 _Enqueue = Callable[[int, Any, Any], None]
 
 
-class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
+class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """One in-order queue."""
 
     def __init__(self, core: Core, handle: int, *, lent: object | None = None) -> None:
@@ -103,18 +103,6 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         return self._through_scratch(
             lambda scratch: [self._write(scratch, 0, size, out_of), self._read(scratch, 0, size, to)],
             size, wait_fences, want_fence)
-
-    def append_level_copy(
-        self, level: Image, buffer: HostBuffer, offset: int, read: bool, wait_fences: Sequence[Fence],
-        want_fence: bool,
-    ) -> Fence | None:
-        """Call a non-blocking clEnqueueReadImage or clEnqueueWriteImage."""
-        origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
-        name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
-        return self._enqueue(
-            [lambda count, events, event: self._do(name, level.handle, cl.CL_FALSE, origin, region, 0, 0,
-                                                   buffer.address + offset, count, events, event)],
-            wait_fences, want_fence)
 
     def append_region_copy(
         self, level: Image, region: ImageRegion, buffer: Mapping | HostBuffer, offset: int, row_pitch: int,

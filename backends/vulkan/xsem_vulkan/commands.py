@@ -102,16 +102,21 @@ class Commands:
 
         return self._record(recorded)
 
-    def level_copy(self, level: Level, host: Place, *, read: bool) -> CData:
-        """Record a copy of a whole level to or from host memory, after an acquire barrier if the image needs one."""
-        return self._buffer_image_copy(level, host, level.region(self._gpu, host.offset), read=read)
-
     def region_copy(
         self, level: Level, region: ImageRegion, place: Place, row_pitch: int, slice_pitch: int, *, read: bool
     ) -> CData:
         """Record a copy of a region of a level, after an acquire barrier if the image needs one."""
-        part = level.part(self._gpu, region, place.offset, row_pitch, slice_pitch)
-        return self._buffer_image_copy(level, place, part, read=read)
+        image, part = level.image, level.part(self._gpu, region, place.offset, row_pitch, slice_pitch)
+
+        def record(commands: CData) -> None:
+            if read:
+                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, place.buffer, 1,
+                                                part)
+            else:
+                self._vk.vkCmdCopyBufferToImage(commands, place.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
+                                                part)
+
+        return self._image_transfer({image}, record)
 
     def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
         """Record a copy between two levels, after acquire barriers for the images that need them."""
@@ -127,19 +132,6 @@ class Commands:
         return self._image_transfer({dst.image, src.image}, lambda commands: self._vk.vkCmdCopyImage(
             commands, src.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, dst.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
             region))
-
-    def _buffer_image_copy(self, level: Level, place: Place, region: CData, *, read: bool) -> CData:
-        image = level.image
-
-        def record(commands: CData) -> None:
-            if read:
-                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, place.buffer, 1,
-                                                region)
-            else:
-                self._vk.vkCmdCopyBufferToImage(commands, place.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
-                                                region)
-
-        return self._image_transfer({image}, record)
 
     def _image_transfer(self, images: Collection[VulkanImage], record: Callable[[CData], object]) -> CData:
         library = self._gpu.library

@@ -89,17 +89,8 @@ class Level:
         layout = level_layout(image.desc, index, plane or 0)
         width, height, depth = layout.extent
         self.extent = width, max(1, height), max(1, depth)
-        self.size = layout.size
         self.element_size = layout.element_size
         self.block = layout.block
-        self._layout = layout
-
-    def region(self, gpu: Gpu, offset: int) -> CData:
-        """Return the VkBufferImageCopy of the whole level, with rows without padding at `offset` of a buffer."""
-        layout = self._layout
-        columns = layout.row_size // layout.element_size
-        whole = ImageRegion((0, 0, 0), (columns, layout.rows, self.extent[2]), 0, self.image.layers)
-        return self.part(gpu, whole, offset, layout.row_size, layout.row_size * layout.rows)
 
     def part(self, gpu: Gpu, region: ImageRegion, offset: int, row_pitch: int, slice_pitch: int) -> CData:
         """Return the VkBufferImageCopy of a region, with pitches in bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from xsem.errors import DeviceLostError, XsemError
-from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
@@ -22,7 +22,7 @@ Waits = list[tuple[int, int]]
 
 # A timeline counts the operations, so each operation has a fence without further cost. Each operation contains a full
 # barrier, so later operations on the VkQueue see its results, also those of other users of the VkQueue.
-class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
+class VulkanQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """One in-order queue."""
 
     def __init__(
@@ -85,14 +85,6 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self._recycle()
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_fences), [], want_fence)
-
-    def append_level_copy(
-        self, level: Level, buffer: HostMemory, offset: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
-    ) -> Fence | None:
-        """Copy a whole level of an image to or from host memory, after an acquire barrier if the image needs one."""
-        place = buffer.place(offset, level.size)
-        return self._append_image_work(
-            [level.image], lambda: self._commands.level_copy(level, place, read=read), wait_fences, want_fence)
 
     def append_region_copy(
         self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
