@@ -49,10 +49,15 @@ class Image:
         """Whether clEnqueueReadImage takes a slice pitch: for images of three dimensions and images with layers."""
         return self.desc.layers > 0 or self.desc.extent[2] > 0
 
+    @property
+    def counts_layers_as_rows(self) -> bool:
+        """Whether a region of OpenCL's functions has the layers in place of rows: for images of one dimension."""
+        return self.desc.layers > 0 and not self.desc.extent[1]
+
     def box(self, region: ImageRegion) -> tuple[Box, Box]:
         """Return the origin and the region of OpenCL's functions, in which one of the components counts the layers."""
         (x, y, z), (width, height, depth) = region.offset, region.extent
-        if self.desc.layers and not self.desc.extent[1]:
+        if self.counts_layers_as_rows:
             return (x, region.layer, 0), (width, region.layers, 1)
         return (x, y, z + region.layer), (width, height, depth * region.layers)
 
