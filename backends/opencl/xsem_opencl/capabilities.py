@@ -9,11 +9,9 @@ from xsem.errors import XsemError
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_opencl import cl
 from xsem_opencl.api import Api
-from xsem_opencl.connections import FULL, connections, sentence, setting
+from xsem_opencl.nvidia import FULL, MAX_PENDING, NVIDIA, connections, sentence, setting
 
-__all__ = ["NVIDIA", "Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
-
-NVIDIA: Final = 0x10DE
+__all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
 
 _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({OsHandleKind.NT, OsHandleKind.KMT})}
 
@@ -91,12 +89,9 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
         append_never_blocks=False,
         release_never_blocks=False,
         needs_handover=bool(memories),
-        # No query exists for either value. Measured on an H200: in a process with little other work, while 31 queues
-        # waited, another queue continued. With a second context it did not continue, so the value is that of CUDA's
-        # streams. Behind an unmet wait, 1,020 fills or signals returned at once and the next one blocked its thread.
-        # Barriers never did.
+        # No query exists for either value.
         independent_lists=answers.connections if measured else 1,
-        max_pending=1020 if measured else None,
+        max_pending=MAX_PENDING if measured else None,
         max_value_difference=2**64 - 1,
     )
 

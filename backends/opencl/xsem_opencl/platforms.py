@@ -10,7 +10,7 @@ from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.types import DeviceInfo
 from xsem_opencl import cl
 from xsem_opencl.api import Api, Library
-from xsem_opencl.connections import setting
+from xsem_opencl.nvidia import setting
 
 __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]
 
