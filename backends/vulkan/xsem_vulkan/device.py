@@ -136,7 +136,7 @@ class VulkanDevice(
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
         """Destroy the semaphore, whose payload lives on in its importers."""
-        self._gpu.vk.vkDestroySemaphore(self._gpu.handle, semaphore.handle, self._gpu.library.null)
+        self._gpu.destroy("vkDestroySemaphore", semaphore.handle)
 
     def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
         """Return a timeline's current value."""

@@ -69,12 +69,22 @@ class Gpu:
         self.image_lock = Lock()
         # Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash then.
         self.stuck = False
-        self._destroy = destroy   # does nothing for a borrowed device
+        self._destroy_device = destroy   # does nothing for a borrowed one
+
+    def make(self, call: str, type: str, wanted: CData) -> int:
+        """Call a function that creates an object, and return its handle."""
+        made = self.library.ffi.new(f"{type} *")
+        self.vk.do(call, self.handle, wanted, self.library.null, made)
+        return int(made[0])
+
+    def destroy(self, call: str, handle: int) -> None:
+        """Call a function that destroys an object."""
+        getattr(self.vk, call)(self.handle, handle, self.library.null)
 
     def close(self) -> None:
         """Destroy an owned device, unless it is `stuck`."""
         if not self.stuck:
-            self._destroy()
+            self._destroy_device()
 
 
 def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
@@ -86,10 +96,9 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
     names, kept = library.strings(sorted(abilities.extensions))
     wanted = library.new("VkDeviceCreateInfo", queueCreateInfoCount=1, pQueueCreateInfos=queues,
                          enabledExtensionCount=len(kept), ppEnabledExtensionNames=names)
-    features = library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
+    library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
     made = library.ffi.new("VkDevice *")
     physical.functions.do("vkCreateDevice", physical.handle, wanted, library.null, made)
-    del features   # needed until this point
     handle = made[0]
     functions = _functions(physical, handle)
 

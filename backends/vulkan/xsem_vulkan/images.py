@@ -76,7 +76,7 @@ class VulkanImage:
             except DeviceLostError:
                 pass   # pending work of a lost device counts as complete
             timeline.drop()
-        self._gpu.vk.vkDestroyImage(self._gpu.handle, self.image, self._gpu.library.null)
+        self._gpu.destroy("vkDestroyImage", self.image)
 
 
 class Level:
@@ -142,7 +142,7 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
         _check_place(gpu, memory, image, desc.offset)
         gpu.vk.do("vkBindImageMemory", gpu.handle, image, memory.memory, desc.offset)
     except BaseException:
-        gpu.vk.vkDestroyImage(gpu.handle, image, gpu.library.null)
+        gpu.destroy("vkDestroyImage", image)
         raise
     return VulkanImage(gpu, memory, image, desc, shape)
 
@@ -177,18 +177,15 @@ def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int, layout: DrmLa
         tiling=vk.VK_IMAGE_TILING_OPTIMAL if layout is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT,
         sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE,
         initialLayout=vk.VK_IMAGE_LAYOUT_UNDEFINED)
-    linked = [library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)]
+    library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)
     if layout is not None:
         # Size, array pitch and depth pitch are 0 for one layer and one slice (…-size-02267, …-arrayPitch-02268).
         planes = library.ffi.new("VkSubresourceLayout[]", [
             {"offset": each.offset, "rowPitch": each.pitch} for each in layout.planes])
-        linked += [planes, library.linked(
+        library.linked(
             "VkImageDrmFormatModifierExplicitCreateInfoEXT", wanted, drmFormatModifier=layout.modifier,
-            drmFormatModifierPlaneCount=len(layout.planes), pPlaneLayouts=planes)]
-    made = library.ffi.new("VkImage *")
-    gpu.vk.do("vkCreateImage", gpu.handle, wanted, library.null, made)
-    del linked   # needed until this point
-    return int(made[0])
+            drmFormatModifierPlaneCount=len(layout.planes), pPlaneLayouts=planes)
+    return gpu.make("vkCreateImage", "VkImage", wanted)
 
 
 def _check_place(gpu: Gpu, memory: VulkanMemory, image: int, offset: int) -> None:

@@ -232,10 +232,9 @@ class PhysicalDevice:
         """VkExternalSemaphoreFeatureFlags of a handle type, for binary semaphores or for timelines."""
         kind = vk.VK_SEMAPHORE_TYPE_TIMELINE if timeline else vk.VK_SEMAPHORE_TYPE_BINARY
         wanted = self.library.new("VkPhysicalDeviceExternalSemaphoreInfo", handleType=handle_type)
-        typed = self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
+        self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
         answer = self.library.new("VkExternalSemaphoreProperties")
         self.functions.vkGetPhysicalDeviceExternalSemaphoreProperties(self.handle, wanted, answer)
-        del typed   # needed until this point
         return int(answer.externalSemaphoreFeatures)
 
     def buffer_features(self, handle_type: int, usage: int) -> int:
@@ -263,17 +262,16 @@ class PhysicalDevice:
         tiling = vk.VK_IMAGE_TILING_OPTIMAL if modifier is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT
         wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
                                   flags=flags, tiling=tiling)
-        tiles = None if modifier is None else self.library.linked(
-            "VkPhysicalDeviceImageDrmFormatModifierInfoEXT", wanted, drmFormatModifier=modifier,
-            sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
-        external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
+        if modifier is not None:
+            self.library.linked("VkPhysicalDeviceImageDrmFormatModifierInfoEXT", wanted, drmFormatModifier=modifier,
+                                sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
+        self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
         answer = self.library.new("VkImageFormatProperties2")
         memory = self.library.linked("VkExternalImageFormatProperties", answer)
         try:
             self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
         except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
             return None
-        del external, tiles   # needed until this point
         limits = answer.imageFormatProperties
         most = limits.maxExtent
         return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from xsem.errors import BackendUnavailableError, UnsupportedError
 from xsem.spi import Lock
@@ -65,6 +66,7 @@ class Library:
         self.null: CData = ffi.NULL
         self.types = _function_types(ffi)
         self._numbers: dict[str, int] = {}
+        self._linked: WeakKeyDictionary[CData, list[CData]] = WeakKeyDictionary()
         self._handle = handle   # keeps the library loaded
         self._find: CData = handle.vkGetInstanceProcAddr
 
@@ -79,10 +81,11 @@ class Library:
         return made
 
     def linked(self, struct: str, after: CData, **fields: Any) -> CData:
-        """Return a struct as `new` does, and insert it into the chain directly behind `after`."""
+        """Return a struct as `new` does, and insert it directly behind `after`, which keeps it alive."""
         made = self.new(struct, **fields)
         made.pNext = after.pNext
         after.pNext = made
+        self._linked.setdefault(after, []).append(made)
         return made
 
     def _number(self, struct: str) -> int:

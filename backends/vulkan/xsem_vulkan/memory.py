@@ -127,7 +127,7 @@ def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: boo
         index = best_type(gpu, needs.types)
         memory = _allocate_for(gpu, buffer, needs.size, index, export=bit, dedicated=dedicated)
     except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         raise
     return VulkanMemory(gpu, memory, buffer, needs.size, allocated=needs.size, handle_type=bit, type_index=index,
                         export=True, dedicated=dedicated)
@@ -145,7 +145,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
         index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
         memory = _allocate_for(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
     except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         raise
     try:
         pointer = gpu.library.ffi.new("void **")
@@ -167,14 +167,10 @@ def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
     """Create a buffer that covers all the memory it needs, so that every byte of the allocation can be mapped."""
     for _ in range(_ALIGNMENTS_TRIED):
         buffer = create_buffer(gpu, size, export)
-        try:
-            needs = needs_of(gpu, buffer)
-        except BaseException:
-            gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-            raise
+        needs = needs_of(gpu, buffer)
         if needs.size <= size:
             return buffer, needs
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         size = needs.size
     raise OutOfMemoryError("the driver requires more memory for each larger buffer", reason="out_of_memory",
                            backend="vulkan")
@@ -185,11 +181,9 @@ def create_buffer(gpu: Gpu, size: int, external: int) -> int:
     library = gpu.library
     wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
                          sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
-    linked = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external) if external else None
-    made = library.ffi.new("VkBuffer *")
-    gpu.vk.do("vkCreateBuffer", gpu.handle, wanted, library.null, made)
-    del linked   # needed until this point
-    return int(made[0])
+    if external:
+        library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external)
+    return gpu.make("vkCreateBuffer", "VkBuffer", wanted)
 
 
 def needs_of(gpu: Gpu, buffer: int) -> Needs:
@@ -216,11 +210,9 @@ def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str
     """Call vkAllocateMemory with structs chained to its argument, each a name and fields."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
-    kept = [library.linked(struct, wanted, **fields) for struct, fields in structs]
-    made = library.ffi.new("VkDeviceMemory *")
-    gpu.vk.do("vkAllocateMemory", gpu.handle, wanted, library.null, made)
-    kept.clear()   # needed until this point
-    return int(made[0])
+    for struct, fields in structs:
+        library.linked(struct, wanted, **fields)
+    return gpu.make("vkAllocateMemory", "VkDeviceMemory", wanted)
 
 
 def bind(gpu: Gpu, buffer: int, memory: int) -> None:
@@ -228,7 +220,7 @@ def bind(gpu: Gpu, buffer: int, memory: int) -> None:
     try:
         gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, memory, 0)
     except BaseException:
-        gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+        gpu.destroy("vkFreeMemory", memory)
         raise
 
 
@@ -245,8 +237,8 @@ def _allocate_for(gpu: Gpu, buffer: int, size: int, type_index: int, *, export: 
 
 def free(gpu: Gpu, buffer: int, memory: int) -> None:
     """Destroy a buffer and free its memory."""
-    gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-    gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+    gpu.destroy("vkDestroyBuffer", buffer)
+    gpu.destroy("vkFreeMemory", memory)
 
 
 def _known(index: int | None) -> int:

@@ -40,16 +40,12 @@ def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export
     """Create a semaphore, for export as the handle type with the bit `export`, 0 for none."""
     library = gpu.library
     wanted = library.new("VkSemaphoreCreateInfo")
-    kept = []
     if timeline:
-        kept.append(library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE,
-                                   initialValue=initial_value))
+        library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE,
+                       initialValue=initial_value)
     if export:
-        kept.append(library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export))
-    made = library.ffi.new("VkSemaphore *")
-    gpu.vk.do("vkCreateSemaphore", gpu.handle, wanted, library.null, made)
-    kept.clear()   # needed until this point
-    return VulkanSemaphore(made[0], timeline=timeline, export=export)
+        library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export)
+    return VulkanSemaphore(gpu.make("vkCreateSemaphore", "VkSemaphore", wanted), timeline=timeline, export=export)
 
 
 def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:
@@ -153,7 +149,7 @@ class Timeline:
             self._users -= 1
             last = self._users == 0
         if last and not self._gpu.stuck:
-            self._gpu.vk.vkDestroySemaphore(self._gpu.handle, self.handle, self._gpu.library.null)
+            self._gpu.destroy("vkDestroySemaphore", self.handle)
 
 
 class Fence:
