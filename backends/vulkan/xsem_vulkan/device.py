@@ -16,7 +16,7 @@ from xsem.types import (
     SemaphoreHandleType,
     SemaphoreKind,
 )
-from xsem_vulkan.gpu import Gpu, VkQueue
+from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image, plane_of
 from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
@@ -89,15 +89,12 @@ class VulkanDevice(
         address = spi.queue_handle(stream, "VkQueue")
         for queue in self._gpu.queues:
             if queue.address == address:
-                return self._borrowed(queue)
+                with self._lock:
+                    made = VulkanQueue(self._gpu, queue, self._forget, borrowed=True)
+                    queue.users += 1
+                return made
         raise WrongDeviceError(f"{address:#x} is not a queue of vulkan:{self._index} that xsem submits to",
                                reason="wrong_device", expected=f"vulkan:{self._index}", actual="another device's queue")
-
-    def _borrowed(self, queue: VkQueue) -> VulkanQueue:
-        with self._lock:
-            made = VulkanQueue(self._gpu, queue, self._forget, borrowed=True)
-            queue.users += 1
-        return made
 
     def _forget(self, gone: VulkanQueue) -> None:
         with self._lock:

@@ -30,7 +30,6 @@ class VulkanImage:
         self._gpu = gpu
         self._memory = memory
         self.image = image
-        self.levels = desc.levels
         self.layers = shape.layers
         self.desc = desc
         self.aspect = shape.aspect
@@ -59,7 +58,7 @@ class VulkanImage:
             "srcQueueFamilyIndex": family if fresh or not acquire else external,
             "dstQueueFamilyIndex": family if acquire else external,
             "image": self.image,
-            "subresourceRange": {"aspectMask": self.aspect, "levelCount": self.levels,
+            "subresourceRange": {"aspectMask": self.aspect, "levelCount": self.desc.levels,
                                  "layerCount": self.layers},
         }
 
@@ -149,9 +148,9 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
 
 def level_of(image: VulkanImage, index: int) -> Level:
     """Return one level."""
-    if not 0 <= index < image.levels:
-        raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
-                               backend="vulkan")
+    if not 0 <= index < image.desc.levels:
+        raise BadArgumentError(f"the image has {image.desc.levels} levels, 0 the first; not {index}",
+                               reason="bad_levels", backend="vulkan")
     return Level(image, index)
 
 
