@@ -16,6 +16,7 @@ from support.system_types import MEMORY
 
 from xsem.errors import DriverError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device
+from xsem.spi import ImageRegion
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 
 
@@ -89,7 +90,7 @@ def test_a_level_takes_its_own_shape_and_type(images: tuple[Device, ImageGpu]) -
         refused(lambda wrong=wrong: level.write(wrong), "shape_mismatch")  # type: ignore[misc]
     for name in ("float64", "int32", ">f4", "uint8"):
         refused(lambda name=name: level.write(np.zeros((8, 16, 1), name)), "dtype_mismatch")  # type: ignore[misc]
-    assert not driver.levels
+    assert not driver.pixels
     level.write(np.asfortranarray(np.arange(128, dtype="float32").reshape(8, 16, 1)))
     assert np.array_equal(level.read(), np.arange(128).reshape(8, 16, 1))
 
@@ -229,8 +230,10 @@ def test_level_copy_that_times_out_keeps_its_memory(
     assert not driver.released("release_array")
     # The late copy still finds both ends.
     (token, staging), = driver.staging.items()
-    driver.copy_level(1000 * array._array, token, direction == "read")
-    assert driver.levels[1000 * array._array] == bytes([2 if direction == "read" else 1]) * len(staging)
+    driver.copy_region(1000 * array._array, ImageRegion((0, 0, 0), (16, 8, 1), 0, 1), token, 0, 64, 512,
+                       direction == "read")
+    expected = bytes([2 if direction == "read" else 1]) * len(staging)
+    assert staging.raw == driver.elements(1000 * array._array).tobytes() == expected
     driver.finish()
     until(lambda: not driver.staging)
     until(lambda: driver.released("release_memory"))
@@ -245,4 +248,4 @@ def test_level_copies_default_to_30_seconds_and_check_timeout(images: tuple[Devi
         refused(lambda wrong=wrong: level.read(timeout_s=wrong), "bad_timeout")  # type: ignore[misc]
         refused(lambda wrong=wrong: level.write(  # type: ignore[misc]
             np.zeros((8, 16, 4), np.uint8), timeout_s=wrong), "bad_timeout")
-    assert not driver.levels
+    assert not driver.pixels

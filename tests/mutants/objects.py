@@ -70,12 +70,12 @@ class _OneDlpackDevice(_Two):
 
 
 class _Rows(List, spi.ImageQueue):
-    def append_level_copy(self, level, buffer, offset, read, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+    def append_region_copy(self, level, _region, buffer, offset, row_pitch, _slices, read, _fences, want_fence):  # type: ignore[no-untyped-def]
         mapping, rows, first, pitch = level
         for row in range(rows.rows):
-            places = (buffer, offset + row * rows.row_size), (mapping, first + row * pitch)
+            places = (buffer, offset + row * row_pitch), (mapping, first + row * pitch)
             (dst, to), (src, at) = places if read else reversed(places)
-            self.inner.append_copy(dst, to, src, at, rows.row_size, wait_fences, False)
+            self.inner.append_copy(dst, to, src, at, rows.row_size, (), False)
         return self.inner.append_barrier((), want_fence)
 
 

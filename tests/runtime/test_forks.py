@@ -63,7 +63,7 @@ def in_child(act: Callable[[], Any]) -> Any:
     return pickle.loads(data)
 
 
-class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.ImageCopyQueue, spi.CudaStreamQueue):
+class AllAppends(FakeList, spi.RecordingQueue, spi.ImageCopyQueue, spi.CudaStreamQueue):
     """A queue with all abilities. It notes the calls of recordings and of image levels."""
 
     def _note(self, name: str) -> None:
@@ -85,11 +85,6 @@ class AllAppends(FakeList, spi.RecordingQueue, spi.ImageQueue, spi.ImageCopyQueu
 
     def release_recording(self, recording: object) -> None:
         self._note("release_recording")
-
-    def append_level_copy(
-        self, level: int, buffer: int, offset: int, read: bool, wait_fences: object, want_fence: bool
-    ) -> None:
-        self._note("append_level_copy")
 
     def append_region_copy(self, *copy: Any) -> None:
         self._note("append_region_copy")

@@ -24,7 +24,7 @@ M = MemoryHandleType
 PAGE = mmap.PAGESIZE
 
 
-class Copying(FakeList, spi.ImageQueue, spi.ImageCopyQueue):
+class Copying(FakeList, spi.ImageCopyQueue):
     """Copies real bytes at real addresses, at the append if `everything_is_done`."""
 
     def append_copy(
@@ -39,18 +39,6 @@ class Copying(FakeList, spi.ImageQueue, spi.ImageCopyQueue):
         if driver.everything_is_done:
             driver.copy(*ends)
         return fence
-
-    def append_level_copy(
-        self, level: int, buffer: int, offset: int, read: bool, wait_fences: Sequence[Any], want_fence: bool
-    ) -> Any:
-        fence = self._issue(want_fence, "level", level, buffer, offset, read)
-        driver = self.driver
-        assert isinstance(driver, ImageGpu)
-        assert offset == 0
-        if driver.everything_is_done:
-            driver.copy_level(level, buffer, read)
-        return fence
-
 
     def append_region_copy(
         self, level: int, region: spi.ImageRegion, buffer: int, offset: int, row_pitch: int, slice_pitch: int,
@@ -166,9 +154,8 @@ class ImageGpu(Gpu, spi.PlanarImages):
 
         super().__init__(dataclasses.replace(ALL, features=ALL.features | {feature, Feature.IMAGE_COPY},
                                              image_formats=frozenset(formats)))
-        self.levels: dict[int, bytes] = {}
         self.descs: dict[int, MipmapDesc] = {}
-        self.pixels: dict[int, Any] = {}   # of levels that appended copies use
+        self.pixels: dict[int, Any] = {}   # of levels that copies use
 
     def map_mipmapped_array(self, memory: int, desc: MipmapDesc) -> int:
         if self.map_fails is not None:
@@ -183,13 +170,6 @@ class ImageGpu(Gpu, spi.PlanarImages):
 
     def image_plane(self, level: int, plane: int) -> int:
         return level + 100 * plane
-
-    def copy_level(self, level: int, buffer: int, read: bool) -> None:
-        staging = self.staging[buffer]
-        if read:
-            staging.raw = self.levels.get(level, bytes(len(staging)))
-        else:
-            self.levels[level] = staging.raw
 
     def elements(self, level: int) -> Any:
         """Return the elements of a level, (slices or layers, rows, elements) of void of the size of an element."""

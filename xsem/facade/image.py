@@ -225,7 +225,7 @@ class MipmapLevel:
         array = self._array
         array._check()
         with array._lifetime.held():
-            copy_level(array.device._queues, array._lifetime, self._level, data, timeout_s, direction)
+            copy_level(array.device._queues, array._lifetime, self._level, self._layout, data, timeout_s, direction)
 
     def _described(self) -> str:
         return f"level {self._index} of an image of {self._array.desc.channels} x {self._array.desc.format}"

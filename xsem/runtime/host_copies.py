@@ -14,7 +14,7 @@ from xsem.runtime.queues.operations import DriverCall
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.timeouts import wait_in_slices
-from xsem.spi import CopyQueue, HostMemory, ImageQueue, QueueDriver, Token
+from xsem.spi import CopyQueue, HostMemory, ImageQueue, ImageRegion, LevelLayout, QueueDriver, Token
 from xsem.types import Feature
 
 __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
@@ -52,7 +52,7 @@ def copy_to_device(
 
 
 def copy_level(
-    queues: QueueTable, array: Lifetime, level: Token, data: memoryview, timeout_s: float | None,
+    queues: QueueTable, array: Lifetime, level: Token, layout: LevelLayout, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
     """Copy an image level to the host ("read") or from the host ("write"). Block the host until the copy is done.
@@ -64,10 +64,13 @@ def copy_level(
     WaitTimeoutError
         The copy is still pending. The copy uses a staging buffer, and xsem frees this buffer after the copy.
     """
+    width, depth = layout.row_size // layout.element_size, max(1, layout.extent[2])
+    whole = ImageRegion((0, 0, 0), (width, layout.rows, depth), 0, layout.slices // depth)
+    pitches = layout.row_size, layout.row_size * layout.rows
     _copy(queues, array, data, timeout_s, direction,
           lambda driver, staging: (
-              queues.device_state.ability(ImageQueue, Feature.IMAGE.value, driver).append_level_copy,
-              (level, staging, 0, direction == "read")))
+              queues.device_state.ability(ImageQueue, Feature.IMAGE.value, driver).append_region_copy,
+              (level, whole, staging, 0, *pitches, direction == "read")))
 
 
 def _copy(

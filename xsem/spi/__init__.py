@@ -41,7 +41,7 @@ from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
 from xsem.spi.device import DeviceDriver
-from xsem.spi.image_copies import LARGEST_ROW_PITCH, ImageCopyQueue, ImageRegion
+from xsem.spi.image_copies import LARGEST_ROW_PITCH, ImageCopyQueue, ImageQueue, ImageRegion
 from xsem.spi.imports import HandleState, Imported, ImportFailure
 from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import (
@@ -58,7 +58,6 @@ from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compil
 from xsem.spi.queue import (
     CopyQueue,
     CudaStreamQueue,
-    ImageQueue,
     PreparedCall,
     QueueDriver,
     RecordingQueue,

@@ -1,4 +1,4 @@
-"""Copies of regions of image levels."""
+"""Copies of image levels and of regions of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from xsem.spi.queue import QueueDriver
 from xsem.spi.tokens import Token
 
-__all__ = ["LARGEST_ROW_PITCH", "ImageCopyQueue", "ImageRegion"]
+__all__ = ["LARGEST_ROW_PITCH", "ImageCopyQueue", "ImageQueue", "ImageRegion"]
 
 LARGEST_ROW_PITCH: Final = 2**31 - 1
 """The largest row pitch of a copy, in bytes: CU_DEVICE_ATTRIBUTE_MAX_PITCH of each GPU. Other APIs take 32 bits."""
@@ -43,11 +43,12 @@ class ImageRegion:
         return self.extent[2] * self.layers
 
 
-class ImageCopyQueue(QueueDriver):
-    """Copies between image levels and buffers, and between image levels. Declared by Feature.IMAGE_COPY.
+class ImageQueue(QueueDriver):
+    """Copies between image levels and buffers. Declared by Feature.MIPMAPPED_ARRAY or Feature.IMAGE.
 
-    A level is a token of `Images.mipmap_level`. A buffer is a token of `Memory.map_buffer` or of
-    `HostMemory.host_buffer`. In a buffer, the elements of a row are adjacent.
+    Without Feature.IMAGE_COPY, each region is a whole level, each buffer is a host buffer, and rows and slices have no
+    padding. A level is a token of `Images.mipmap_level` or of `PlanarImages.image_plane`. A buffer is a token of
+    `Memory.map_buffer` or of `HostMemory.host_buffer`. In a buffer, the elements of a row are adjacent.
     """
 
     @abstractmethod
@@ -89,6 +90,10 @@ class ImageCopyQueue(QueueDriver):
         UnsupportedError
             The device cannot make such a copy. `capability` names the missing part, for example a row pitch.
         """
+
+
+class ImageCopyQueue(ImageQueue):
+    """Copies of regions, also to and from memory of the device, and between levels. Declared by Feature.IMAGE_COPY."""
 
     @abstractmethod
     def append_image_copy(

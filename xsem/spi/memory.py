@@ -271,7 +271,7 @@ class Images(ABC):
 
     @abstractmethod
     def mipmap_level(self, array: Token, level: int) -> Token:
-        """Return one level of an image, for `ImageQueue.append_level_copy`.
+        """Return one level of an image, for `ImageQueue.append_region_copy`.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class PlanarImages(Images):
 
     @abstractmethod
     def image_plane(self, level: Token, plane: int) -> Token:
-        """Return one plane of a level, for `ImageQueue.append_level_copy`.
+        """Return one plane of a level, for `ImageQueue.append_region_copy`.
 
         The facade calls this method for every level of such an image, and never copies the level itself.
 

@@ -13,7 +13,6 @@ from xsem.types import SignalParams, WaitParams
 __all__ = [
     "CopyQueue",
     "CudaStreamQueue",
-    "ImageQueue",
     "PreparedCall",
     "QueueDriver",
     "RecordingQueue",
@@ -316,35 +315,6 @@ class CopyQueue(QueueDriver):
         ------
         BadArgumentError
             ``bad_pattern``: the device cannot fill with a pattern of this length, or not at this offset.
-        """
-
-
-class ImageQueue(QueueDriver):
-    """Copies of image levels. Declared by Feature.MIPMAPPED_ARRAY or Feature.IMAGE."""
-
-    @abstractmethod
-    def append_level_copy(
-        self, level: Token, buffer: Token, offset: int, read: bool, wait_fences: Sequence[Token], want_fence: bool
-    ) -> Token | None:
-        """Append a copy of a whole image level to or from a host buffer.
-
-        Parameters
-        ----------
-        level : Token
-            A level of `Images.mipmap_level`.
-        buffer : Token
-            A host buffer of `HostMemory.host_buffer`. The rows in the buffer have no padding.
-        offset : int
-            Offset of the first row in the host buffer, in bytes.
-        read : bool
-            True: copy the level to the host buffer. False: copy the host buffer to the level.
-        wait_fences, want_fence
-            As described in `QueueDriver`.
-
-        Returns
-        -------
-        Token or None
-            A fence if `want_fence` is True.
         """
 
 

@@ -113,7 +113,7 @@ class CudaDevice(
         """
         if token is None:
             return self._context.address
-        if isinstance(token, DriverObject | LevelToken | Allocation):
+        if isinstance(token, DriverObject | Allocation):
             return token.address
         return super().native_handle(token)
 

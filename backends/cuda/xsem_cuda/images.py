@@ -22,7 +22,6 @@ __all__ = [
     "image_copy",
     "known_flags",
     "known_formats",
-    "level_copy",
     "level_of",
     "map_array",
     "mipmap_descriptor",
@@ -82,34 +81,14 @@ class ArrayToken(DriverObject):
         self.desc = desc
 
 
-class LevelToken:
-    """One level of an image. It needs no release: the image owns its CUarray.
+class LevelToken(DriverObject):
+    """A CUarray: one level of an image. It needs no release, because the image owns it."""
 
-    Attributes
-    ----------
-    native : CUarray
-    address : int
-        The CUarray as a number.
-    row_size : int
-        Bytes per row.
-    rows : int
-        Rows per slice or layer.
-    depth : int
-        Number of slices or layers.
-    element_size : int
-        Bytes per pixel, or per block of a block-compressed format.
-    """
-
-    __slots__ = ("address", "depth", "element_size", "native", "row_size", "rows")
+    __slots__ = ("element_size",)
 
     def __init__(self, native: Any, array: ArrayToken, level: int) -> None:
-        layout = level_layout(array.desc, level)
-        self.native = native
-        self.address = int(native)
-        self.element_size = layout.element_size
-        self.row_size = layout.row_size
-        self.rows = layout.rows
-        self.depth = layout.slices
+        super().__init__(native)
+        self.element_size = level_layout(array.desc, level).element_size   # bytes per pixel or block
 
 
 def format_name(desc: MipmapDesc) -> str:
@@ -207,33 +186,6 @@ def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> Le
     """Call cuMipmappedArrayGetLevel for level `level` of the image."""
     with context, context.quiet:
         return LevelToken(call(driver.cuMipmappedArrayGetLevel, array.native, level), array, level)
-
-
-def level_copy(driver: Any, level: LevelToken, address: int, *, read: bool) -> Any:
-    """Return the CUDA_MEMCPY3D of a whole level.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    level : LevelToken
-    address : int
-        Address of page-locked host memory. Its rows have no padding.
-    read : bool
-        True: copy from the level to the host memory. False: the reverse.
-    """
-    copy = driver.CUDA_MEMCPY3D()
-    types = driver.CUmemorytype
-    if read:
-        copy.srcMemoryType, copy.srcArray = types.CU_MEMORYTYPE_ARRAY, level.native
-        copy.dstMemoryType, copy.dstHost = types.CU_MEMORYTYPE_HOST, address
-        copy.dstPitch, copy.dstHeight = level.row_size, level.rows
-    else:
-        copy.srcMemoryType, copy.srcHost = types.CU_MEMORYTYPE_HOST, address
-        copy.srcPitch, copy.srcHeight = level.row_size, level.rows
-        copy.dstMemoryType, copy.dstArray = types.CU_MEMORYTYPE_ARRAY, level.native
-    copy.WidthInBytes, copy.Height, copy.Depth = level.row_size, level.rows, level.depth
-    return copy
 
 
 def region_copy(

@@ -11,7 +11,6 @@ from xsem.spi import (
     CopyQueue,
     CudaStreamQueue,
     ImageCopyQueue,
-    ImageQueue,
     ImageRegion,
     PreparedCall,
     RecordingQueue,
@@ -22,7 +21,7 @@ from xsem_cuda.causes import causes_of_kinds
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.images import LevelToken, image_copy, level_copy, region_copy
+from xsem_cuda.images import LevelToken, image_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded, check_recordable
@@ -37,7 +36,7 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 
 
 class StreamQueue(
-    StreamBase, SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
+    StreamBase, SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
 ):
     """A queue on one stream, created by xsem or borrowed.
 
@@ -132,15 +131,6 @@ class StreamQueue(
         """Call cuMemcpyAsync. Neither side is pageable memory: a copy with pageable memory would block (measured)."""
         arguments = (self._driver.cuMemcpyAsync, dst.address + dst_offset, src.address + src_offset, size, self._stream)
         return self._issue(self._in_context, arguments, wait_fences, want_fence)
-
-    def append_level_copy(
-        self, level: LevelToken, buffer: DriverObject, offset: int, read: bool, wait_fences: Sequence[Fence],
-        want_fence: bool,
-    ) -> Fence | None:
-        """Call cuMemcpy3DAsync. The host memory is page-locked, as for `append_copy`."""
-        driver = self._driver
-        native = level_copy(driver, level, buffer.address + offset, read=read)
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
 
     def append_region_copy(
         self, level: LevelToken, region: ImageRegion, buffer: DriverObject, offset: int, row_pitch: int,

@@ -10,7 +10,7 @@ from ctypes import byref
 from typing import Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
-from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -32,7 +32,7 @@ _BARRIER: Final = "zeCommandListAppendBarrier"
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
-class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
+class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """One immediate list.
 
     Parameters
@@ -184,19 +184,6 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             lambda signal, waits: self._core.loader.do(
                 "zeCommandListAppendMemoryCopy", self._handle, dst + dst_offset, src + src_offset, size,
                 *_events(signal, waits)),
-            wait_fences, int(want_fence),
-        )
-
-    def append_level_copy(
-        self, level: Image, buffer: int, offset: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
-    ) -> Fence | None:
-        """Call zeCommandListAppendImageCopyToMemory or …FromMemory."""
-        self._check_known()
-        address = buffer + offset
-        name, ends = (("zeCommandListAppendImageCopyToMemory", (address, level.handle)) if read
-                      else ("zeCommandListAppendImageCopyFromMemory", (level.handle, address)))
-        return self._issue(
-            lambda signal, waits: self._core.loader.do(name, self._handle, *ends, None, *_events(signal, waits)),
             wait_fences, int(want_fence),
         )
 

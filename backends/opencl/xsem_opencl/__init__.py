@@ -1,8 +1,4 @@
-"""The OpenCL backend of xsem: cl_khr_external_semaphore and cl_khr_external_memory, on pyopencl.
-
-``docs/opencl.md`` lists the objects that the backend takes as ``native=``, as command lists and as events, and the
-objects that it refuses.
-"""
+"""The OpenCL backend of xsem: cl_khr_external_semaphore and …_memory, on pyopencl (docs/opencl.md)."""
 
 from __future__ import annotations
 

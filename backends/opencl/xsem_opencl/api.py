@@ -19,18 +19,11 @@ _Function = Callable[..., Any]
 
 
 class Library:
-    """The loader.
-
-    Attributes
-    ----------
-    pyopencl : module
-    file : str
-        File of the functions, for reports.
-    """
+    """The loader."""
 
     def __init__(self, pyopencl: Any, library: Any, file: str) -> None:
-        self.pyopencl = pyopencl
-        self.file = file
+        self.pyopencl = pyopencl   # the module
+        self.file = file   # file of the functions, for reports
         self._library = library
 
     def function(self, name: str) -> _Function | None:
@@ -44,19 +37,11 @@ class Library:
 
 
 class Api:
-    """The functions of one platform, including those of its extensions.
-
-    Parameters
-    ----------
-    library : Library
-        Any object with its method `function`.
-    platform : int
-        cl_platform_id; 0 if no extension is needed.
-    """
+    """The functions of one platform, including those of its extensions."""
 
     def __init__(self, library: Library, platform: int = 0) -> None:
         self.library = library
-        self.platform = platform
+        self.platform = platform   # cl_platform_id; 0 if no extension is needed
         self._known: dict[str, _Function | None] = {}
 
     def find(self, name: str) -> _Function | None:
@@ -97,12 +82,10 @@ class Api:
             raise error_of(name, code)
 
     def make(self, name: str, *arguments: Any) -> int:
-        """Call a function that returns a handle and writes a code to its last argument.
-
-        Only the code decides: NVIDIA's driver returns a pointer together with an error (measured).
-        """
+        """Call a function that returns a handle and writes a code to its last argument."""
         code = c_int32(SUCCESS)
         made = self._must(name)(*arguments, byref(code))
+        # Only the code decides: NVIDIA's driver returns a pointer together with an error (measured).
         if code.value != SUCCESS:
             raise error_of(name, code.value)
         return made or 0
@@ -162,16 +145,9 @@ _DEVICE_NOT_FOUND: Final = -1
 
 
 def find_library(pyopencl: Any) -> Library:
-    """Return the loader that pyopencl itself uses. Its wheels contain a loader under a different file name.
-
-    Handles would work with another loader. That loader has its own list of drivers and layers, and the functions of a
-    layer apply only to calls through it.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``opencl_loader_missing``.
-    """
+    """Return the loader that pyopencl itself uses."""
+    # Its wheels contain a loader under a different file name. Handles would work with another loader, but that loader
+    # has its own list of drivers and layers, and the functions of a layer apply only to calls through it.
     module = pyopencl._cl.__file__
     # On Linux and macOS, a symbol look-up in an extension module continues in its linked libraries. On Windows it does
     # not.
@@ -194,13 +170,7 @@ _lock = Lock()
 
 
 def load() -> Library:
-    """Import pyopencl and find its loader. The first successful call does the work.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``pyopencl_missing``, ``opencl_loader_missing``.
-    """
+    """Import pyopencl and find its loader. The first successful call does the work."""
     global _loaded
     with _lock:
         if _loaded is None:

@@ -12,53 +12,27 @@ from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
 from xsem_opencl.api import load
 from xsem_opencl.capabilities import ask, capabilities_of, is_measured, timeout_causes
-from xsem_opencl.checks import nvidia_icd
-from xsem_opencl.connections import sentence
 from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
 from xsem_opencl.native import adopted
+from xsem_opencl.nvidia import nvidia_icd, sentence
 from xsem_opencl.platforms import Found, all_devices, device_info, one_device, optional_uuid
 
 __all__ = ["OpenCLBackend"]
 
 
 class OpenCLBackend(Backend):
-    """OpenCL devices, on pyopencl. See ``docs/opencl.md``.
-
-    Examples
-    --------
-    >>> device = xsem.open_device("opencl:0")  # doctest: +SKIP
-    """
+    """OpenCL devices, on pyopencl. See ``docs/opencl.md``."""
 
     name: ClassVar[str] = "opencl"
     spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """List the devices of all platforms, CPUs included.
-
-        Returns
-        -------
-        sequence of DeviceInfo
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
-        """
+        """List the devices of all platforms, CPUs included."""
         return [device_info(found, index) for index, found in enumerate(all_devices(load()))]
 
     def open(self, index: int) -> OpenCLDevice:
-        """Open a device in a new context.
-
-        The device owns the context. If opening fails, the context is released.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
-        DeviceNotFoundError
-            ``no_such_device``.
-        """
+        """Open a device in a new context, which the device owns."""
         found = one_device(load(), index)
         context = create_context(found.api, found.device)
         try:
@@ -74,24 +48,10 @@ class OpenCLBackend(Backend):
         return OpenCLHooks(cast("OpenCLDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenCLDevice]:
-        """Open a device on the application's context, or on the context and device of its queue.
-
-        The device holds its own reference to the context and keeps `native` alive. If opening fails, the reference is
-        released.
-
-        Parameters
-        ----------
-        native : pyopencl.Context or pyopencl.CommandQueue
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``.
-        BackendUnavailableError
-            ``pyopencl_missing``, ``opencl_loader_missing``, ``no_driver``.
-        """
+        """Open a device on the application's context, or on the context and device of its queue."""
         index, found, context = adopted(load(), native)
         info, declared = device_info(found, index), _declared(found)
+        # The device holds a reference to the context of its own, and keeps `native` alive.
         found.api.do("clRetainContext", context)
         try:
             return info, OpenCLDevice(Core(found.api, found.device, context), index, *declared, lent=native)

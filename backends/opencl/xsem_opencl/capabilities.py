@@ -9,44 +9,29 @@ from xsem.errors import XsemError
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_opencl import cl
 from xsem_opencl.api import Api
-from xsem_opencl.connections import FULL, connections, sentence, setting
+from xsem_opencl.nvidia import FULL, MAX_PENDING, NVIDIA, connections, sentence, setting
 
-__all__ = ["NVIDIA", "Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
-
-NVIDIA: Final = 0x10DE
+__all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
 
 _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({OsHandleKind.NT, OsHandleKind.KMT})}
 
 
 class Answers(NamedTuple):
-    """The driver's answers for one device.
+    """The driver's answers for one device."""
 
-    Attributes
-    ----------
-    vendor : int
-        CL_DEVICE_VENDOR_ID.
-    semaphore_import, semaphore_export, memory_import : tuple of int
-        OpenCL's numbers of handle types; empty if the driver does not support the query.
-    images : bool
-        Whether the driver creates images in imported memory.
-    connections : int
-        The number of hardware queues of NVIDIA's driver.
-    """
-
-    vendor: int = 0
+    vendor: int = 0   # CL_DEVICE_VENDOR_ID
+    # OpenCL's numbers of handle types; empty if the driver does not support the query
     semaphore_import: tuple[int, ...] = ()
     semaphore_export: tuple[int, ...] = ()
     memory_import: tuple[int, ...] = ()
-    images: bool = False
-    connections: int = FULL
+    images: bool = False   # whether the driver creates images in imported memory
+    connections: int = FULL   # hardware queues of NVIDIA's driver
 
 
 def ask(api: Api, device: int) -> Answers:
-    """Query the driver.
-
-    The names of the extensions are not sufficient: cl_khr_external_semaphore does not specify the handle types, and
-    NVIDIA's driver has the extension and exports no type (measured).
-    """
+    """Query the driver."""
+    # The names of the extensions are not sufficient: cl_khr_external_semaphore does not specify the handle types, and
+    # NVIDIA's driver has the extension and exports no type (measured).
     semaphores = api.has(*cl.SEMAPHORE_FUNCTIONS)
     memory = api.has(*cl.MEMORY_FUNCTIONS)
     # KHR defines only binary semaphores, and NVIDIA's driver reports no list of semaphore types (measured).
@@ -64,10 +49,8 @@ def ask(api: Api, device: int) -> Answers:
 
 
 def _images(api: Api, device: int) -> bool:
-    """Tell whether images can be imported.
-
-    The query returns handle types for buffers. A driver that answers it is assumed to support imported images.
-    """
+    """Tell whether images can be imported."""
+    # The query returns handle types for buffers. A driver that answers it is assumed to support imported images.
     try:
         api.info("clGetDeviceInfo", device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_LINEAR_IMAGES)
     except XsemError:
@@ -106,12 +89,9 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
         append_never_blocks=False,
         release_never_blocks=False,
         needs_handover=bool(memories),
-        # No query exists for either value. Measured on an H200: in a process with little other work, while 31 queues
-        # waited, another queue continued. With a second context it did not continue, so the value is that of CUDA's
-        # streams. Behind an unmet wait, 1,020 fills or signals returned at once and the next one blocked its thread.
-        # Barriers never did.
+        # No query exists for either value.
         independent_lists=answers.connections if measured else 1,
-        max_pending=1020 if measured else None,
+        max_pending=MAX_PENDING if measured else None,
         max_value_difference=2**64 - 1,
     )
 
@@ -122,7 +102,8 @@ def is_measured(answers: Answers, platform: str = sys.platform) -> bool:
 
 
 def timeout_causes(answers: Answers) -> tuple[str, ...]:
-    """Return the causes for `DeviceDriver.timeout_causes`. The default number of queues is not a likely cause."""
+    """Return the causes for `DeviceDriver.timeout_causes`."""
+    # The default number of queues is not a likely cause.
     few = is_measured(answers) and answers.connections < FULL
     return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
 

@@ -18,7 +18,6 @@ CL_FALSE: Final = 0
 # clGetPlatformInfo
 PLATFORM_VERSION: Final = 0x0901
 PLATFORM_NAME: Final = 0x0902
-PLATFORM_EXTENSIONS: Final = 0x0904
 # clGetDeviceIDs
 DEVICE_TYPE_ALL: Final = 0xFFFFFFFF
 # clGetDeviceInfo
@@ -29,7 +28,6 @@ DEVICE_NAME: Final = 0x102B
 DRIVER_VERSION: Final = 0x102D
 DEVICE_VERSION: Final = 0x102F
 DEVICE_EXTENSIONS: Final = 0x1030
-DEVICE_PLATFORM: Final = 0x1031
 DEVICE_SEMAPHORE_TYPES: Final = 0x204C
 DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES: Final = 0x204D
 DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES: Final = 0x204E
@@ -105,6 +103,7 @@ _triple = POINTER(c_size_t)
 _rect = (c_void_p, c_void_p, c_void_p, _triple, _triple, _triple, c_size_t, c_size_t, c_size_t, c_size_t, *_events)
 _image_copy = (c_void_p, c_void_p, c_uint32, _triple, _triple, c_size_t, c_size_t, c_void_p, *_events)
 
+# Result and arguments by name. A cl_event* is declared as cl_event[]; a cl_bitfield has 64 bits.
 PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clGetPlatformIDs": (c_int32, (c_uint32, _handles, POINTER(c_uint32))),
     "clGetPlatformInfo": (c_int32, _get_info),
@@ -157,12 +156,11 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clEnqueueAcquireExternalMemObjectsKHR": (c_int32, _handover),
     "clEnqueueReleaseExternalMemObjectsKHR": (c_int32, _handover),
 }
-"""Result and arguments by name. A cl_event* is declared as cl_event[]; a cl_bitfield has 64 bits."""
 
+# The functions for imports of semaphores
 SEMAPHORE_FUNCTIONS: Final = ("clCreateSemaphoreWithPropertiesKHR", "clEnqueueWaitSemaphoresKHR",
                               "clEnqueueSignalSemaphoresKHR", "clReleaseSemaphoreKHR")
-"""The functions for imports of semaphores."""
+# The functions for imports of memory
 MEMORY_FUNCTIONS: Final = ("clCreateBufferWithProperties", ACQUIRE, GIVE_BACK)
-"""The functions for imports of memory."""
+# The functions requested from the platform. The loader exports the others.
 EXTENSION_FUNCTIONS: Final = frozenset(name for name in PROTOTYPES if name.endswith("KHR"))
-"""The functions requested from the platform. The loader exports the others."""

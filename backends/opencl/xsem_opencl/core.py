@@ -13,21 +13,13 @@ __all__ = ["Core", "array", "create_context", "properties"]
 
 
 class Core:
-    """Handles, and the functions that use them.
-
-    Attributes
-    ----------
-    api : Api
-    device, context : int
-        cl_device_id, cl_context.
-    alone : bool
-        Whether this device is the only one of the context. Objects need not name their device then.
-    """
+    """The handles of one device, and the functions that use them."""
 
     def __init__(self, api: Api, device: int, context: int) -> None:
         self.api = api
-        self.device = device
-        self.context = context
+        self.device = device   # cl_device_id
+        self.context = context   # cl_context
+        # Whether this device is the only one of the context. Objects need not name their device then.
         self.alone = len(context_devices(api, context)) == 1
 
     def create_queue(self) -> int:
@@ -35,7 +27,8 @@ class Core:
         return self.api.make("clCreateCommandQueue", self.context, self.device, 0)
 
     def flush(self, queue: int) -> None:
-        """Submit enqueued commands to the device. OpenCL may keep them in the host until a flush or a wait."""
+        """Submit enqueued commands to the device."""
+        # OpenCL may keep them in the host until a flush or a wait.
         self.api.do("clFlush", queue)
 
 
@@ -56,5 +49,6 @@ def array(handles: Sequence[int]) -> Any:
 
 
 def properties(*values: int) -> Any:
-    """Return cl_properties[], terminated by 0. A negative fd becomes the 64-bit number of a C conversion."""
+    """Return cl_properties[], terminated by 0."""
+    # A negative fd becomes the 64-bit number of a C conversion.
     return (c_uint64 * (len(values) + 1))(*(value & 0xFFFF_FFFF_FFFF_FFFF for value in values), 0)

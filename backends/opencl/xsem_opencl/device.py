@@ -35,28 +35,16 @@ _DLPACK_OPENCL = 4
 class OpenCLDevice(
     DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
 ):
-    """A device in one context, to which it holds a reference.
-
-    Parameters
-    ----------
-    core : Core
-    index : int
-        Position among the backend's devices.
-    capabilities : Capabilities
-    timeout_causes : sequence of str
-        See `DeviceDriver`.
-    lent : object
-        The application's object, kept alive; None for an owned context.
-    """
+    """A device in one context, to which it holds a reference."""
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, timeout_causes: Sequence[str] = (), *,
         lent: object | None = None,
     ) -> None:
         self._core = core
-        self._index = index
+        self._index = index   # position among the backend's devices
         self._capabilities = with_formats(core, capabilities)
-        self._lent = lent
+        self._lent = lent   # the application's object, kept alive; None for an owned context
         self.timeout_causes = timeout_causes
         self._host = HostBuffers(core)
 
@@ -66,19 +54,7 @@ class OpenCLDevice(
         return self._capabilities
 
     def native_handle(self, token: Token | None) -> int:
-        """Return a native handle.
-
-        Returns
-        -------
-        int
-            cl_context for None; cl_semaphore_khr for a semaphore; cl_mem for a memory, a mapping or an image; cl_event
-            for a fence.
-
-        Raises
-        ------
-        UnsupportedError
-            The object has no native handle, or a sub-buffer cannot begin at the mapping's offset.
-        """
+        """Return a cl_context for None, else the cl_semaphore_khr, cl_mem or cl_event of the object."""
         if token is None:
             return self._core.context
         if isinstance(token, Mapping):
@@ -96,13 +72,7 @@ class OpenCLDevice(
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-        """Call clCreateSemaphoreWithPropertiesKHR.
-
-        Raises
-        ------
-        ImportFailure
-            The driver refused the import. The state of the handle is "unknown".
-        """
+        """Call clCreateSemaphoreWithPropertiesKHR."""
         try:
             return import_semaphore(self._core, desc, handle)
         except XsemError as error:
@@ -113,13 +83,7 @@ class OpenCLDevice(
         return create_semaphore(self._core, type)
 
     def export_semaphore(self, semaphore: Semaphore) -> OwnedHandle | None:
-        """Call clGetSemaphoreHandleForTypeKHR.
-
-        Returns
-        -------
-        OwnedHandle or None
-            A new fd, owned by the caller; None for a sync file that is already signalled.
-        """
+        """Call clGetSemaphoreHandleForTypeKHR."""
         return export_semaphore(self._core, semaphore)
 
     def release_semaphore(self, semaphore: Semaphore) -> None:
@@ -128,25 +92,20 @@ class OpenCLDevice(
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-        """Call clCreateBufferWithProperties.
-
-        Raises
-        ------
-        ImportFailure
-            The driver refused the import. The state of the handle is "unknown".
-        """
+        """Call clCreateBufferWithProperties."""
         try:
             return import_memory(self._core, desc, handle)
         except XsemError as error:
             raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
 
     def dlpack_device(self) -> tuple[int, int]:
-        """Return DLPack's kDLOpenCL and the index of the device. Libraries do not take a buffer for host memory."""
+        """Return DLPack's kDLOpenCL and the index of the device."""
+        # With the true number, no library takes a buffer for host memory.
         return (_DLPACK_OPENCL, self._index)
 
     def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
-        """Return a range of the memory. A cl_mem has no address."""
-        return Mapping(memory, offset, size), None
+        """Return a range of the memory."""
+        return Mapping(memory, offset, size), None   # a cl_mem has no address
 
     def unmap_buffer(self, buffer: Mapping) -> None:
         """Call clReleaseMemObject for the sub-buffer, if one was created."""
@@ -157,7 +116,7 @@ class OpenCLDevice(
         memory.release(self._core)
 
     def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
-        """Create a buffer in page-locked memory. It stays mapped until its release."""
+        """Create a buffer in page-locked memory, which stays mapped until its release."""
         made = self._host.allocate(size)
         return made, made.address
 
@@ -180,45 +139,19 @@ class OpenCLDevice(
 
     # ---- queues and fences
     def create_queue(self) -> CommandQueue:
-        """Create an in-order queue. The returned object owns the queue."""
+        """Create an in-order queue, which the returned object owns."""
         return CommandQueue(self._core, self._core.create_queue())
 
     def queue_identity(self, stream: object) -> int:
-        """Return the cl_command_queue: the identity of a borrowed queue.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_a_stream``, ``null_stream``.
-        """
+        """Return the cl_command_queue: the identity of a borrowed queue."""
         return number_of(self._core, stream)
 
     def borrow_queue(self, stream: object, in_order: bool) -> CommandQueue:
-        """Borrow an in-order queue of this device and context.
-
-        The returned object holds its own reference to the queue.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_a_stream``, ``null_stream``; ``out_of_order``.
-        WrongDeviceError
-            ``wrong_device``, ``wrong_context``.
-        """
+        """Borrow an in-order queue of this device and context."""
         return CommandQueue(self._core, borrowed_queue(self._core, stream, in_order=in_order), lent=stream)
 
     def borrow_event(self, native: object) -> Fence:
-        """Borrow the event of a command in this context.
-
-        The fence holds its own reference to the event.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_event``, ``null_event``; ``user_event``.
-        WrongDeviceError
-            ``wrong_context``.
-        """
+        """Borrow the event of a command in this context."""
         return foreign_event(self._core, native)
 
     def query_fence(self, fence: Fence) -> bool:

@@ -15,21 +15,13 @@ __all__ = ["Fence", "event_list", "foreign_event", "is_done", "release"]
 
 
 class Fence:
-    """A fence: one event, with one reference owned by this object.
-
-    Attributes
-    ----------
-    handle : int
-        cl_event.
-    source : object
-        The application's event object, kept alive.
-    """
+    """A fence: one event, with one reference owned by this object."""
 
     __slots__ = ("handle", "source")
 
     def __init__(self, handle: int, source: object | None = None) -> None:
-        self.handle = handle
-        self.source = source
+        self.handle = handle   # cl_event
+        self.source = source   # the application's event object, kept alive
 
 
 def event_list(fences: Sequence[Fence]) -> tuple[int, Any]:
@@ -38,13 +30,7 @@ def event_list(fences: Sequence[Fence]) -> tuple[int, Any]:
 
 
 def is_done(core: Core, fence: Fence) -> bool:
-    """Call clGetEventInfo for the execution status.
-
-    Raises
-    ------
-    DriverError
-        The status is negative: the command failed.
-    """
+    """Call clGetEventInfo for the execution status."""
     status = c_int32()
     core.api.do("clGetEventInfo", fence.handle, cl.EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), byref(status), None)
     if status.value < 0:
@@ -59,17 +45,7 @@ def release(core: Core, fence: Fence) -> None:
 
 
 def foreign_event(core: Core, native: object) -> Fence:
-    """Return a fence for the application's pyopencl.Event, or for a cl_event as an int.
-
-    The fence holds its own reference to the event. The application keeps its own.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``, ``null_event``; ``user_event``.
-    WrongDeviceError
-        ``wrong_context``.
-    """
+    """Return a fence for the application's pyopencl.Event, or for a cl_event as an int."""
     if isinstance(native, core.api.library.pyopencl.Event):
         handle = native.int_ptr
     elif isinstance(native, int) and not isinstance(native, bool):
@@ -101,5 +77,5 @@ def foreign_event(core: Core, native: object) -> Fence:
     if queue:
         # The command may still be in the host. A queue that waits for its event does not flush the command's queue.
         core.flush(queue)
-    api.do("clRetainEvent", handle)
+    api.do("clRetainEvent", handle)   # the fence's own reference; the application keeps its own
     return Fence(handle, source=native)

@@ -1,8 +1,4 @@
-"""Images in external memory, by clCreateImageWithProperties.
-
-An image is created from the handle of the memory, not from an offset in it. Therefore it begins at the start of the
-memory. The extension defines no mipmap levels. Therefore an image has one level.
-"""
+"""Images in external memory, by clCreateImageWithProperties."""
 
 from __future__ import annotations
 
@@ -34,26 +30,15 @@ _DEPTH_TYPES: Final = frozenset({_TYPES["unorm16"], _TYPES["float32"]})
 Box = tuple[int, int, int]
 
 
+# An image is created from the handle of the memory, not from an offset in it, so it begins at the start of the memory.
+# The extension defines no mipmap levels, so an image has one level.
 class Image:
-    """A cl_mem. The object also stands for the image's only level.
+    """A cl_mem, which also stands for the image's only level."""
 
-    Attributes
-    ----------
-    handle : int
-    region : tuple of int
-        The region of clEnqueueReadImage: the whole image.
-    desc : MipmapDesc
-    element_size : int
-        Bytes of an element.
-    """
+    __slots__ = ("_fd", "_memory", "desc", "element_size", "handle")
 
-    __slots__ = ("_fd", "_memory", "desc", "element_size", "handle", "region")
-
-    def __init__(
-        self, handle: int, region: tuple[int, int, int], desc: MipmapDesc, memory: Memory, fd: GivenFd
-    ) -> None:
+    def __init__(self, handle: int, desc: MipmapDesc, memory: Memory, fd: GivenFd) -> None:
         self.handle = handle
-        self.region = region
         self.desc = desc
         self.element_size = level_layout(desc).element_size
         self._memory = memory
@@ -64,10 +49,15 @@ class Image:
         """Whether clEnqueueReadImage takes a slice pitch: for images of three dimensions and images with layers."""
         return self.desc.layers > 0 or self.desc.extent[2] > 0
 
+    @property
+    def counts_layers_as_rows(self) -> bool:
+        """Whether a region of OpenCL's functions has the layers in place of rows: for images of one dimension."""
+        return self.desc.layers > 0 and not self.desc.extent[1]
+
     def box(self, region: ImageRegion) -> tuple[Box, Box]:
-        """Return the origin and the region of OpenCL's functions. One of the components counts the layers."""
+        """Return the origin and the region of OpenCL's functions, in which one of the components counts the layers."""
         (x, y, z), (width, height, depth) = region.offset, region.extent
-        if self.desc.layers and not self.desc.extent[1]:
+        if self.counts_layers_as_rows:
             return (x, region.layer, 0), (width, region.layers, 1)
         return (x, y, z + region.layer), (width, height, depth * region.layers)
 
@@ -80,14 +70,9 @@ class Image:
 
 
 def image_format(desc: MipmapDesc) -> cl.ImageFormat:
-    """Return the cl_image_format.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: OpenCL has no such format. CL_UNORM_INT_101010_2 has red in the highest bits, not in the
-        lowest. No extension of Khronos defines images of blocks or of several planes.
-    """
+    """Return the cl_image_format."""
+    # CL_UNORM_INT_101010_2 has red in the highest bits, not in the lowest. No extension of Khronos defines images of
+    # blocks or of several planes.
     if desc.format not in _TYPES:
         raise UnsupportedError(f"OpenCL has no image format for {desc.format}", capability="mipmapped_array.format",
                                reason="not_supported")
@@ -116,39 +101,25 @@ def supported(formats: Iterable[tuple[int, int]]) -> tuple[frozenset[str], froze
             frozenset({"surface_load_store", *({"depth_texture"} if depth else ())}))
 
 
-def image_desc(desc: MipmapDesc) -> tuple[cl.ImageDesc, tuple[int, int, int]]:
-    """Return the cl_image_desc and the region of the whole image.
-
-    The driver chooses the pitches, because the descriptor does not specify them.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: levels, an offset, a cubemap or a colour attachment.
-    """
+def image_desc(desc: MipmapDesc) -> cl.ImageDesc:
+    """Return the cl_image_desc."""
     if desc.beyond_image:
         raise UnsupportedError(f"OpenCL supports no image with {desc.beyond_image} in imported memory",
                                capability="mipmapped_array", reason="not_supported")
     width, height, depth = desc.extent
     if depth:
-        kind, region = _3D, (width, height, depth)
+        kind = _3D
     elif height:
-        kind, region = (_2D_ARRAY if desc.layers else _2D), (width, height, max(1, desc.layers))
+        kind = _2D_ARRAY if desc.layers else _2D
     else:
-        # For one-dimensional images, the second component of a region counts the layers.
-        kind, region = (_1D_ARRAY if desc.layers else _1D), (width, max(1, desc.layers), 1)
-    return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers), region
+        kind = _1D_ARRAY if desc.layers else _1D
+    # The driver chooses the pitches, because the descriptor does not specify them.
+    return cl.ImageDesc(type=kind, width=width, height=height, depth=depth, array_size=desc.layers)
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
-    """Call clCreateImageWithProperties with a duplicate of the memory's fd. The memory keeps its own fd.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
-    """
-    wanted, region = image_desc(desc)
+    """Call clCreateImageWithProperties with a duplicate of the memory's fd."""
+    wanted = image_desc(desc)
     if memory.fd is None:
         raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",
                                reason="not_supported")
@@ -166,4 +137,4 @@ def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
         raise
     fd.imported()
     memory.images.add(made)
-    return Image(made, region, desc, memory, fd)
+    return Image(made, desc, memory, fd)

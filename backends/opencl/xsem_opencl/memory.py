@@ -18,29 +18,16 @@ __all__ = ["HostBuffer", "HostBuffers", "Mapping", "Memory", "import_memory", "m
 
 
 class Memory:
-    """An imported cl_mem over the exporter's whole allocation.
-
-    Attributes
-    ----------
-    handle : int
-        cl_mem.
-    desc : MemoryDesc
-        The descriptor of the import. Its handle must not be used any more.
-    fd : GivenFd or None
-    images : set of int
-        The cl_mem of each image over the same bytes. They change hands with the memory.
-    acquired : bool
-        Whether the last appended handover is an acquire.
-    """
+    """An imported cl_mem over the exporter's whole allocation."""
 
     __slots__ = ("acquired", "desc", "fd", "handle", "images")
 
     def __init__(self, handle: int, desc: MemoryDesc, fd: GivenFd | None) -> None:
-        self.handle = handle
-        self.desc = desc
+        self.handle = handle   # cl_mem
+        self.desc = desc   # of the import; its handle must not be used any more
         self.fd = fd
-        self.images: set[int] = set()
-        self.acquired = False
+        self.images: set[int] = set()   # the cl_mem of the images over the same bytes, which change hands with it
+        self.acquired = False   # whether the last appended handover is an acquire
 
     def release(self, core: Core) -> None:
         """Call clReleaseMemObject."""
@@ -54,10 +41,8 @@ class Memory:
 
 
 def _give_back(core: Core, handle: int) -> None:
-    """Release external memory to its exporter before the cl_mem is released.
-
-    Measured on an H200: clReleaseContext never returns if a memory is released while it is acquired.
-    """
+    """Release external memory to its exporter before the cl_mem is released."""
+    # Measured on an H200: clReleaseContext never returns if a memory is released while it is acquired.
     queue = core.create_queue()
     try:
         core.api.do(cl.GIVE_BACK, queue, 1, array([handle]), 0, None, None)
@@ -72,15 +57,7 @@ def memory_properties(core: Core, desc: MemoryDesc, number: int) -> Any:
 
 
 def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-    """Call clCreateBufferWithProperties.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: an NT object given by its name.
-    XsemError
-        The driver refused the import.
-    """
+    """Call clCreateBufferWithProperties."""
     fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
         wanted = memory_properties(core, desc, handle_number(desc, handle if fd is None else fd.given))
@@ -95,16 +72,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None) -> I
 
 
 class Mapping:
-    """A range of a memory.
-
-    Copies use the memory's cl_mem and an offset. A cl_mem for the range is created when its native handle is requested.
-
-    Parameters
-    ----------
-    memory : Memory
-    offset, size : int
-        Bytes.
-    """
+    """A range of a memory, in bytes."""
 
     __slots__ = ("_lock", "_own", "memory", "offset", "size")
 
@@ -113,16 +81,11 @@ class Mapping:
         self.offset = offset
         self.size = size
         self._lock = Lock()
+        # Copies use the memory's cl_mem and an offset. This one is created when the native handle is requested.
         self._own: int | None = None
 
     def handle(self, core: Core) -> int:
-        """Return a cl_mem of exactly this range: the memory's if the range covers it, else a sub-buffer.
-
-        Raises
-        ------
-        UnsupportedError
-            ``native_handle``: the offset is not a multiple of CL_DEVICE_MEM_BASE_ADDR_ALIGN.
-        """
+        """Return a cl_mem of exactly this range: the memory's if the range covers it, else a sub-buffer."""
         if self.offset == 0 and self.size == self.memory.desc.allocation_size:
             return self.memory.handle
         with self._lock:
@@ -151,30 +114,20 @@ class Mapping:
 
 
 class HostBuffer:
-    """Page-locked host memory: a buffer that stays mapped.
-
-    Attributes
-    ----------
-    buffer : int
-        cl_mem.
-    address : int
-        Pointer to the first byte.
-    """
+    """Page-locked host memory: a buffer that stays mapped."""
 
     __slots__ = ("address", "buffer")
 
     def __init__(self, buffer: int, address: int) -> None:
-        self.buffer = buffer
-        self.address = address
+        self.buffer = buffer   # cl_mem
+        self.address = address   # pointer to the first byte
 
 
+# A copy to or from pageable memory blocks the caller until it is complete. Page-locked memory is a buffer that the
+# driver allocates and that stays mapped until it is freed. Copies may use mapped memory as host memory, never as a
+# buffer.
 class HostBuffers:
-    """Allocates and frees page-locked host memory, on a queue without other work.
-
-    A copy to or from pageable memory blocks the caller until it is complete. Page-locked memory is a buffer that the
-    driver allocates and that stays mapped until it is freed. Copies may use mapped memory as host memory, never as a
-    buffer.
-    """
+    """Allocates and frees page-locked host memory, on a queue without other work."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

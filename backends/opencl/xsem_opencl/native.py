@@ -14,14 +14,7 @@ __all__ = ["adopted"]
 
 
 def adopted(library: Library, native: object) -> tuple[int, Found, int]:
-    """Return index, device and cl_context of `native`, which stays the application's.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_native``: `native` is neither a context nor a queue; a context with several devices, where a queue names
-        one; a sub-device.
-    """
+    """Return index, device and cl_context of `native`, which stays the application's."""
     pyopencl, api = library.pyopencl, Api(library)
     if isinstance(native, pyopencl.CommandQueue):
         queue = native.int_ptr

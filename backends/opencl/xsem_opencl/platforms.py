@@ -10,7 +10,7 @@ from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.types import DeviceInfo
 from xsem_opencl import cl
 from xsem_opencl.api import Api, Library
-from xsem_opencl.connections import setting
+from xsem_opencl.nvidia import setting
 
 __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]
 
@@ -28,13 +28,7 @@ class Found(NamedTuple):
 
 
 def all_devices(library: Library) -> list[Found]:
-    """Return all devices of all platforms. The position of a device is its index.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``no_driver``: the loader finds no driver.
-    """
+    """Return all devices of all platforms; the position of a device is its index."""
     setting()   # before the loader starts the drivers
     platforms = Api(library).platforms()
     if not platforms:
@@ -48,13 +42,7 @@ def all_devices(library: Library) -> list[Found]:
 
 
 def one_device(library: Library, index: int) -> Found:
-    """Return the device with that index.
-
-    Raises
-    ------
-    DeviceNotFoundError
-        ``no_such_device``.
-    """
+    """Return the device with that index."""
     found = all_devices(library)
     if not 0 <= index < len(found):
         raise DeviceNotFoundError(f"opencl:{index} does not exist; the loader lists {len(found)} devices",

@@ -4,51 +4,40 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
-from ctypes import byref, c_size_t, c_void_p
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_void_p
+from typing import Final
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
-from xsem.spi import CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue, queue_handle
+from xsem.spi import CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
-from xsem_opencl import cl
-from xsem_opencl.core import Core, array
+from xsem_opencl import cl, steps
+from xsem_opencl.core import Core
 from xsem_opencl.fences import Fence, event_list
-from xsem_opencl.images import Box, Image
+from xsem_opencl.images import Image
 from xsem_opencl.memory import HostBuffer, Mapping, Memory
 from xsem_opencl.results import INVALID_VALUE
-from xsem_opencl.semaphores import Semaphore, payloads
+from xsem_opencl.semaphores import Semaphore
+from xsem_opencl.steps import Pitched, Step
 
 __all__ = ["CommandQueue", "borrowed_queue", "number_of"]
 
 _LONGEST_PATTERN: Final = 128
-_Rows = tuple[int, int, int, int]   # cl_mem, offset, row pitch and slice pitch
-_Enqueue = Callable[[int, Any, Any], None]
 
 
-class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
-    """One in-order queue.
-
-    Each append ends with clFlush. Without it, commands may stay in the host, and another queue or another API that
-    waits for them would wait for ever.
-
-    Parameters
-    ----------
-    handle : int
-        cl_command_queue.
-    lent : object
-        The application's queue, kept alive; None for an owned queue.
-    """
+class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
+    """One in-order queue."""
 
     def __init__(self, core: Core, handle: int, *, lent: object | None = None) -> None:
         self.identity = handle
         self.native_handle = handle
-        self._handle = handle
+        self._handle = handle   # cl_command_queue
         self._core = core
         self._api = core.api
-        self._lent = lent
+        self._lent = lent   # the application's queue, kept alive; None for an owned queue
         if lent is not None:
-            core.api.do("clRetainCommandQueue", handle)
+            core.api.do("clRetainCommandQueue", handle)   # the application keeps its own reference
 
     # ---- semaphores
     def append_wait(
@@ -56,101 +45,52 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         acquire: Sequence[Memory], want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
-
-        def wait(count: int, events: Any, event: Any) -> None:
-            self._do("clEnqueueWaitSemaphoresKHR", *_batch(semaphores, params), count, events, event)
-
-        steps: list[_Enqueue] = [wait]
-        if acquire:
-            steps.append(self._handover(cl.ACQUIRE, acquire))
-        return self._enqueue(steps, wait_fences, want_fence)
+        wait = steps.semaphores("clEnqueueWaitSemaphoresKHR", semaphores, params)
+        return self._enqueue(wait_fences, want_fence, wait, *steps.handover(cl.ACQUIRE, acquire))
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[Memory], want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
-
-        def signal(count: int, events: Any, event: Any) -> None:
-            self._do("clEnqueueSignalSemaphoresKHR", *_batch(semaphores, params), count, events, event)
-
-        steps: list[_Enqueue] = [signal]
-        if release:
-            steps.insert(0, self._handover(cl.GIVE_BACK, release))
-        return self._enqueue(steps, wait_fences, want_fence)
-
-    def _handover(self, name: str, memories: Sequence[Memory]) -> _Enqueue:
-        objects = [handle for memory in memories for handle in (memory.handle, *tuple(memory.images))]
-
-        def hand_over(count: int, events: Any, event: Any) -> None:
-            self._do(name, len(objects), array(objects), count, events, event)
-            for memory in memories:
-                memory.acquired = name == cl.ACQUIRE
-
-        return hand_over
+        signal = steps.semaphores("clEnqueueSignalSemaphoresKHR", semaphores, params)
+        return self._enqueue(wait_fences, want_fence, *steps.handover(cl.GIVE_BACK, release), signal)
 
     # ---- work
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call clEnqueueBarrierWithWaitList."""
-        return self._enqueue(
-            [lambda count, events, event: self._do("clEnqueueBarrierWithWaitList", count, events, event)],
-            wait_fences, want_fence)
+        return self._enqueue(wait_fences, want_fence, steps.barrier())
 
     def append_copy(
         self, dst: Mapping | HostBuffer, dst_offset: int, src: Mapping | HostBuffer, src_offset: int, size: int,
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer.
-
-        A copy between two host buffers goes through a temporary buffer on the device.
-        """
-        (to_buffer, to), (from_buffer, out_of) = _place(dst, dst_offset), _place(src, src_offset)
+        """Call clEnqueueCopyBuffer, …ReadBuffer or …WriteBuffer, or copy through a temporary buffer on the device."""
+        (to_buffer, to), (from_buffer, out_of) = steps.place(dst, dst_offset), steps.place(src, src_offset)
         if to_buffer and from_buffer:
-            return self._enqueue(
-                [lambda count, events, event: self._do("clEnqueueCopyBuffer", from_buffer, to_buffer, out_of, to, size,
-                                                       count, events, event)],
-                wait_fences, want_fence)
+            return self._enqueue(wait_fences, want_fence, steps.copy_buffer(to_buffer, to, from_buffer, out_of, size))
         if from_buffer:
-            return self._enqueue([self._read(from_buffer, out_of, size, to)], wait_fences, want_fence)
+            return self._enqueue(wait_fences, want_fence, steps.read_buffer(from_buffer, out_of, size, to))
         if to_buffer:
-            return self._enqueue([self._write(to_buffer, to, size, out_of)], wait_fences, want_fence)
-        return self._through_scratch(
-            lambda scratch: [self._write(scratch, 0, size, out_of), self._read(scratch, 0, size, to)],
-            size, wait_fences, want_fence)
-
-    def append_level_copy(
-        self, level: Image, buffer: HostBuffer, offset: int, read: bool, wait_fences: Sequence[Fence],
-        want_fence: bool,
-    ) -> Fence | None:
-        """Call a non-blocking clEnqueueReadImage or clEnqueueWriteImage."""
-        origin, region = (c_size_t * 3)(0, 0, 0), (c_size_t * 3)(*level.region)
-        name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
-        return self._enqueue(
-            [lambda count, events, event: self._do(name, level.handle, cl.CL_FALSE, origin, region, 0, 0,
-                                                   buffer.address + offset, count, events, event)],
-            wait_fences, want_fence)
+            return self._enqueue(wait_fences, want_fence, steps.write_buffer(to_buffer, to, size, out_of))
+        with self._scratch(size) as scratch:
+            return self._enqueue(wait_fences, want_fence, steps.write_buffer(scratch, 0, size, out_of),
+                                 steps.read_buffer(scratch, 0, size, to))
 
     def append_region_copy(
         self, level: Image, region: ImageRegion, buffer: Mapping | HostBuffer, offset: int, row_pitch: int,
         slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueReadImage and the like for host memory, and clEnqueueCopyImageToBuffer and the like for others.
-
-        The latter take no pitches. Rows with padding therefore go through a temporary buffer on the device.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: the driver does not copy between a buffer and an image of one dimension with layers.
-        """
-        mem, at = _place(buffer, offset)
+        """Call clEnqueueReadImage or …WriteImage for host memory, else clEnqueueCopyImageToBuffer or …BufferToImage."""
+        mem, at = steps.place(buffer, offset)
         if not mem:
-            return self._enqueue([self._host_image(level, level.box(region), at, row_pitch, slice_pitch, read=read)],
-                                 wait_fences, want_fence)
+            return self._enqueue(wait_fences, want_fence, steps.copy_image_and_host(
+                level, level.box(region), at, row_pitch, slice_pitch, read=read))
         try:
-            return self._device_copy(level, region, mem, at, row_pitch, slice_pitch, wait_fences, want_fence, read=read)
+            return self._device_copy(
+                level, region, Pitched(mem, at, row_pitch, slice_pitch), wait_fences, want_fence, read=read)
         except DriverError as error:
-            if error.code != INVALID_VALUE or not level.desc.layers or level.desc.extent[1]:
+            if error.code != INVALID_VALUE or not level.counts_layers_as_rows:
                 raise
             # NVIDIA's driver takes such an image only with host memory (580.159.04).
             raise UnsupportedError(
@@ -158,54 +98,43 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                 "buffer", capability="image_copy.layers_of_rows", reason="not_supported") from error
 
     def _device_copy(
-        self, level: Image, region: ImageRegion, mem: int, at: int, row_pitch: int, slice_pitch: int,
-        wait_fences: Sequence[Fence], want_fence: bool, *, read: bool,
+        self, level: Image, region: ImageRegion, pitched: Pitched, wait_fences: Sequence[Fence], want_fence: bool, *,
+        read: bool,
     ) -> Fence | None:
         box = level.box(region)
         width, height, _ = region.extent
         row, count = width * level.element_size, region.slices
-        size = row * height * count
-        if (row_pitch == row or height == 1) and (slice_pitch == row * height or count == 1):
-            return self._enqueue([self._buffer_image(level, box, mem, at, read=read)], wait_fences, want_fence)
-
-        def steps(scratch: int) -> Sequence[_Enqueue]:
-            tight, padded = (scratch, 0, row, row * height), (mem, at, row_pitch, slice_pitch)
-            image = self._buffer_image(level, box, scratch, 0, read=read)
+        if (pitched.row_pitch == row or height == 1) and (pitched.slice_pitch == row * height or count == 1):
+            return self._enqueue(wait_fences, want_fence, steps.copy_image_and_buffer(
+                level, box, pitched.buffer, pitched.offset, read=read))
+        # The function takes no pitches, so rows with padding go through a temporary buffer on the device.
+        with self._scratch(row * height * count) as scratch:
+            image = steps.copy_image_and_buffer(level, box, scratch, 0, read=read)
+            tight, rows = Pitched(scratch, 0, row, row * height), (row, height, count)
             if read:
-                return [image, self._rows(padded, tight, (row, height, count))]
-            return [self._rows(tight, padded, (row, height, count)), image]
-
-        return self._through_scratch(steps, size, wait_fences, want_fence)
+                return self._enqueue(wait_fences, want_fence, image, steps.copy_rows(pitched, tight, rows))
+            return self._enqueue(wait_fences, want_fence, steps.copy_rows(tight, pitched, rows), image)
 
     def append_image_copy(
         self, dst: Image, dst_region: ImageRegion, src: Image, src_region: ImageRegion, wait_fences: Sequence[Fence],
         want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueCopyImage for images of one format, and copy through a temporary buffer for others."""
-        (to, region), (origin, other) = dst.box(dst_region), src.box(src_region)
-        if region == other and (dst.desc.format, dst.desc.channels) == (src.desc.format, src.desc.channels):
-            start, end, box = _size3(origin), _size3(to), _size3(region)
-            return self._enqueue(
-                [lambda count, events, event: self._do("clEnqueueCopyImage", src.handle, dst.handle, start, end, box,
-                                                       count, events, event)], wait_fences, want_fence)
-        return self._through_scratch(
-            lambda scratch: [self._buffer_image(src, (origin, other), scratch, 0, read=True),
-                             self._buffer_image(dst, (to, region), scratch, 0, read=False)],
-            math.prod(region) * dst.element_size, wait_fences, want_fence)
+        to, out_of = dst.box(dst_region), src.box(src_region)
+        region = to[1]
+        if region == out_of[1] and (dst.desc.format, dst.desc.channels) == (src.desc.format, src.desc.channels):
+            return self._enqueue(wait_fences, want_fence, steps.copy_image(dst, to[0], src, out_of[0], region))
+        with self._scratch(math.prod(region) * dst.element_size) as scratch:
+            return self._enqueue(wait_fences, want_fence,
+                                 steps.copy_image_and_buffer(src, out_of, scratch, 0, read=True),
+                                 steps.copy_image_and_buffer(dst, to, scratch, 0, read=False))
 
     def append_fill(
         self, dst: Mapping | HostBuffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence],
         want_fence: bool,
     ) -> Fence | None:
-        """Call clEnqueueFillBuffer.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pattern``: the length of the pattern is not 1, 2, 4, … 128 bytes, or the offset in the memory is not
-            a multiple of this length.
-        """
-        to_buffer, to = _place(dst, offset)
+        """Call clEnqueueFillBuffer."""
+        to_buffer, to = steps.place(dst, offset)
         length = len(pattern)
         if length & (length - 1) or length > _LONGEST_PATTERN or (to_buffer and to % length):
             raise BadArgumentError(
@@ -214,15 +143,11 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
                 reason="bad_pattern",
             )
         data = ctypes.create_string_buffer(pattern, length)
-
-        def fill(buffer: int, at: int) -> _Enqueue:
-            return lambda count, events, event: self._do("clEnqueueFillBuffer", buffer, data, length, at, size,
-                                                         count, events, event)
-
         if to_buffer:
-            return self._enqueue([fill(to_buffer, to)], wait_fences, want_fence)
-        return self._through_scratch(lambda scratch: [fill(scratch, 0), self._read(scratch, 0, size, to)],
-                                     size, wait_fences, want_fence)
+            return self._enqueue(wait_fences, want_fence, steps.fill_buffer(to_buffer, to, data, size))
+        with self._scratch(size) as scratch:
+            return self._enqueue(wait_fences, want_fence, steps.fill_buffer(scratch, 0, data, size),
+                                 steps.read_buffer(scratch, 0, size, to))
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work`, then submit its commands to the device."""
@@ -232,69 +157,33 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             self._core.flush(self._handle)
 
     def close(self) -> None:
-        """Release the reference to the queue. A borrowed queue stays the application's."""
+        """Release the reference to the queue."""
         self._lent = None
         self._api.do("clReleaseCommandQueue", self._handle)
 
     # ---- inside
-    def _do(self, name: str, *arguments: Any) -> None:
-        """Call a function whose first argument is the queue."""
-        self._api.do(name, self._handle, *arguments)
-
-    def _read(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._do("clEnqueueReadBuffer", buffer, cl.CL_FALSE, offset, size,
-                                                     pointer, count, events, event)
-
-    def _write(self, buffer: int, offset: int, size: int, pointer: int) -> _Enqueue:
-        return lambda count, events, event: self._do("clEnqueueWriteBuffer", buffer, cl.CL_FALSE, offset, size,
-                                                     pointer, count, events, event)
-
-    def _host_image(
-        self, image: Image, box: tuple[Box, Box], pointer: int, row_pitch: int, slice_pitch: int, *, read: bool
-    ) -> _Enqueue:
-        name = "clEnqueueReadImage" if read else "clEnqueueWriteImage"
-        origin, region = map(_size3, box)
-        if image.desc.layers and not image.desc.extent[1]:
-            # For images of one dimension with layers, drivers take either pitch as the distance of the layers.
-            row_pitch = slice_pitch
-        pitches = row_pitch, slice_pitch if image.has_slices else 0
-        return lambda count, events, event: self._do(name, image.handle, cl.CL_FALSE, origin, region, *pitches, pointer,
-                                                     count, events, event)
-
-    def _buffer_image(self, image: Image, box: tuple[Box, Box], mem: int, offset: int, *, read: bool) -> _Enqueue:
-        origin, region = map(_size3, box)
-        if read:
-            return lambda count, events, event: self._do("clEnqueueCopyImageToBuffer", image.handle, mem, origin,
-                                                         region, offset, count, events, event)
-        return lambda count, events, event: self._do("clEnqueueCopyBufferToImage", mem, image.handle, offset, origin,
-                                                     region, count, events, event)
-
-    def _rows(self, dst: _Rows, src: _Rows, region: Box) -> _Enqueue:
-        (to, at, *to_pitches), (out_of, from_, *from_pitches) = dst, src
-        start, end, box = _size3((from_, 0, 0)), _size3((at, 0, 0)), _size3(region)
-        return lambda count, events, event: self._do("clEnqueueCopyBufferRect", out_of, to, start, end, box,
-                                                     *from_pitches, *to_pitches, count, events, event)
-
-    def _through_scratch(
-        self, steps: Callable[[int], Sequence[_Enqueue]], size: int, wait_fences: Sequence[Fence], want_fence: bool
-    ) -> Fence | None:
-        scratch = self._api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE, size, None)
+    @contextmanager
+    def _scratch(self, size: int) -> Iterator[int]:
+        """Create a temporary buffer on the device, and release it behind the commands that use it."""
+        made = self._api.make("clCreateBuffer", self._core.context, cl.MEM_READ_WRITE, size, None)
         try:
-            return self._enqueue(steps(scratch), wait_fences, want_fence)
+            yield made
         finally:
-            self._api.do("clReleaseMemObject", scratch)  # freed when the commands that use it are complete
+            self._api.do("clReleaseMemObject", made)   # OpenCL frees it when the commands that use it are complete
 
-    def _enqueue(
-        self, steps: Sequence[_Enqueue], wait_fences: Sequence[Fence], want_fence: bool
-    ) -> Fence | None:
-        """Enqueue the steps. The first step waits for `wait_fences`. The event of the last step is the fence."""
+    def _enqueue(self, wait_fences: Sequence[Fence], want_fence: bool, *calls: Step) -> Fence | None:
+        """Enqueue the calls: the first waits for `wait_fences`, and the event of the last is the fence."""
         event = c_void_p()
         count, events = event_list(wait_fences)
-        for number, step in enumerate(steps, 1):
-            last = number == len(steps)
-            step(count, events, byref(event) if want_fence and last else None)
+        for call in calls:
+            location = byref(event) if want_fence and call is calls[-1] else None
+            self._api.do(call.name, self._handle, *call.arguments, count, events, location)
+            for memory in call.memories:
+                memory.acquired = call.name == cl.ACQUIRE
             count, events = 0, None
         try:
+            # Without it, commands may stay in the host, and another queue or another API that waits for them would wait
+            # for ever.
             self._core.flush(self._handle)
         except BaseException:
             if event.value:
@@ -304,13 +193,8 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
 
 def number_of(core: Core, stream: object) -> int:
-    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``, also for other objects of pyopencl with an `int_ptr`; ``null_stream``.
-    """
+    """Return the cl_command_queue of a pyopencl.CommandQueue, or of an int."""
+    # Other objects of pyopencl have an `int_ptr`, too.
     if not isinstance(stream, int | core.api.library.pyopencl.CommandQueue):
         raise BadArgumentError(
             f"{type(stream).__name__} is not a queue: a pyopencl.CommandQueue, or a cl_command_queue as an int, is "
@@ -320,15 +204,7 @@ def number_of(core: Core, stream: object) -> int:
 
 
 def borrowed_queue(core: Core, stream: object, *, in_order: bool) -> int:
-    """Return the cl_command_queue of the application's queue, after checks.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``, ``null_stream``; ``out_of_order``.
-    WrongDeviceError
-        ``wrong_device``, ``wrong_context``.
-    """
+    """Return the cl_command_queue of the application's queue, after checks."""
     handle = number_of(core, stream)
     for key, expected, what in ((cl.QUEUE_DEVICE, core.device, "device"), (cl.QUEUE_CONTEXT, core.context, "context")):
         actual = core.api.number("clGetCommandQueueInfo", handle, key)
@@ -345,18 +221,3 @@ def borrowed_queue(core: Core, stream: object, *, in_order: bool) -> int:
             "OUT_OF_ORDER_EXEC_MODE_ENABLE", reason="out_of_order",
         )
     return handle
-
-
-def _batch(semaphores: Sequence[Semaphore], params: Sequence[Any]) -> tuple[int, Any, Any]:
-    return len(semaphores), array([each.handle for each in semaphores]), payloads(semaphores, params)
-
-
-def _place(buffer: Mapping | HostBuffer, offset: int) -> tuple[int, int]:
-    """Return the cl_mem and the offset in it. For host memory, return 0 and a pointer."""
-    if isinstance(buffer, HostBuffer):
-        return 0, buffer.address + offset
-    return buffer.memory.handle, buffer.offset + offset
-
-
-def _size3(numbers: Box) -> Any:
-    return (c_size_t * 3)(*numbers)

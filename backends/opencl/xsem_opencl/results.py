@@ -31,6 +31,7 @@ INVALID_OPERATION: Final = -59
 PLATFORM_NOT_FOUND: Final = -1001
 NVIDIA_ILLEGAL_ACCESS: Final = -9999
 
+# Names by code, for the codes that the functions in use return
 CODES: Final[Mapping[int, str]] = {
     SUCCESS: "CL_SUCCESS",
     -1: "CL_DEVICE_NOT_FOUND",
@@ -64,7 +65,6 @@ CODES: Final[Mapping[int, str]] = {
     PLATFORM_NOT_FOUND: "CL_PLATFORM_NOT_FOUND_KHR",
     -1142: "CL_INVALID_SEMAPHORE_KHR",
 }
-"""Names by code, for the codes that the functions in use return."""
 
 _NO_MEMORY: Final = frozenset({MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY})
 # OpenCL has no code for a full table of file descriptors. A driver returns one of these. NVIDIA's start opens several
@@ -109,7 +109,7 @@ def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
 
 
 def import_error(error: XsemError, what: str) -> XsemError:
-    """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
+    """Return the error of a failed import: unless the code names another cause, the handle is bad."""
     if error.code not in _REFUSALS or error.reason == "fd_limit":
         return error
     return BadHandleError(

@@ -17,13 +17,7 @@ __all__ = ["Semaphore", "create_semaphore", "export_semaphore", "handle_number",
 
 
 class Semaphore:
-    """A cl_semaphore_khr.
-
-    Attributes
-    ----------
-    handle : int
-    type : SemaphoreHandleType
-    """
+    """A cl_semaphore_khr."""
 
     __slots__ = ("_fd", "handle", "type")
 
@@ -46,15 +40,7 @@ def _for_device(core: Core) -> tuple[int, ...]:
 
 
 def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-    """Import a semaphore.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: an NT object given by its name.
-    XsemError
-        The driver refused the import.
-    """
+    """Call clCreateSemaphoreWithPropertiesKHR for an exporter's handle."""
     fd = GivenFd(handle) if handle is not None and desc.type.os_handle_kind is OsHandleKind.FD else None
     try:
         wanted = properties(cl.SEMAPHORE_TYPE, cl.SEMAPHORE_TYPE_BINARY, desc.type.native["opencl"][1],
@@ -87,13 +73,7 @@ def create_semaphore(core: Core, type: SemaphoreHandleType) -> Semaphore:
 
 
 def export_semaphore(core: Core, semaphore: Semaphore) -> OwnedHandle | None:
-    """Call clGetSemaphoreHandleForTypeKHR.
-
-    Returns
-    -------
-    OwnedHandle or None
-        A new fd, owned by the caller; None for a sync file that is already signalled.
-    """
+    """Return a new fd, owned by the caller; None for a sync file that is already signalled."""
     fd = c_int(-1)
     core.api.do("clGetSemaphoreHandleForTypeKHR", semaphore.handle, core.device, semaphore.type.native["opencl"][1],
                 sizeof(fd), byref(fd), None)

@@ -9,17 +9,11 @@ from xsem_opencl.core import Core
 
 __all__ = ["OpenCLHooks"]
 
+
+# OpenCL does not support failing work that stops a queue: if a user event fails, only the commands that wait for the
+# event end with an error. Later commands of the queue run (measured on PoCL).
 class OpenCLHooks(SuiteHooks):
-    """Queues and events of pyopencl.
-
-    OpenCL does not support failing work that stops a queue: if a user event fails, only the commands that wait for the
-    event end with an error. Later commands of the queue run (measured on PoCL).
-
-    Parameters
-    ----------
-    core : Core
-        The device and its context.
-    """
+    """Queues and events of pyopencl, in the context of a device."""
 
     def __init__(self, core: Core) -> None:
         self._pyopencl = core.api.library.pyopencl

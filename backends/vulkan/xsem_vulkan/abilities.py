@@ -16,9 +16,9 @@ from xsem_vulkan.nodes import opaque_node
 
 __all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "SEMAPHORES", "Abilities", "ask", "restricted"]
 
+# Of buffers on external memory: copies, fills, and the application's own shaders
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
                        | vk.VK_BUFFER_USAGE_STORAGE_BUFFER_BIT)
-"""Usage of buffers on external memory: copies, fills, and the application's own shaders."""
 
 # The device extensions with the functions and structs for a handle type. Timelines use opaque fds, too.
 SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[str, ...]]] = dict.fromkeys(
@@ -29,8 +29,8 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
     MemoryHandleType.DMABUF_FD: ("VK_KHR_external_memory_fd", "VK_EXT_external_memory_dma_buf"),
 }
 
+# The device extension for images in dma-bufs
 MODIFIERS: Final = "VK_EXT_image_drm_format_modifier"
-"""The device extension for images in dma-bufs."""
 
 # Each queue of NVIDIA's driver is a channel of the GPU. The driver offers 16 queues, but while 8 wait, a ninth does not
 # progress.
@@ -45,47 +45,29 @@ _OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Featur
 
 @dataclass(frozen=True)
 class Abilities:
-    """The properties of a device, determined before it is opened.
+    """The properties of a device, determined before it is opened."""
 
-    Attributes
-    ----------
-    extensions : frozenset of str
-        Device extensions to enable.
-    family, queues : Family, int
-        The queue family, and the number of its queues that xsem uses.
-    dedicated_only : frozenset of MemoryHandleType
-        Types whose memory is always a dedicated allocation.
-    image_formats, image_flags : frozenset of str
-        Formats and flags of the images that can be mapped onto imported memory. Without formats, the device maps no
-        images.
-    drm_modifiers : frozenset of int
-        DRM format modifiers of the dma-bufs that can be mapped as images.
-    largest_allocation : int
-        Bytes.
-    node : int or None
-        Number of the device file on which every opaque fd of this driver is open; None if unknown.
-    """
-
-    extensions: frozenset[str]
+    extensions: frozenset[str]   # device extensions to enable
     family: Family
-    queues: int
+    queues: int   # the number of queues of the family that xsem uses
     memory_types: MemoryTypes
     semaphore_import: frozenset[SemaphoreHandleType]
     semaphore_export: frozenset[SemaphoreHandleType]
     memory_import: frozenset[MemoryHandleType]
     memory_export: frozenset[MemoryHandleType]
-    dedicated_only: frozenset[MemoryHandleType]
+    dedicated_only: frozenset[MemoryHandleType]   # types whose memory is always a dedicated allocation
+    # Of the images that can be mapped onto imported memory. Without formats, the device maps no images.
     image_formats: frozenset[str]
     image_flags: frozenset[str]
-    drm_modifiers: frozenset[int]
-    largest_allocation: int
+    drm_modifiers: frozenset[int]   # of the dma-bufs that can be mapped as images
+    largest_allocation: int   # bytes
     largest_value_difference: int
-    node: int | None
+    node: int | None   # number of the device file on which every opaque fd of this driver is open; None if unknown
 
     @property
     def lists(self) -> int:
-        """Number of lists with a queue of their own. One queue is reserved for the list of blocking copies."""
-        return max(1, self.queues - 1)
+        """Number of lists with a queue of their own."""
+        return max(1, self.queues - 1)   # one queue is reserved for the list of blocking copies
 
     @property
     def capabilities(self) -> Capabilities:
@@ -114,14 +96,7 @@ class Abilities:
 
 
 def ask(physical: PhysicalDevice) -> Abilities:
-    """Query all properties of a device that xsem needs.
-
-    Raises
-    ------
-    UnsupportedError
-        ``driver_too_old``: the driver is older than Vulkan 1.2, or lacks timeline semaphores; ``unsupported``: the
-        device has no queue for compute or graphics.
-    """
+    """Query all properties of a device that xsem needs."""
     if physical.version < vk.VK_API_VERSION_1_2:
         raise UnsupportedError(f"{physical.name}: the driver is older than Vulkan 1.2; install a newer one",
                                reason="driver_too_old", capability="vulkan_1_2", backend="vulkan")

@@ -5,70 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
-
-if TYPE_CHECKING:
-    from xsem_vulkan.device import VulkanDevice
-    from xsem_vulkan.instance import Instance, PhysicalDevice
+from xsem_vulkan.abilities import ask
+from xsem_vulkan.device import VulkanDevice
+from xsem_vulkan.gpu import open_gpu
+from xsem_vulkan.instance import Instance, PhysicalDevice, opened, version_text
+from xsem_vulkan.loader import load
+from xsem_vulkan.native import borrowed
 
 __all__ = ["VulkanBackend"]
 
 
 class VulkanBackend(Backend):
-    """Vulkan devices, through the Vulkan loader. See ``docs/vulkan.md``.
-
-    Examples
-    --------
-    >>> device = xsem.open_device("vulkan:0")  # doctest: +SKIP
-    """
+    """Vulkan devices, through the Vulkan loader. See ``docs/vulkan.md``."""
 
     name: ClassVar[str] = "vulkan"
     spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """List all physical devices, CPUs included.
-
-        Returns
-        -------
-        sequence of DeviceInfo
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``,
-            ``no_device``.
-        BusyError
-            ``fd_limit``: the process cannot open the files that the driver needs.
-        """
-        from xsem_vulkan.instance import opened
-
+        """List all physical devices, CPUs included."""
         with opened() as instance:
             return [physical.info(index) for index, physical in enumerate(_physical_devices(instance))]
 
     def open(self, index: int) -> VulkanDevice:
-        """Open a new VkDevice on a new VkInstance.
-
-        The device owns both. If opening fails, the instance is closed.
-
-        Raises
-        ------
-        BackendUnavailableError, BusyError
-            The reasons of `devices`.
-        DeviceNotFoundError
-            ``no_such_device``.
-        UnsupportedError
-            ``driver_too_old``: the device lacks Vulkan 1.2 or timeline semaphores; ``unsupported``: the device has no
-            queue for compute or graphics.
-        """
-        from xsem_vulkan.abilities import ask
-        from xsem_vulkan.device import VulkanDevice
-        from xsem_vulkan.gpu import open_gpu
-        from xsem_vulkan.instance import Instance
-
+        """Open a new VkDevice on a new VkInstance. The result owns both."""
         instance = Instance()
         try:
             physical = _one(instance, index)
@@ -85,32 +49,12 @@ class VulkanBackend(Backend):
         return VulkanHooks(made._gpu, lambda: self.open(made._index)._gpu)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, VulkanDevice]:
-        """Open a device on the application's VkDevice and queues.
-
-        Instance, device and queues are borrowed. They stay the application's on success and on failure.
-
-        Parameters
-        ----------
-        native : Native
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``: `native` is not an `xsem_vulkan.Native`, or its objects do not belong together.
-        UnsupportedError
-            ``not_enabled``: the application did not enable timeline semaphores, which fences need; ``driver_too_old``.
-        """
-        from xsem_vulkan.device import VulkanDevice
-        from xsem_vulkan.native import borrowed
-
+        """Open a device on the application's VkDevice and queues, which stay the application's."""
         index, physical, gpu = borrowed(native)
         return physical.info(index), VulkanDevice(gpu, index)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report versions, the kind of device, and the queue family in use."""
-        from xsem_vulkan.abilities import ask
-        from xsem_vulkan.instance import opened, version_text
-
         with opened() as instance:
             physical = _one(instance, index)
             found = {
@@ -129,16 +73,11 @@ class VulkanBackend(Backend):
 
     def libraries(self, index: int) -> Sequence[Path | str]:
         """Return the loader, and the driver of the device by its name and version."""
-        from xsem_vulkan.instance import opened
-
         with opened() as instance:
             return loaded_library(instance.library.file), _one(instance, index).driver()
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check package, loader and driver, and list the exports and imports of each device, for ``xsem doctor``."""
-        from xsem_vulkan.instance import opened
-        from xsem_vulkan.loader import load
-
         try:
             library = load()
         except Exception as error:   # this method never raises
@@ -177,8 +116,6 @@ def _one(instance: Instance, index: int) -> PhysicalDevice:
 
 
 def _look(index: int, physical: PhysicalDevice) -> HealthCheck:
-    from xsem_vulkan.abilities import ask
-
     name = f"vulkan:{index}"
     try:
         abilities = ask(physical)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 from xsem.errors import UnsupportedError
 from xsem.spi import ImageRegion
@@ -19,6 +19,7 @@ __all__ = ["Commands"]
 _ALL: Final = vk.VK_PIPELINE_STAGE_ALL_COMMANDS_BIT
 _SCRATCH: Final = 1 << 16
 _WORD: Final = 4
+_Call = tuple[Any, ...]   # the name of a function, and its arguments behind the command buffer
 
 
 class Commands:
@@ -31,9 +32,7 @@ class Commands:
         wanted = library.new("VkCommandPoolCreateInfo", queueFamilyIndex=gpu.family,
                              flags=vk.VK_COMMAND_POOL_CREATE_TRANSIENT_BIT
                              | vk.VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT)
-        made = library.ffi.new("VkCommandPool *")
-        self._vk.do("vkCreateCommandPool", gpu.handle, wanted, library.null, made)
-        self._pool: int = made[0]
+        self._pool = gpu.make("vkCreateCommandPool", "VkCommandPool", wanted)
         self._free: list[CData] = []
         self._busy: deque[tuple[int, CData, HostMemory | None]] = deque()
         self._begin_once = library.new("VkCommandBufferBeginInfo",
@@ -44,47 +43,33 @@ class Commands:
                                        dstAccessMask=ANY_ACCESS)
         # Barriers before and after a copy, with the host's writes and reads. Without the host part, a copy may be
         # invisible in mapped memory although a wait has seen it complete.
-        self._before = library.new(
+        host = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT
+        self._before = self._barrier(host, vk.VK_PIPELINE_STAGE_TRANSFER_BIT, library.new(
             "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT | vk.VK_ACCESS_HOST_WRITE_BIT,
-            dstAccessMask=vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT)
-        self._after = library.new(
+            dstAccessMask=vk.VK_ACCESS_TRANSFER_READ_BIT | vk.VK_ACCESS_TRANSFER_WRITE_BIT))
+        self._after = self._barrier(vk.VK_PIPELINE_STAGE_TRANSFER_BIT, host, library.new(
             "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_TRANSFER_WRITE_BIT,
-            dstAccessMask=ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT)
+            dstAccessMask=ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT))
         try:
-            self.barrier = self._record_barrier()
+            # The command buffer of all waits, signals and barriers, which may be pending several times. A submission
+            # without commands would not order a later signal after an earlier wait: the specification orders commands
+            # after waits and signals after commands, not signals after waits.
+            self.barrier = self._record(self._barrier(_ALL, _ALL, self._everything), often=True)
         except BaseException:
             self.close()
             raise
-
-    def _record_barrier(self) -> CData:
-        """Record one command buffer for all waits, signals and barriers of the queue. It may be pending several times.
-
-        A submission without commands would not order a later signal after an earlier wait: the specification orders
-        commands after waits and signals after commands, not signals after waits.
-        """
-        null = self._gpu.library.null
-        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
-            commands, _ALL, _ALL, 0, 1, self._everything, 0, null, 0, null), often=True)
 
     # ---- recording
     def copy(self, dst: Place, src: Place, size: int) -> CData:
         """Record a copy between two places."""
         region = self._gpu.library.ffi.new("VkBufferCopy *", (src.offset, dst.offset, size))
-        return self._transfer(
-            lambda commands: self._vk.vkCmdCopyBuffer(commands, src.buffer, dst.buffer, 1, region))
+        return self._transfer("vkCmdCopyBuffer", src.buffer, dst.buffer, 1, region)
 
     def fill(self, dst: Place, pattern: bytes, size: int) -> tuple[CData, HostMemory | None]:
-        """Record a fill.
-
-        Returns
-        -------
-        tuple of (VkCommandBuffer, HostMemory or None)
-            The command buffer, and the scratch memory for a fill that Vulkan's own fill does not support.
-        """
+        """Record a fill, and return scratch memory, too, if Vulkan's own fill does not support it."""
         word = _as_word(pattern)
         if word is not None and dst.offset % _WORD == 0 and size % _WORD == 0:
-            return self._transfer(
-                lambda commands: self._vk.vkCmdFillBuffer(commands, dst.buffer, dst.offset, size, word)), None
+            return self._transfer("vkCmdFillBuffer", dst.buffer, dst.offset, size, word), None
         # Vulkan fills only aligned words. A copy may begin and end at any byte.
         chunk = pattern * max(1, min(size, _SCRATCH) // len(pattern))
         scratch = host_memory(self._gpu, len(chunk))
@@ -93,42 +78,25 @@ class Commands:
             ffi.memmove(ffi.cast("void *", scratch.address), chunk, len(chunk))
             regions = ffi.new("VkBufferCopy[]", [(0, dst.offset + start, min(len(chunk), size - start))
                                                  for start in range(0, size, len(chunk))])
-            return self._transfer(lambda commands: self._vk.vkCmdCopyBuffer(
-                commands, scratch.buffer, dst.buffer, len(regions), regions)), scratch
+            return self._transfer("vkCmdCopyBuffer", scratch.buffer, dst.buffer, len(regions), regions), scratch
         except BaseException:
             scratch.close()
             raise
-
-    def _transfer(self, record: Callable[[CData], object]) -> CData:
-        null = self._gpu.library.null
-        around = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, vk.VK_PIPELINE_STAGE_TRANSFER_BIT
-
-        def recorded(commands: CData) -> None:
-            self._vk.vkCmdPipelineBarrier(commands, *around, 0, 1, self._before, 0, null, 0, null)
-            record(commands)
-            self._vk.vkCmdPipelineBarrier(commands, *reversed(around), 0, 1, self._after, 0, null, 0, null)
-
-        return self._record(recorded)
-
-    def level_copy(self, level: Level, host: Place, *, read: bool) -> CData:
-        """Record a copy of a whole level to or from host memory, after an acquire barrier if the image needs one."""
-        return self._buffer_image_copy(level, host, level.region(self._gpu, host.offset), read=read)
 
     def region_copy(
         self, level: Level, region: ImageRegion, place: Place, row_pitch: int, slice_pitch: int, *, read: bool
     ) -> CData:
         """Record a copy of a region of a level, after an acquire barrier if the image needs one."""
-        part = level.part(self._gpu, region, place.offset, row_pitch, slice_pitch)
-        return self._buffer_image_copy(level, place, part, read=read)
+        image, part = level.image, level.part(self._gpu, region, place.offset, row_pitch, slice_pitch)
+        if read:
+            return self._transfer("vkCmdCopyImageToBuffer", image.image, vk.VK_IMAGE_LAYOUT_GENERAL, place.buffer, 1,
+                                  part, images={image})
+        return self._transfer("vkCmdCopyBufferToImage", place.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1, part,
+                              images={image})
 
     def image_copy(self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> CData:
-        """Record a copy between two levels, after acquire barriers for the images that need them.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: only one of the levels is a depth image (VUID-vkCmdCopyImage-srcImage-01551).
-        """
+        """Record a copy between two levels, after acquire barriers for the images that need them."""
+        # VUID-vkCmdCopyImage-srcImage-01551
         if (dst.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT) != (src.aspect == vk.VK_IMAGE_ASPECT_DEPTH_BIT):
             raise UnsupportedError("Vulkan copies a depth image only to another depth image; copy through a buffer",
                                    capability="image_copy.depth", backend="vulkan", reason="not_supported")
@@ -137,43 +105,13 @@ class Commands:
             "dstSubresource": dst.layers_of(dst_region), "dstOffset": dst.offset_of(dst_region),
             "extent": src.extent_of(src_region),   # in pixels of the source
         })
-        return self._image_transfer({dst.image, src.image}, lambda commands: self._vk.vkCmdCopyImage(
-            commands, src.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, dst.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
-            region))
-
-    def _buffer_image_copy(self, level: Level, place: Place, region: CData, *, read: bool) -> CData:
-        image = level.image
-
-        def record(commands: CData) -> None:
-            if read:
-                self._vk.vkCmdCopyImageToBuffer(commands, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, place.buffer, 1,
-                                                region)
-            else:
-                self._vk.vkCmdCopyBufferToImage(commands, place.buffer, image.image, vk.VK_IMAGE_LAYOUT_GENERAL, 1,
-                                                region)
-
-        return self._image_transfer({image}, record)
-
-    def _image_transfer(self, images: Collection[VulkanImage], record: Callable[[CData], object]) -> CData:
-        library = self._gpu.library
-        wanted = [image.barrier(acquire=True) for image in images if not image.owned]
-        taken = library.ffi.new("VkImageMemoryBarrier[]", wanted)
-
-        def recorded(commands: CData) -> None:
-            if wanted:
-                null = library.null
-                self._vk.vkCmdPipelineBarrier(commands, _ALL, _ALL, 0, 0, null, 0, null, len(wanted), taken)
-            record(commands)
-
-        return self._transfer(recorded)
+        return self._transfer("vkCmdCopyImage", src.image.image, vk.VK_IMAGE_LAYOUT_GENERAL, dst.image.image,
+                              vk.VK_IMAGE_LAYOUT_GENERAL, 1, region, images={dst.image, src.image})
 
     def handover(
         self, memories: Sequence[VulkanMemory], images: Sequence[BoundImage], *, acquire: bool
     ) -> CData:
-        """Record a queue family ownership transfer of memories and images, with a full barrier.
-
-        With `acquire`, ownership comes from `VK_QUEUE_FAMILY_EXTERNAL`; otherwise it goes there.
-        """
+        """Record a full barrier that acquires memories and images from `VK_QUEUE_FAMILY_EXTERNAL`, or releases them."""
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
@@ -186,15 +124,30 @@ class Commands:
             "buffer": memory.buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
         } for memory in memories])
         pictures = library.ffi.new("VkImageMemoryBarrier[]", [image.barrier(acquire=acquire) for image in images])
-        return self._record(lambda commands: self._vk.vkCmdPipelineBarrier(
-            commands, _ALL, _ALL, 0, 1, self._everything, len(memories), barriers, len(images), pictures))
+        return self._record(("vkCmdPipelineBarrier", _ALL, _ALL, 0, 1, self._everything, len(memories), barriers,
+                             len(images), pictures))
 
-    def _record(self, record: Callable[[CData], object], *, often: bool = False) -> CData:
-        """Record a command buffer for one submission, or for several with `often`. On an error it is free again."""
+    def _barrier(self, before: int, after: int, memory: CData) -> _Call:
+        null = self._gpu.library.null
+        return "vkCmdPipelineBarrier", before, after, 0, 1, memory, 0, null, 0, null
+
+    def _transfer(self, *call: Any, images: Collection[VulkanImage] = ()) -> CData:
+        """Record a call between barriers, of which one acquires the images that are not owned."""
+        acquired = [image.barrier(acquire=True) for image in images if not image.owned]
+        if not acquired:
+            return self._record(self._before, call, self._after)
+        library, null = self._gpu.library, self._gpu.library.null
+        taken = library.ffi.new("VkImageMemoryBarrier[]", acquired)
+        acquire = "vkCmdPipelineBarrier", _ALL, _ALL, 0, 0, null, 0, null, len(acquired), taken
+        return self._record(self._before, acquire, call, self._after)
+
+    def _record(self, *calls: _Call, often: bool = False) -> CData:
+        """Record a command buffer for one submission, or for several with `often`."""
         commands = self._take()
         try:
             self._vk.do("vkBeginCommandBuffer", commands, self._begin_often if often else self._begin_once)
-            record(commands)
+            for name, *arguments in calls:
+                getattr(self._vk, name)(commands, *arguments)
             self._vk.do("vkEndCommandBuffer", commands)
         except BaseException:
             self._free.append(commands)
@@ -214,31 +167,32 @@ class Commands:
 
     @property
     def oldest_busy(self) -> int | None:
-        """The operation whose completion frees the next command buffer; None if no command buffer is in use."""
+        """The operation whose completion frees the next command buffer; None if the device uses none."""
         return self._busy[0][0] if self._busy else None
 
     def lend(self, value: int, commands: CData, scratch: HostMemory | None) -> None:
         """Mark the objects as in use until operation `value` of the queue is complete."""
         self._busy.append((value, commands, scratch))
 
-    def put_back(self, commands: CData, scratch: HostMemory | None) -> None:
-        """Free objects that were not submitted or are complete."""
-        self._free.append(commands)
-        if scratch is not None:
-            scratch.close()
+    def take_back(self) -> None:
+        """Free the objects that were lent last, because the driver refused their submission."""
+        self._put_back(*self._busy.pop())
 
     def recycle(self, done: int) -> None:
         """Free the objects of operations up to `done`."""
         while self._busy and self._busy[0][0] <= done:
-            _, commands, scratch = self._busy.popleft()
-            self.put_back(commands, scratch)
+            self._put_back(*self._busy.popleft())
+
+    def _put_back(self, _value: int, commands: CData, scratch: HostMemory | None) -> None:
+        self._free.append(commands)
+        if scratch is not None:
+            scratch.close()
 
     def close(self) -> None:
-        """Destroy the pool and its command buffers. None of them may be pending."""
+        """Destroy the pool and its command buffers, of which none may be pending."""
         while self._busy:
-            _, commands, scratch = self._busy.popleft()
-            self.put_back(commands, scratch)
-        self._vk.vkDestroyCommandPool(self._gpu.handle, self._pool, self._gpu.library.null)
+            self._put_back(*self._busy.popleft())
+        self._gpu.destroy("vkDestroyCommandPool", self._pool)
 
 
 def _as_word(pattern: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""Constants of the Vulkan headers, under their own names. A test compares them with the headers."""
+"""Constants of the Vulkan headers, under their own names."""
 
 from __future__ import annotations
 

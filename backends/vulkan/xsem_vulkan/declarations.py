@@ -1,9 +1,4 @@
-"""The part of Vulkan's C interface that xsem calls, for cffi: names and layouts of the Vulkan specification.
-
-A test compares sizes, offsets and numbers with the Vulkan headers. Non-dispatchable handles are uint64_t on every
-platform here, so Python sees them as ints. On 64-bit platforms the headers declare them as pointers of the same size.
-Enumerations and flags are int32_t and uint32_t, because a driver may return values newer than every header.
-"""
+"""The part of Vulkan's C interface that xsem calls, for cffi: names and layouts of the Vulkan specification."""
 
 from __future__ import annotations
 
@@ -11,6 +6,9 @@ from typing import Final
 
 __all__ = ["FUNCTIONS", "HANDLES", "STRUCTS"]
 
+# A test compares sizes, offsets and numbers with the Vulkan headers. Non-dispatchable handles are uint64_t on every
+# platform here, so Python sees them as ints. On 64-bit platforms the headers declare them as pointers of the same size.
+# Enumerations and flags are int32_t and uint32_t, because a driver may return values newer than every header.
 HANDLES: Final = """
 typedef struct VkInstance_T *VkInstance;
 typedef struct VkPhysicalDevice_T *VkPhysicalDevice;

@@ -16,7 +16,7 @@ from xsem.types import (
     SemaphoreHandleType,
     SemaphoreKind,
 )
-from xsem_vulkan.gpu import Gpu, VkQueue
+from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image, plane_of
 from xsem_vulkan.imports import import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
@@ -44,19 +44,11 @@ class VulkanDevice(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
     spi.PlanarImages, spi.HostMemory, spi.BorrowedQueues,
 ):
-    """One open device.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        The device takes ownership.
-    index : int
-        Position among the backend's devices.
-    """
+    """One open device."""
 
     def __init__(self, gpu: Gpu, index: int) -> None:
-        self._gpu = gpu
-        self._index = index
+        self._gpu = gpu   # owned from here on
+        self._index = index   # position among the backend's devices
         self._capabilities = gpu.abilities.capabilities
         self.undeclared_causes = undeclared_causes(gpu.abilities)
         self._queues: set[VulkanQueue] = set()
@@ -68,21 +60,14 @@ class VulkanDevice(
         return self._capabilities
 
     def close(self) -> None:
-        """Destroy the device. Its queues must be closed."""
+        """Destroy the device, whose queues are closed."""
         self._gpu.close()
 
     # ---- queues and fences
     def create_queue(self) -> VulkanQueue:
-        """Create a queue driver. If the device has at least two VkQueues, the queue driver has its own VkQueue.
-
-        The device allows one queue driver more than `independent_lists`, because blocking copies need a queue driver.
-        On a device with one VkQueue, the two queue drivers share this VkQueue.
-
-        Raises
-        ------
-        BusyError
-            ``too_many_lists``.
-        """
+        """Create a queue driver on the VkQueue with the fewest users."""
+        # One queue driver more than `independent_lists`, because blocking copies need one. On a device with one
+        # VkQueue, two queue drivers share it. Otherwise each has its own.
         with self._lock:
             if len(self._queues) > self._gpu.abilities.lists:
                 raise BusyError(f"the device has {len(self._gpu.queues)} queues and {len(self._queues)} command lists "
@@ -94,46 +79,22 @@ class VulkanDevice(
         return made
 
     def queue_identity(self, stream: object) -> int:
-        """Return the VkQueue: the identity of a borrowed queue.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_a_stream``; ``null_stream``.
-        """
+        """Return the VkQueue: the identity of a borrowed queue."""
         return spi.queue_handle(stream, "VkQueue")
 
     def borrow_queue(self, stream: object, in_order: bool) -> VulkanQueue:
-        """Create a driver for a VkQueue of the device, owned by the application or used by another list of xsem.
-
-        Every append contains a full barrier, so the application's own submissions keep their order.
-
-        Parameters
-        ----------
-        stream : object
-            A VkQueue as an int, or an object with one as `int_ptr`.
-        in_order : bool
-            Ignored, because every VkQueue is in order.
-
-        Raises
-        ------
-        WrongDeviceError
-            ``wrong_device``: this device does not submit to the queue.
-        BadArgumentError
-            ``not_a_stream``; ``null_stream``.
-        """
+        """Create a driver for a VkQueue of the device, owned by the application or used by another list of xsem."""
+        # Every VkQueue is in order, so `in_order` changes nothing. Every append contains a full barrier, so the
+        # application's own submissions keep their order.
         address = spi.queue_handle(stream, "VkQueue")
         for queue in self._gpu.queues:
             if queue.address == address:
-                return self._borrowed(queue)
+                with self._lock:
+                    made = VulkanQueue(self._gpu, queue, self._forget, borrowed=True)
+                    queue.users += 1
+                return made
         raise WrongDeviceError(f"{address:#x} is not a queue of vulkan:{self._index} that xsem submits to",
                                reason="wrong_device", expected=f"vulkan:{self._index}", actual="another device's queue")
-
-    def _borrowed(self, queue: VkQueue) -> VulkanQueue:
-        with self._lock:
-            made = VulkanQueue(self._gpu, queue, self._forget, borrowed=True)
-            queue.users += 1
-        return made
 
     def _forget(self, gone: VulkanQueue) -> None:
         with self._lock:
@@ -149,7 +110,7 @@ class VulkanDevice(
         return fence.timeline.wait(fence.value, timeout_ns)
 
     def release_fence(self, fence: Fence) -> None:
-        """Release the fence. The last release destroys the timeline of a closed queue."""
+        """Release the fence, and the timeline of a closed queue with its last fence."""
         fence.timeline.drop()
 
     # ---- semaphores
@@ -163,13 +124,7 @@ class VulkanDevice(
                                 export=type.native["vulkan"][1])
 
     def export_semaphore(self, semaphore: VulkanSemaphore) -> OwnedHandle | None:
-        """Export a semaphore.
-
-        Returns
-        -------
-        OwnedHandle or None
-            A new fd, owned by the caller; None for a sync file that is already signalled.
-        """
+        """Return a new fd, owned by the caller; None for a sync file that is already signalled."""
         wanted = self._gpu.library.new("VkSemaphoreGetFdInfoKHR", semaphore=semaphore.handle,
                                        handleType=semaphore.export)
         if semaphore.export == _SYNC_FILE:
@@ -177,8 +132,8 @@ class VulkanDevice(
         return export_fd(self._gpu, "vkGetSemaphoreFdKHR", wanted)
 
     def release_semaphore(self, semaphore: VulkanSemaphore) -> None:
-        """Destroy the semaphore. Its payload lives on in its importers."""
-        self._gpu.vk.vkDestroySemaphore(self._gpu.handle, semaphore.handle, self._gpu.library.null)
+        """Destroy the semaphore, whose payload lives on in its importers."""
+        self._gpu.destroy("vkDestroySemaphore", semaphore.handle)
 
     def semaphore_value(self, semaphore: VulkanSemaphore) -> int:
         """Return a timeline's current value."""
@@ -201,20 +156,7 @@ class VulkanDevice(
         return import_memory(self._gpu, desc, handle)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[VulkanMemory, int]:
-        """Create a buffer on memory for export. The memory is not zeroed.
-
-        Returns
-        -------
-        tuple of (VulkanMemory, int)
-            The memory and its size in bytes, at least `size`.
-
-        Raises
-        ------
-        OutOfMemoryError
-            ``out_of_memory``.
-        UnsupportedError
-            The driver exports only dedicated memory.
-        """
+        """Create a buffer on memory for export, which is not zeroed; return it with its size, at least `size` bytes."""
         made = create_memory(self._gpu, type, size, dedicated=dedicated)
         return made, made.size
 
@@ -224,38 +166,26 @@ class VulkanDevice(
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
     def dlpack_device(self) -> tuple[int, int]:
-        """Return DLPack's kDLVulkan and the index of the device.
-
-        Libraries do not take a buffer for host memory or CUDA memory.
-        """
+        """Return DLPack's kDLVulkan and the index of the device."""
+        # With the true number, no library takes a buffer for memory of the host or of CUDA.
         return (_DLPACK_VULKAN, self._index)
 
     def map_buffer(self, memory: VulkanMemory, offset: int, size: int) -> tuple[Mapping, None]:
-        """Return a range of the memory, without an address.
-
-        VkDeviceAddress is an optional feature. It must be requested at the allocation, and an exporter may not have
-        requested it.
-        """
+        """Return a range of the memory, without an address."""
+        # VkDeviceAddress is an optional feature. It must be requested at the allocation, and an exporter may not have
+        # requested it.
         return Mapping(memory, offset), None
 
     def unmap_buffer(self, buffer: Mapping) -> None:
         """Do nothing: a mapping has no Vulkan object."""
 
     def release_memory(self, memory: VulkanMemory) -> None:
-        """Free the memory. Its payload lives on in its importers."""
+        """Free the memory, whose payload lives on in its importers."""
         memory.close()
 
     # ---- images
     def map_mipmapped_array(self, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
-        """Create a VkImage and bind it to the memory at ``desc.offset``.
-
-        Raises
-        ------
-        UnsupportedError
-            The device does not support such an image in such memory.
-        BadArgumentError
-            ``bad_offset``; ``out_of_range``.
-        """
+        """Create a VkImage and bind it to the memory at ``desc.offset``."""
         return map_image(self._gpu, memory, desc)
 
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:
@@ -271,7 +201,7 @@ class VulkanDevice(
         array.close()
 
     def host_buffer(self, size: int) -> tuple[HostMemory, int]:
-        """Allocate coherent host memory. The address is a pointer."""
+        """Allocate coherent host memory; return it with its pointer."""
         made = host_memory(self._gpu, size)
         return made, made.address
 
@@ -281,19 +211,7 @@ class VulkanDevice(
 
     # ---- other
     def native_handle(self, token: object) -> int:
-        """Return a native handle.
-
-        Returns
-        -------
-        int
-            VkDevice for None; VkSemaphore, VkDeviceMemory or VkImage; for a level the VkImage; for a mapping the
-            VkBuffer, which covers the whole memory.
-
-        Raises
-        ------
-        UnsupportedError
-            The object has no native handle.
-        """
+        """Return the VkDevice for None, else the VkSemaphore, VkDeviceMemory, VkImage or VkBuffer of the object."""
         if token is None:
             return self._gpu.library.address(self._gpu.handle)
         if isinstance(token, VulkanSemaphore):
@@ -305,7 +223,7 @@ class VulkanDevice(
         if isinstance(token, Level):
             return token.image.image
         if isinstance(token, Mapping):
-            return token.memory.buffer
+            return token.memory.buffer   # covers the whole memory
         if isinstance(token, HostMemory):
             return token.buffer
         raise UnsupportedError("this object has no native handle", capability="native_handle", backend="vulkan")

@@ -61,10 +61,7 @@ class Shape(NamedTuple):
 
 
 def image_formats(physical: PhysicalDevice, handle_types: list[int]) -> frozenset[str]:
-    """Return the formats of images that can lie in non-dedicated, imported memory of one of these types.
-
-    The result is empty if the simplest image cannot.
-    """
+    """Return the formats of images that can lie in non-dedicated, imported memory of one of these types."""
     if not _fits(physical, _PLAIN, handle_types):
         return frozenset()
     return frozenset(

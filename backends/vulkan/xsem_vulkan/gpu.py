@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from xsem.spi import Lock
 from xsem_vulkan.abilities import Abilities
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
-from xsem_vulkan.locks import Locks
 
 __all__ = ["Gpu", "VkQueue", "borrow_gpu", "open_gpu"]
 
@@ -26,57 +25,34 @@ _OF_DEVICE: Final = (
 )
 
 
-class VkQueue:
-    """One VkQueue. Vulkan requires that one thread at a time uses a queue; `locks` ensures this.
+_NO_LOCK: Final = nullcontext()
 
-    Parameters
-    ----------
-    handle, address : VkQueue
-        The handle, and its number.
-    lock : Lock, optional
-        xsem's lock, if several queues share one. Otherwise the queue has its own.
-    theirs : context manager, optional
-        The application's lock.
-    unguarded : bool
-        The application may use the queue without a lock, on the thread that calls xsem.
-    """
+
+class VkQueue:
+    """One VkQueue. One thread at a time may use it, so each use is in ``with queue.theirs(), queue.lock:``."""
 
     def __init__(
         self, handle: CData, address: int, lock: Lock | None = None,
         theirs: AbstractContextManager[object] | None = None, *, unguarded: bool = False,
     ) -> None:
         self.handle = handle
-        self.address = address
-        self.unguarded = unguarded
+        self.address = address   # the handle as a number
+        self.unguarded = unguarded   # the application may use it without a lock, on the thread that calls xsem
         # Re-entrant: the application's work runs with the lock held, and may append to the same list.
         self.lock = Lock() if lock is None else lock
-        self._theirs = theirs
-        self.users = 0
-        """The number of queue drivers that submit to this VkQueue."""
+        self._theirs = theirs   # the application's lock
+        self.users = 0   # queue drivers that submit to this VkQueue
 
-    def locks(self) -> Locks:
-        """Return the locks for one use of the queue, on this thread."""
-        # The application's lock need not be re-entrant, so only the outermost use acquires it.
+    def theirs(self) -> AbstractContextManager[object]:
+        """Return the application's lock for a use of the queue on this thread, or a context without a lock."""
+        # The application's lock need not be re-entrant, so only the outermost use takes it.
         if self._theirs is None or self.lock._is_owned():   # type: ignore[attr-defined]
-            return Locks([self.lock])
-        return Locks([self.lock, self._theirs])
+            return _NO_LOCK
+        return self._theirs
 
 
 class Gpu:
-    """The state that all objects of one device share.
-
-    Parameters
-    ----------
-    physical : PhysicalDevice
-    functions, handle : Functions, VkDevice
-        The device's functions, and its handle.
-    abilities : Abilities
-        The device's properties.
-    queues : sequence of VkQueue
-        The queues that xsem submits to.
-    destroy : callable
-        Destroys an owned device. It does nothing for a borrowed one.
-    """
+    """The state that all objects of one device share."""
 
     def __init__(
         self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
@@ -85,25 +61,34 @@ class Gpu:
         self.physical = physical
         self.library: Library = physical.library
         self.vk = functions
-        self.handle = handle
+        self.handle = handle   # VkDevice
         self.abilities = abilities
         self.family = abilities.family.index
-        self.queues = queues
+        self.queues = queues   # those that xsem submits to
+        # Guards the owner and the uses of all images. A thread that also needs a queue takes the queue's locks first.
+        self.image_lock = Lock()
+        # Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash then.
         self.stuck = False
-        """Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash."""
-        self._destroy = destroy
+        self._destroy_device = destroy   # does nothing for a borrowed one
+
+    def make(self, call: str, type: str, wanted: CData) -> int:
+        """Call a function that creates an object, and return its handle."""
+        made = self.library.ffi.new(f"{type} *")
+        self.vk.do(call, self.handle, wanted, self.library.null, made)
+        return int(made[0])
+
+    def destroy(self, call: str, handle: int) -> None:
+        """Call a function that destroys an object."""
+        getattr(self.vk, call)(self.handle, handle, self.library.null)
 
     def close(self) -> None:
-        """Destroy an owned device, unless it is `stuck`. A borrowed device stays the application's."""
+        """Destroy an owned device, unless it is `stuck`."""
         if not self.stuck:
-            self._destroy()
+            self._destroy_device()
 
 
 def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
-    """Create a VkDevice.
-
-    The result owns the instance and closes it with the device. On an error the instance stays the caller's.
-    """
+    """Create a VkDevice. The result owns the instance; on an error the instance stays the caller's."""
     library = physical.library
     priorities = library.ffi.new("float[]", [1.0] * abilities.queues)
     queues = library.new("VkDeviceQueueCreateInfo", queueFamilyIndex=abilities.family.index,
@@ -111,10 +96,9 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
     names, kept = library.strings(sorted(abilities.extensions))
     wanted = library.new("VkDeviceCreateInfo", queueCreateInfoCount=1, pQueueCreateInfos=queues,
                          enabledExtensionCount=len(kept), ppEnabledExtensionNames=names)
-    features = library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
+    library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
     made = library.ffi.new("VkDevice *")
     physical.functions.do("vkCreateDevice", physical.handle, wanted, library.null, made)
-    del features   # needed until this point
     handle = made[0]
     functions = _functions(physical, handle)
 
@@ -134,7 +118,7 @@ def borrow_gpu(
     physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
     lock: AbstractContextManager[object] | None,
 ) -> Gpu:
-    """Wrap the application's own device. Closing the result leaves the device to the application."""
+    """Wrap the application's own device, which stays the application's."""
     library = physical.library
     handle = library.ffi.cast("VkDevice", device)
     # One lock for all queues: the application passes one lock, which need not be re-entrant.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from xsem.errors import BadArgumentError, DeviceLostError, UnsupportedError
-from xsem.spi import ImageRegion, Lock, level_layout
+from xsem.spi import ImageRegion, level_layout
 from xsem.types import DrmLayout, MipmapDesc
 from xsem_vulkan import constants as vk
 from xsem_vulkan.formats import Shape, refusal, shape_of
@@ -20,32 +20,26 @@ _SLICE_NS: Final = 50_000_000
 _PLANES: Final = (vk.VK_IMAGE_ASPECT_PLANE_0_BIT, vk.VK_IMAGE_ASPECT_PLANE_1_BIT)
 
 
+# The layout GENERAL is known to both sides of the memory, and no copy changes it. The facade knows that a handover uses
+# the memory, but not which images lie in it. Therefore each append that uses an image holds the device's `image_lock`
+# and records its operation with `used`.
 class VulkanImage:
-    """A VkImage at an offset of a memory, always in the layout GENERAL.
-
-    Both sides know this layout, and no copy changes it. `owned` tells whether xsem has acquired the image from the
-    other side of the memory.
-
-    The facade knows that a handover uses the memory, but not which images lie in it. Therefore each append that uses
-    the image holds `lock`, checks that the image is not `closed`, and records its operation with `used`.
-    """
+    """A VkImage at an offset of a memory, always in the layout GENERAL."""
 
     def __init__(self, gpu: Gpu, memory: VulkanMemory, image: int, desc: MipmapDesc, shape: Shape) -> None:
         self._gpu = gpu
         self._memory = memory
         self.image = image
-        self.levels = desc.levels
         self.layers = shape.layers
         self.desc = desc
         self.aspect = shape.aspect
-        self.owned = False
-        self.closed = False
-        self.lock = Lock()
+        self.owned = False   # whether xsem has acquired the image from the other side of the memory
         self._uses: dict[Timeline, int] = {}
-        memory.images.add(self)
+        with gpu.image_lock:
+            memory.images.add(self)
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a queue's operation `value` uses the image."""
+        """Record, before its submission, that a queue's operation `value` uses the image."""
         if timeline not in self._uses:
             timeline.use()
         self._uses[timeline] = value
@@ -64,25 +58,24 @@ class VulkanImage:
             "srcQueueFamilyIndex": family if fresh or not acquire else external,
             "dstQueueFamilyIndex": family if acquire else external,
             "image": self.image,
-            "subresourceRange": {"aspectMask": self.aspect, "levelCount": self.levels,
+            "subresourceRange": {"aspectMask": self.aspect, "levelCount": self.desc.levels,
                                  "layerCount": self.layers},
         }
 
     def close(self) -> None:
-        """Destroy the image after the operations that use it. The memory stays."""
-        with self.lock:
-            self.closed = True
+        """Destroy the image after the operations that use it."""
+        with self._gpu.image_lock:
             self._memory.images.discard(self)
         # Wait without the lock: a concurrent handover of the memory continues without the image, and the wait may
         # depend on it.
         for timeline, value in self._uses.items():
             try:
-                while not timeline.wait(value, _SLICE_NS):
+                while not timeline.wait(min(value, timeline.appended), _SLICE_NS):   # the driver may have refused it
                     pass
             except DeviceLostError:
                 pass   # pending work of a lost device counts as complete
             timeline.drop()
-        self._gpu.vk.vkDestroyImage(self._gpu.handle, self.image, self._gpu.library.null)
+        self._gpu.destroy("vkDestroyImage", self.image)
 
 
 class Level:
@@ -95,20 +88,11 @@ class Level:
         layout = level_layout(image.desc, index, plane or 0)
         width, height, depth = layout.extent
         self.extent = width, max(1, height), max(1, depth)
-        self.size = layout.size
         self.element_size = layout.element_size
         self.block = layout.block
-        self._layout = layout
-
-    def region(self, gpu: Gpu, offset: int) -> CData:
-        """Return the VkBufferImageCopy of the whole level, with rows without padding at `offset` of a buffer."""
-        layout = self._layout
-        columns = layout.row_size // layout.element_size
-        whole = ImageRegion((0, 0, 0), (columns, layout.rows, self.extent[2]), 0, self.image.layers)
-        return self.part(gpu, whole, offset, layout.row_size, layout.row_size * layout.rows)
 
     def part(self, gpu: Gpu, region: ImageRegion, offset: int, row_pitch: int, slice_pitch: int) -> CData:
-        """Return the VkBufferImageCopy of a region. The pitches are in bytes."""
+        """Return the VkBufferImageCopy of a region, with pitches in bytes."""
         return gpu.library.ffi.new("VkBufferImageCopy *", {
             # Vulkan counts the length of a row in pixels, and that of a slice in rows of pixels.
             "bufferOffset": offset, "bufferRowLength": row_pitch // self.element_size * self.block,
@@ -128,23 +112,15 @@ class Level:
         return x * self.block, y * self.block, z
 
     def extent_of(self, region: ImageRegion) -> tuple[int, int, int]:
-        """Return the width, height and depth of a region in pixels. The last block can reach beyond the level."""
+        """Return the width, height and depth of a region in pixels."""
+        # The last block can reach beyond the level.
         x, y, _ = self.offset_of(region)
         width, height, depth = region.extent
         return min(width * self.block, self.extent[0] - x), min(height * self.block, self.extent[1] - y), depth
 
 
 def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
-    """Create an image at ``desc.offset`` of the memory.
-
-    Raises
-    ------
-    UnsupportedError
-        The device does not support such an image in such memory, or the memory is dedicated to a buffer.
-    BadArgumentError
-        ``bad_offset``: the offset is not a multiple of the image's alignment; ``out_of_range``: the image with all
-        levels exceeds the memory.
-    """
+    """Create an image at ``desc.offset`` of the memory."""
     shape = shape_of(desc)
     if memory.dedicated:
         raise UnsupportedError("the memory is dedicated to a buffer (dedicated=True), so it cannot hold an image",
@@ -165,33 +141,21 @@ def map_image(gpu: Gpu, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
         _check_place(gpu, memory, image, desc.offset)
         gpu.vk.do("vkBindImageMemory", gpu.handle, image, memory.memory, desc.offset)
     except BaseException:
-        gpu.vk.vkDestroyImage(gpu.handle, image, gpu.library.null)
+        gpu.destroy("vkDestroyImage", image)
         raise
     return VulkanImage(gpu, memory, image, desc, shape)
 
 
 def level_of(image: VulkanImage, index: int) -> Level:
-    """Return one level.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_levels``: the image does not have this level.
-    """
-    if not 0 <= index < image.levels:
-        raise BadArgumentError(f"the image has {image.levels} levels, 0 the first; not {index}", reason="bad_levels",
-                               backend="vulkan")
+    """Return one level."""
+    if not 0 <= index < image.desc.levels:
+        raise BadArgumentError(f"the image has {image.desc.levels} levels, 0 the first; not {index}",
+                               reason="bad_levels", backend="vulkan")
     return Level(image, index)
 
 
 def plane_of(level: Level, plane: int) -> Level:
-    """Return one plane of a level.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_plane``: the format does not have this plane.
-    """
+    """Return one plane of a level."""
     if plane not in (0, 1):
         raise BadArgumentError(f"the image has the planes 0 and 1, not {plane}", reason="bad_plane", backend="vulkan")
     return Level(level.image, level.index, plane)
@@ -212,18 +176,15 @@ def _create(gpu: Gpu, shape: Shape, levels: int, handle_type: int, layout: DrmLa
         tiling=vk.VK_IMAGE_TILING_OPTIMAL if layout is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT,
         sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE,
         initialLayout=vk.VK_IMAGE_LAYOUT_UNDEFINED)
-    linked = [library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)]
+    library.linked("VkExternalMemoryImageCreateInfo", wanted, handleTypes=handle_type)
     if layout is not None:
         # Size, array pitch and depth pitch are 0 for one layer and one slice (…-size-02267, …-arrayPitch-02268).
         planes = library.ffi.new("VkSubresourceLayout[]", [
             {"offset": each.offset, "rowPitch": each.pitch} for each in layout.planes])
-        linked += [planes, library.linked(
+        library.linked(
             "VkImageDrmFormatModifierExplicitCreateInfoEXT", wanted, drmFormatModifier=layout.modifier,
-            drmFormatModifierPlaneCount=len(layout.planes), pPlaneLayouts=planes)]
-    made = library.ffi.new("VkImage *")
-    gpu.vk.do("vkCreateImage", gpu.handle, wanted, library.null, made)
-    del linked   # needed until this point
-    return int(made[0])
+            drmFormatModifierPlaneCount=len(layout.planes), pPlaneLayouts=planes)
+    return gpu.make("vkCreateImage", "VkImage", wanted)
 
 
 def _check_place(gpu: Gpu, memory: VulkanMemory, image: int, offset: int) -> None:

@@ -1,152 +1,110 @@
-"""Imports of semaphores and memory that another API, device or process exported.
-
-According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after a
-failed import, and lavapipe does so for memory until Mesa 25. Therefore the state of the fd is unknown after a failed
-import.
-"""
+"""Imports of semaphores and memory that another API, device or process exported."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from xsem.errors import BadArgumentError, BadHandleError, XsemError
-from xsem.spi import Imported, ImportFailure
+from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.memory import LARGEST, Needs, VulkanMemory, allocate, best_type, bind, create_buffer, needs_of
 from xsem_vulkan.nodes import causes_of_file, check_node, check_sync_file
 from xsem_vulkan.results import import_error
-from xsem_vulkan.semaphores import create_semaphore
+from xsem_vulkan.semaphores import VulkanSemaphore, create_semaphore
 
 __all__ = ["import_memory", "import_semaphore"]
 
+# According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after
+# a failed import, and lavapipe does so for memory until Mesa 25. It may be closed then, so the causes are found before.
+_AFTER_REFUSAL: Final = "unknown"
+_WITH_HANDLE: Final = frozenset({"vkImportSemaphoreFdKHR", "vkAllocateMemory", "vkGetMemoryFdPropertiesKHR"})
+
 
 def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-    """Import a VkSemaphore: permanently, or for one wait if it is a sync file.
-
-    Returns
-    -------
-    Imported
-        A VulkanSemaphore. The fd belongs to the driver.
-
-    Raises
-    ------
-    ImportFailure
-        With BadHandleError (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left"
-        if the failure precedes the driver's import, and "unknown" if the driver's import fails.
-    """
+    """Import a VkSemaphore: permanently, or for one wait if it is a sync file."""
     sync_file = desc.type is SemaphoreHandleType.SYNC_FD
+    state: HandleState = "left"
+    made: VulkanSemaphore | None = None
+    causes: tuple[str, ...] = ()
     try:
         fd = _number(desc, handle)
         if not sync_file:
             check_node(fd, gpu.abilities.node)
         elif handle is not None:
             check_sync_file(fd)
-        causes = causes_of_file(fd)
         made = create_semaphore(gpu, timeline=desc.type.kind is SemaphoreKind.TIMELINE)
-    except XsemError as error:
-        raise ImportFailure(error, handle="left") from error
-    try:
+        causes, state = causes_of_file(fd), _AFTER_REFUSAL
         gpu.vk.do("vkImportSemaphoreFdKHR", gpu.handle, gpu.library.new(
             "VkImportSemaphoreFdInfoKHR", semaphore=made.handle, handleType=desc.type.native["vulkan"][1], fd=fd,
             # Vulkan copies the payload of a sync file and allows only a temporary import (…-handleType-07307).
             flags=vk.VK_SEMAPHORE_IMPORT_TEMPORARY_BIT if sync_file else 0))
     except BaseException as error:
-        gpu.vk.vkDestroySemaphore(gpu.handle, made.handle, gpu.library.null)
-        _fail(error, causes)
+        if made is not None:
+            gpu.destroy("vkDestroySemaphore", made.handle)
+        if isinstance(error, XsemError):
+            raise _failure(error, causes, state) from error
         raise
     return Imported(made, handle="taken")
 
 
 def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-    """Import a VkDeviceMemory and bind a VkBuffer to it.
-
-    Returns
-    -------
-    Imported
-        A VulkanMemory. The fd belongs to the driver.
-
-    Raises
-    ------
-    ImportFailure
-        With BadArgumentError (``bad_size``: larger than any memory, or too small for a buffer), BadHandleError
-        (``no_handle``, ``refused_by_driver``) or another error of the driver. The state is "left" if the failure
-        precedes the driver's import, "unknown" if the driver's import fails, and "taken" if a later call fails.
-    """
+    """Import a VkDeviceMemory and bind a VkBuffer to it."""
     bit = desc.type.native["vulkan"][1]
+    state: HandleState = "left"
+    buffer = 0
+    causes: tuple[str, ...] = ()
     try:
         fd = _number(desc, handle)
         if desc.type is MemoryHandleType.OPAQUE_FD:
             check_node(fd, gpu.abilities.node)
         buffer, needs, size = _buffer_within(gpu, desc.allocation_size, bit)
-    except XsemError as error:
-        raise ImportFailure(error, handle="left") from error
-    try:
         dedicated = desc.dedicated or needs.dedicated or desc.type in gpu.abilities.dedicated_only
-        index = _type_for(gpu, desc, fd, bit, needs)
-        memory = _import(gpu, desc, fd, bit, index, buffer if dedicated else 0)
-        try:
-            bind(gpu, buffer, memory)
-        except XsemError as error:
-            raise ImportFailure(error, handle="taken") from error
-    except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        index = _type_for(gpu, desc, fd, needs.types)
+        structs = [("VkImportMemoryFdInfoKHR", {"handleType": bit, "fd": fd})]
+        if dedicated:
+            structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": buffer}))
+        causes, state = causes_of_file(fd), _AFTER_REFUSAL
+        memory = allocate(gpu, desc.allocation_size, index, *structs)
+        state = "taken"
+        bind(gpu, buffer, memory)
+    except BaseException as error:
+        if buffer:
+            gpu.destroy("vkDestroyBuffer", buffer)
+        if isinstance(error, XsemError):
+            raise _failure(error, causes, state) from error
         raise
     made = VulkanMemory(gpu, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit, type_index=index,
                         export=False, dedicated=dedicated, drm_layout=desc.drm_layout)
     return Imported(made, handle="taken")
 
 
-def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, needs: Needs) -> int:
-    try:
-        types = needs.types
-        if desc.type is MemoryHandleType.DMABUF_FD:
-            types &= _types_of(gpu, bit, fd)
-        if not types:
-            raise BadHandleError("no memory type of the device fits both the dma-buf and a buffer",
-                                 reason="refused_by_driver", backend="vulkan")
-        return best_type(gpu, types)
-    except XsemError as error:
-        raise ImportFailure(import_error(error), handle="left") from error
-
-
-def _import(gpu: Gpu, desc: MemoryDesc, fd: int, bit: int, index: int, dedicated_to: int) -> int:
-    structs = [("VkImportMemoryFdInfoKHR", {"handleType": bit, "fd": fd})]
-    if dedicated_to:
-        structs.append(("VkMemoryDedicatedAllocateInfo", {"buffer": dedicated_to}))
-    causes = causes_of_file(fd)
-    try:
-        return allocate(gpu, desc.allocation_size, index, *structs)
-    except BaseException as error:
-        _fail(error, causes)
-        raise
-
-
-def _types_of(gpu: Gpu, bit: int, fd: int) -> int:
-    """Bits of the memory types for an import of the dma-buf. The fd stays the caller's."""
-    answer = gpu.library.new("VkMemoryFdPropertiesKHR")
-    gpu.vk.do("vkGetMemoryFdPropertiesKHR", gpu.handle, bit, fd, answer)
-    return int(answer.memoryTypeBits)
+def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, types: int) -> int:
+    """Choose a memory type from the bits of `types`, and from those for the dma-buf."""
+    if desc.type is MemoryHandleType.DMABUF_FD:
+        answer = gpu.library.new("VkMemoryFdPropertiesKHR")
+        gpu.vk.do("vkGetMemoryFdPropertiesKHR", gpu.handle, desc.type.native["vulkan"][1], fd, answer)
+        types &= answer.memoryTypeBits
+    if not types:
+        raise BadHandleError("no memory type of the device fits both the dma-buf and a buffer",
+                             reason="refused_by_driver", backend="vulkan")
+    return best_type(gpu, types)
 
 
 def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]:
-    """Create the largest buffer that fits into the allocation; return it with its requirements and its size.
-
-    The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
-    """
+    """Create the largest buffer that fits into the allocation; return it with its requirements and its size."""
+    # The last bytes are unreachable if no buffer of this device needs exactly the exporter's number of bytes.
     if allocated > LARGEST:
         raise BadArgumentError(f"{allocated} bytes are more than an allocation can have, {LARGEST}", reason="bad_size",
                                backend="vulkan")
     size = allocated
     while size > 0:
         buffer = create_buffer(gpu, size, bit)
-        try:
-            needs = needs_of(gpu, buffer)
-        except BaseException:
-            gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-            raise
+        needs = needs_of(gpu, buffer)
         if needs.size <= allocated:
             return buffer, needs, size
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         aligned = allocated - allocated % max(1, needs.alignment)
         size = aligned if aligned < size else size - (needs.size - allocated)
     raise BadArgumentError(f"{allocated} bytes are fewer than the device needs for any buffer", reason="bad_size",
@@ -154,7 +112,7 @@ def _buffer_within(gpu: Gpu, allocated: int, bit: int) -> tuple[int, Needs, int]
 
 
 def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
-    """Return the fd. -1 stands for a sync file that is already signalled."""
+    """Return the fd, or -1 for a sync file that is already signalled."""
     if handle is not None:
         return handle.fileno()
     if desc.type is SemaphoreHandleType.SYNC_FD:
@@ -162,7 +120,6 @@ def _number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int
     raise BadHandleError(f"{desc.type.value} needs a handle", reason="no_handle", backend="vulkan")
 
 
-def _fail(error: BaseException, causes: tuple[str, ...]) -> None:
-    """Raise the failure of an import. The causes were found before it, because the driver may have closed the fd."""
-    if isinstance(error, XsemError):
-        raise ImportFailure(import_error(error, causes), handle="unknown") from error
+def _failure(error: XsemError, causes: tuple[str, ...], state: HandleState) -> ImportFailure:
+    """Return the failure of an import: the handle is bad if a call with it was refused."""
+    return ImportFailure(import_error(error, causes) if error.call in _WITH_HANDLE else error, handle=state)

@@ -29,21 +29,9 @@ _OF_INSTANCE: Final = (
 
 
 class Instance:
-    """A VkInstance, owned by xsem or borrowed from the application.
+    """A VkInstance, owned by xsem or borrowed from the application."""
 
-    `opened` creates one for a query. An open device keeps one.
-
-    Parameters
-    ----------
-    adopted : int
-        The application's VkInstance, which must not be closed with `close`; 0 for a new instance.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``cffi_missing``, ``vulkan_loader_missing``, ``driver_too_old``, ``no_driver``, ``driver_failed``.
-    """
-
+    # `adopted` is the application's VkInstance, which must not be closed with `close`; 0 for a new instance.
     def __init__(self, adopted: int = 0) -> None:
         self.library: Library = load()
         library = self.library
@@ -78,10 +66,8 @@ class Instance:
                 return [PhysicalDevice(self, found[index]) for index in range(count[0])]
 
     def close(self) -> None:
-        """Destroy the instance, after all objects created from it.
-
-        The first instance is kept, so that the driver stays loaded.
-        """
+        """Destroy the instance, after all objects created from it."""
+        # The first instance is kept, so that the driver stays loaded.
         if _kept.setdefault(id(self.library), self) is not self:
             self.functions.vkDestroyInstance(self.handle, self.library.null)
 
@@ -113,7 +99,7 @@ def _loader_version(library: Library, first: Functions) -> int:
 
 
 def _unavailable(error: XsemError) -> XsemError:
-    """Translate a failed query of instance or devices: the backend is unavailable, unless a resource is exhausted."""
+    """Return the error of a failed query of instance or devices: unavailable, unless a resource is exhausted."""
     if isinstance(error, BackendUnavailableError | BusyError | MemoryError):
         return error
     return BackendUnavailableError(
@@ -134,15 +120,12 @@ class Family:
 
 @dataclass(frozen=True)
 class MemoryTypes:
-    """Property flags of every memory type, in the driver's order. The better type comes first."""
+    """Property flags of every memory type."""
 
-    flags: tuple[int, ...]
+    flags: tuple[int, ...]   # in the driver's order, in which the better type comes first
 
     def choose(self, allowed: int, wanted: int, preferred: int = 0) -> int | None:
-        """Return the first type of `allowed` with all `wanted` flags; None if no type has them.
-
-        Types that also have all `preferred` flags take precedence.
-        """
+        """Return the first type of `allowed` with all `wanted` flags, if possible also with all `preferred` flags."""
         fitting = [index for index, flags in enumerate(self.flags)
                    if allowed >> index & 1 and flags & wanted == wanted
                    and not flags & vk.VK_MEMORY_PROPERTY_PROTECTED_BIT]
@@ -160,7 +143,7 @@ class ImageLimits(NamedTuple):
 
 
 class PhysicalDevice:
-    """One VkPhysicalDevice. Each method queries the driver when it is called."""
+    """One VkPhysicalDevice, whose methods query the driver."""
 
     def __init__(self, instance: Instance, handle: CData) -> None:
         self.instance = instance
@@ -249,10 +232,9 @@ class PhysicalDevice:
         """VkExternalSemaphoreFeatureFlags of a handle type, for binary semaphores or for timelines."""
         kind = vk.VK_SEMAPHORE_TYPE_TIMELINE if timeline else vk.VK_SEMAPHORE_TYPE_BINARY
         wanted = self.library.new("VkPhysicalDeviceExternalSemaphoreInfo", handleType=handle_type)
-        typed = self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
+        self.library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=kind)
         answer = self.library.new("VkExternalSemaphoreProperties")
         self.functions.vkGetPhysicalDeviceExternalSemaphoreProperties(self.handle, wanted, answer)
-        del typed   # needed until this point
         return int(answer.externalSemaphoreFeatures)
 
     def buffer_features(self, handle_type: int, usage: int) -> int:
@@ -263,7 +245,7 @@ class PhysicalDevice:
         return int(answer.externalMemoryProperties.externalMemoryFeatures)
 
     def modifiers(self, pixels: int) -> dict[int, int]:
-        """Numbers of memory planes of a format, by DRM format modifier. Needs VK_EXT_image_drm_format_modifier."""
+        """Numbers of memory planes of a format, by DRM format modifier (VK_EXT_image_drm_format_modifier)."""
         answer = self.library.new("VkFormatProperties2")
         listed = self.library.linked("VkDrmFormatModifierPropertiesListEXT", answer)
         self.functions.vkGetPhysicalDeviceFormatProperties2(self.handle, pixels, answer)
@@ -276,24 +258,20 @@ class PhysicalDevice:
     def image_limits(
         self, pixels: int, type: int, usage: int, flags: int, handle_type: int, modifier: int | None = None
     ) -> ImageLimits | None:
-        """Limits of such images in memory of a handle type; None if they are unsupported.
-
-        The tiling is optimal, or that of a DRM format modifier.
-        """
+        """Limits of such images in memory of a handle type; None if they are unsupported."""
         tiling = vk.VK_IMAGE_TILING_OPTIMAL if modifier is None else vk.VK_IMAGE_TILING_DRM_FORMAT_MODIFIER_EXT
         wanted = self.library.new("VkPhysicalDeviceImageFormatInfo2", format=pixels, type=type, usage=usage,
                                   flags=flags, tiling=tiling)
-        tiles = None if modifier is None else self.library.linked(
-            "VkPhysicalDeviceImageDrmFormatModifierInfoEXT", wanted, drmFormatModifier=modifier,
-            sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
-        external = self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
+        if modifier is not None:
+            self.library.linked("VkPhysicalDeviceImageDrmFormatModifierInfoEXT", wanted, drmFormatModifier=modifier,
+                                sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
+        self.library.linked("VkPhysicalDeviceExternalImageFormatInfo", wanted, handleType=handle_type)
         answer = self.library.new("VkImageFormatProperties2")
         memory = self.library.linked("VkExternalImageFormatProperties", answer)
         try:
             self.functions.do("vkGetPhysicalDeviceImageFormatProperties2", self.handle, wanted, answer)
         except UnsupportedError:   # VK_ERROR_FORMAT_NOT_SUPPORTED: of the format, or of the handle type
             return None
-        del external, tiles   # needed until this point
         limits = answer.imageFormatProperties
         most = limits.maxExtent
         return ImageLimits((int(most.width), int(most.height), int(most.depth)), int(limits.maxMipLevels),
@@ -301,5 +279,6 @@ class PhysicalDevice:
 
 
 def version_text(version: int) -> str:
-    """Format a version that is packed as Vulkan's own versions. Vendors may pack driver versions differently."""
+    """Format a version that is packed as Vulkan's own versions."""
+    # Vendors may pack driver versions differently.
     return f"{version >> 22 & 127}.{version >> 12 & 1023}.{version & 4095}"

@@ -1,8 +1,4 @@
-"""The Vulkan loader through cffi: found at first use, with its functions looked up one by one.
-
-cffi in ABI mode needs no compiler and no linking. vkGetInstanceProcAddr is the only function from the loader's symbol
-table. A device's functions are called directly, without the loader's dispatch.
-"""
+"""The Vulkan loader through cffi: found at first use, with its functions looked up one by one."""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 from xsem.errors import BackendUnavailableError, UnsupportedError
 from xsem.spi import Lock
@@ -22,9 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CData", "Functions", "Library", "load"]
 
+# cffi in ABI mode needs no compiler and no linking. vkGetInstanceProcAddr is the only function from the loader's symbol
+# table. A device's functions are called directly, without the loader's dispatch.
+
+# A C value as a Python object. A value from `Library.new` lives as long as the Python object. The caller must keep the
+# objects alive that it points to.
 CData: TypeAlias = Any
-"""A C value as a Python object. A value from `Library.new` lives as long as the Python object. The caller must keep
-the objects alive that it points to."""
 
 _FILES: Final = {
     "win32": ("vulkan-1.dll",),
@@ -66,6 +66,7 @@ class Library:
         self.null: CData = ffi.NULL
         self.types = _function_types(ffi)
         self._numbers: dict[str, int] = {}
+        self._linked: WeakKeyDictionary[CData, list[CData]] = WeakKeyDictionary()
         self._handle = handle   # keeps the library loaded
         self._find: CData = handle.vkGetInstanceProcAddr
 
@@ -74,20 +75,17 @@ class Library:
         return Functions(self, lambda name: self._find(instance, name.encode()), names)
 
     def new(self, struct: str, **fields: Any) -> CData:
-        """Return a struct with its sType and these fields. The other fields are zero.
-
-        The struct does not keep the targets of its pointers alive. The caller must keep them until the struct has been
-        used.
-        """
+        """Return a struct with its sType and these fields; the other fields are zero."""
         made: CData = self.ffi.new(f"{struct} *", fields)
         made.sType = self._number(struct)
         return made
 
     def linked(self, struct: str, after: CData, **fields: Any) -> CData:
-        """Return a struct as `new` does, and insert it into the chain directly behind `after`."""
+        """Return a struct as `new` does, and insert it directly behind `after`, which keeps it alive."""
         made = self.new(struct, **fields)
         made.pNext = after.pNext
         after.pNext = made
+        self._linked.setdefault(after, []).append(made)
         return made
 
     def _number(self, struct: str) -> int:
@@ -117,13 +115,7 @@ _lock = Lock()
 
 
 def load() -> Library:
-    """Return the loader. The first successful call loads it.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``cffi_missing``, ``vulkan_loader_missing``.
-    """
+    """Return the loader. The first successful call loads it."""
     global _loaded
     with _lock:
         if _loaded is None:

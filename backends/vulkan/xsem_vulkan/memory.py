@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Protocol
 
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
-from xsem.spi import Lock
 from xsem.types import DrmLayout, MemoryHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan.abilities import BUFFER_USAGE
@@ -16,28 +15,17 @@ __all__ = ["ANY_ACCESS", "LARGEST", "BoundImage", "Buffer", "HostMemory", "Mappi
            "allocate", "best_type", "bind", "create_buffer", "create_memory", "free", "host_memory", "needs_of"]
 
 ANY_ACCESS: Final = vk.VK_ACCESS_MEMORY_READ_BIT | vk.VK_ACCESS_MEMORY_WRITE_BIT
-LARGEST: Final = 1 << 40
-"""Bytes of the largest memory: 1 TiB, more than any GPU has. A driver may report no limit."""
+LARGEST: Final = 1 << 40   # bytes of the largest memory, more than any GPU has: a driver may report no limit
 _ALIGNMENTS_TRIED = 3
 
 
 class Needs(NamedTuple):
-    """Memory requirements of a buffer.
+    """Memory requirements of a buffer."""
 
-    Attributes
-    ----------
-    size, alignment : int
-        Bytes.
-    types : int
-        A bit for each suitable memory type.
-    dedicated : bool
-        Whether the driver requires a dedicated allocation.
-    """
-
-    size: int
+    size: int   # bytes
     alignment: int
-    types: int
-    dedicated: bool
+    types: int   # a bit for each suitable memory type
+    dedicated: bool   # whether the driver requires a dedicated allocation
 
 
 class Place(NamedTuple):
@@ -57,57 +45,34 @@ class Buffer(Protocol):
 class BoundImage(Protocol):
     """An image that lies in a memory, as a handover of the memory uses it."""
 
-    image: int
-    lock: Lock
-    closed: bool
     owned: bool
 
     def barrier(self, *, acquire: bool) -> dict[str, object]:
         """Return the VkImageMemoryBarrier that acquires the image from the other side, or releases it."""
 
     def used(self, timeline: Timeline, value: int) -> None:
-        """Record that a queue's operation `value` uses the image."""
+        """Record, before its submission, that a queue's operation `value` uses the image."""
 
 
 class VulkanMemory:
-    """A VkDeviceMemory with one VkBuffer.
-
-    Attributes
-    ----------
-    allocated, size : int
-        Bytes of the memory, and bytes that the buffer covers. They are equal if xsem allocated the memory.
-    handle_type : int
-        The bit of the handle type of its import or export.
-    export : bool
-        Whether xsem allocated it for export.
-    dedicated : bool
-        Whether it is dedicated to the buffer.
-    type_index : int
-        Its memory type.
-    drm_layout : DrmLayout or None
-        Layout of the image in an imported dma-buf.
-    images : set
-        The images that are bound to it.
-    handed_over : bool
-        Whether another party may have used it.
-    """
+    """A VkDeviceMemory with one VkBuffer."""
 
     def __init__(
         self, gpu: Gpu, memory: int, buffer: int, size: int, *, allocated: int, handle_type: int, type_index: int,
         export: bool, dedicated: bool, drm_layout: DrmLayout | None = None,
     ) -> None:
-        self.allocated = allocated
-        self.handle_type = handle_type
+        self.allocated = allocated   # bytes of the memory
+        self.handle_type = handle_type   # the bit of the handle type of its import or export
         self.type_index = type_index
-        self.export = export
-        self.dedicated = dedicated
-        self.drm_layout = drm_layout
+        self.export = export   # whether xsem allocated it for export
+        self.dedicated = dedicated   # to the buffer
+        self.drm_layout = drm_layout   # of the image in an imported dma-buf
         self.images: set[BoundImage] = set()
-        self.handed_over = not export
+        self.handed_over = not export   # whether another party may have used it
         self._gpu = gpu
         self.memory = memory
         self.buffer = buffer
-        self.size = size
+        self.size = size   # bytes that the buffer covers: all, if xsem allocated the memory
 
     def close(self) -> None:
         """Destroy the buffer and free the memory."""
@@ -115,20 +80,14 @@ class VulkanMemory:
 
 
 class Mapping:
-    """The part of a memory from `offset` on. All mappings use the VkBuffer of the memory."""
+    """The part of a memory from `offset` on, through the VkBuffer of the memory."""
 
     def __init__(self, memory: VulkanMemory, offset: int) -> None:
         self.memory = memory
         self.offset = offset
 
     def place(self, offset: int, size: int) -> Place:
-        """Return the place of `size` bytes at `offset` of the mapping.
-
-        Raises
-        ------
-        BadArgumentError
-            ``out_of_range``: the range ends beyond the VkBuffer, which can be smaller than an imported memory.
-        """
+        """Return the place of `size` bytes at `offset` of the mapping."""
         start = self.offset + offset
         if start + size > self.memory.size:
             raise BadArgumentError(
@@ -156,15 +115,7 @@ class HostMemory:
 
 
 def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: bool) -> VulkanMemory:
-    """Allocate memory of at least `size` bytes for export as `type`.
-
-    Raises
-    ------
-    OutOfMemoryError
-        ``out_of_memory``.
-    UnsupportedError
-        ``unsupported``: the driver exports only dedicated memory.
-    """
+    """Allocate memory of at least `size` bytes for export as `type`."""
     bit = type.native["vulkan"][1]
     _check_size(gpu, size)
     buffer, needs = _whole_buffer(gpu, size, bit)
@@ -176,14 +127,14 @@ def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: boo
         index = best_type(gpu, needs.types)
         memory = _allocate_for(gpu, buffer, needs.size, index, export=bit, dedicated=dedicated)
     except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         raise
     return VulkanMemory(gpu, memory, buffer, needs.size, allocated=needs.size, handle_type=bit, type_index=index,
                         export=True, dedicated=dedicated)
 
 
 def host_memory(gpu: Gpu, size: int) -> HostMemory:
-    """Allocate `size` bytes of coherent host memory for copies. Coherent memory needs no flushes."""
+    """Allocate `size` bytes of coherent host memory for copies, which needs no flushes."""
     _check_size(gpu, size)
     buffer = create_buffer(gpu, size, 0)
     try:
@@ -194,7 +145,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
         index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
         memory = _allocate_for(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
     except BaseException:
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         raise
     try:
         pointer = gpu.library.ffi.new("void **")
@@ -216,29 +167,23 @@ def _whole_buffer(gpu: Gpu, size: int, export: int) -> tuple[int, Needs]:
     """Create a buffer that covers all the memory it needs, so that every byte of the allocation can be mapped."""
     for _ in range(_ALIGNMENTS_TRIED):
         buffer = create_buffer(gpu, size, export)
-        try:
-            needs = needs_of(gpu, buffer)
-        except BaseException:
-            gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-            raise
+        needs = needs_of(gpu, buffer)
         if needs.size <= size:
             return buffer, needs
-        gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
+        gpu.destroy("vkDestroyBuffer", buffer)
         size = needs.size
     raise OutOfMemoryError("the driver requires more memory for each larger buffer", reason="out_of_memory",
                            backend="vulkan")
 
 
 def create_buffer(gpu: Gpu, size: int, external: int) -> int:
-    """Create a VkBuffer. `external` is the bit of the handle type of its memory, 0 for none."""
+    """Create a VkBuffer on memory of the handle type with the bit `external`, 0 for none."""
     library = gpu.library
     wanted = library.new("VkBufferCreateInfo", size=size, usage=BUFFER_USAGE,
                          sharingMode=vk.VK_SHARING_MODE_EXCLUSIVE)
-    linked = library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external) if external else None
-    made = library.ffi.new("VkBuffer *")
-    gpu.vk.do("vkCreateBuffer", gpu.handle, wanted, library.null, made)
-    del linked   # needed until this point
-    return int(made[0])
+    if external:
+        library.linked("VkExternalMemoryBufferCreateInfo", wanted, handleTypes=external)
+    return gpu.make("vkCreateBuffer", "VkBuffer", wanted)
 
 
 def needs_of(gpu: Gpu, buffer: int) -> Needs:
@@ -254,32 +199,28 @@ def needs_of(gpu: Gpu, buffer: int) -> Needs:
 
 
 def best_type(gpu: Gpu, types: int) -> int:
-    """Choose a memory type from the bits of `types`: the first device-local type if one exists.
-
-    Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
-    names it. Therefore both use the device's first type for such a buffer.
-    """
+    """Choose a memory type from the bits of `types`: the first device-local type if one exists."""
+    # Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
+    # names it. Therefore both use the device's first type for such a buffer.
     index = gpu.abilities.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
     return _known(gpu.abilities.memory_types.choose(types, 0) if index is None else index)
 
 
 def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:
-    """Call vkAllocateMemory. `structs` are the names and fields of structs that are chained to its argument."""
+    """Call vkAllocateMemory with structs chained to its argument, each a name and fields."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)
-    kept = [library.linked(struct, wanted, **fields) for struct, fields in structs]
-    made = library.ffi.new("VkDeviceMemory *")
-    gpu.vk.do("vkAllocateMemory", gpu.handle, wanted, library.null, made)
-    kept.clear()   # needed until this point
-    return int(made[0])
+    for struct, fields in structs:
+        library.linked(struct, wanted, **fields)
+    return gpu.make("vkAllocateMemory", "VkDeviceMemory", wanted)
 
 
 def bind(gpu: Gpu, buffer: int, memory: int) -> None:
-    """Bind a buffer to the start of memory. On an error the memory is freed."""
+    """Bind a buffer to the start of memory, which is freed on an error."""
     try:
         gpu.vk.do("vkBindBufferMemory", gpu.handle, buffer, memory, 0)
     except BaseException:
-        gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+        gpu.destroy("vkFreeMemory", memory)
         raise
 
 
@@ -296,8 +237,8 @@ def _allocate_for(gpu: Gpu, buffer: int, size: int, type_index: int, *, export: 
 
 def free(gpu: Gpu, buffer: int, memory: int) -> None:
     """Destroy a buffer and free its memory."""
-    gpu.vk.vkDestroyBuffer(gpu.handle, buffer, gpu.library.null)
-    gpu.vk.vkFreeMemory(gpu.handle, memory, gpu.library.null)
+    gpu.destroy("vkDestroyBuffer", buffer)
+    gpu.destroy("vkFreeMemory", memory)
 
 
 def _known(index: int | None) -> int:

@@ -84,15 +84,7 @@ class Native:
 
 
 def borrowed(native: object) -> tuple[int, PhysicalDevice, Gpu]:
-    """Return the device's index in its instance, the physical device, and the device with the application's queues.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_native``.
-    UnsupportedError
-        ``not_enabled``: the application did not enable timeline semaphores; ``driver_too_old``.
-    """
+    """Return the device's index in its instance, the physical device, and the device with the application's queues."""
     if not isinstance(native, Native):
         raise _bad(f"the vulkan backend takes an xsem_vulkan.Native as native=, not {native!r}")
     instance = Instance(native.instance)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 
 from xsem.errors import DeviceLostError, XsemError
-from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageQueue, ImageRegion, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_vulkan.commands import Commands
 from xsem_vulkan.gpu import Gpu, VkQueue
 from xsem_vulkan.images import Level, VulkanImage
 from xsem_vulkan.loader import CData
-from xsem_vulkan.locks import Locks
-from xsem_vulkan.memory import BoundImage, Buffer, HostMemory, VulkanMemory
+from xsem_vulkan.memory import Buffer, HostMemory, VulkanMemory
 from xsem_vulkan.semaphores import Fence, Timeline, VulkanSemaphore
 from xsem_vulkan.submission import Submission
 
@@ -21,28 +20,16 @@ __all__ = ["VulkanQueue"]
 Waits = list[tuple[int, int]]
 
 
-class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
-    """One in-order queue. A timeline counts the operations, so each operation has a fence without further cost.
-
-    Each operation contains a full barrier. Later operations on the VkQueue therefore see its results, also operations
-    of other users of the VkQueue.
-
-    Parameters
-    ----------
-    gpu : Gpu
-    queue : VkQueue
-        The VkQueue to submit to. Several drivers can share it.
-    forget : callable
-        `close` calls this function with this object.
-    borrowed : bool
-        Whether the application named the VkQueue.
-    """
+# A timeline counts the operations, so each operation has a fence without further cost. Each operation contains a full
+# barrier, so later operations on the VkQueue see its results, also those of other users of the VkQueue.
+class VulkanQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
+    """One in-order queue."""
 
     def __init__(
         self, gpu: Gpu, queue: VkQueue, forget: Callable[[VulkanQueue], None], *, borrowed: bool = False
     ) -> None:
         self._gpu = gpu
-        self.queue = queue
+        self.queue = queue   # several drivers can share it
         # Without a lock, the application may submit to the queue on its thread at any time.
         self.callers = Callers.APPLICATION if queue.unguarded else Callers.ONE_AT_A_TIME
         self._forget = forget
@@ -67,7 +54,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[VulkanMemory], want_fence: bool,
     ) -> Fence | None:
-        """Append a barrier that waits for fences and semaphores. With `acquire`, it also acquires the memory."""
+        """Append a barrier that waits for fences and semaphores, and acquires memory."""
         waits = self._open(wait_fences)
         waits += [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(acquire, waits, [], want_fence, acquire=True)
@@ -76,7 +63,7 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, semaphores: Sequence[VulkanSemaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[VulkanMemory], want_fence: bool,
     ) -> Fence | None:
-        """Append a barrier and the signals. With `release`, the barrier also releases the memory."""
+        """Append a barrier that releases memory, and the signals."""
         signals = [(semaphore.handle, param.value or 0) for semaphore, param in zip(semaphores, params, strict=True)]
         return self._hand(release, self._open(wait_fences), signals, want_fence, acquire=False)
 
@@ -98,14 +85,6 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self._recycle()
         commands, scratch = self._commands.fill(place, pattern, size)
         return self._append_once(commands, scratch, self._open(wait_fences), [], want_fence)
-
-    def append_level_copy(
-        self, level: Level, buffer: HostMemory, offset: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool
-    ) -> Fence | None:
-        """Copy a whole level of an image to or from host memory, after an acquire barrier if the image needs one."""
-        place = buffer.place(offset, level.size)
-        return self._append_image_work(
-            [level.image], lambda: self._commands.level_copy(level, place, read=read), wait_fences, want_fence)
 
     def append_region_copy(
         self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
@@ -131,15 +110,11 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` with the VkQueue locked: `work` may submit to it."""
-        locks = self.queue.locks()
-        try:
-            locks.enter()
+        with self.queue.theirs(), self.queue.lock:
             work()
-        finally:
-            locks.leave()
 
     def close(self) -> None:
-        """Destroy the driver's own objects. Its timeline stays while a fence of the queue exists."""
+        """Destroy the driver's own objects, except its timeline while a fence of the queue exists."""
         if self._idle():
             self._commands.close()
         else:
@@ -154,18 +129,15 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         self, images: Sequence[VulkanImage], record: Callable[[], CData], wait_fences: Sequence[Fence],
         want_fence: bool,
     ) -> Fence | None:
-        """Append commands that use images. `record` makes them, with the images locked."""
-        # One order for all queues, as in `_hand`.
-        locks = Locks([image.lock for image in sorted(set(images), key=lambda each: each.image)])
-        try:
-            locks.enter()
+        """Append the commands of `record`, which use images."""
+        with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
             self._recycle()
-            fence = self._append_once(record(), None, self._open(wait_fences), [], want_fence)
+            commands = record()
+            for image in images:
+                image.used(self._timeline, self._timeline.appended + 1)
+            fence = self._append_once(commands, None, self._open(wait_fences), [], want_fence)
             for image in images:
                 image.owned = True
-                image.used(self._timeline, self._timeline.appended)
-        finally:
-            locks.leave()
         return fence
 
     def _hand(
@@ -174,50 +146,43 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
         if not memories:
             return self._append(self._commands.barrier, waits, signals, want_fence)
         self._recycle()
-        # Lock the images in one order for all queues. Copy the set, because another thread may release an image
-        # meanwhile.
-        bound = sorted((image for memory in memories for image in tuple(memory.images)), key=lambda each: each.image)
-        locks = Locks([image.lock for image in bound])
-        try:
-            locks.enter()
-            images = _to_hand(bound, acquire)
+        with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
+            images = [image for memory in memories for image in memory.images if acquire or image.owned]
             commands = self._commands.handover(memories, images, acquire=acquire)
+            for image in images:
+                image.used(self._timeline, self._timeline.appended + 1)
             fence = self._append_once(commands, None, waits, signals, want_fence)
             for memory in memories:
                 memory.handed_over = True
             for image in images:
                 image.owned = acquire
-                image.used(self._timeline, self._timeline.appended)
-        finally:
-            locks.leave()
         return fence
 
     def _append_once(
         self, commands: CData, scratch: HostMemory | None, waits: Waits, signals: Waits, want_fence: bool
     ) -> Fence | None:
         """Append a command buffer that was recorded for one submission."""
+        self._commands.lend(self._timeline.appended + 1, commands, scratch)
         try:
-            fence = self._append(commands, waits, signals, want_fence)
-        except BaseException:
-            self._commands.put_back(commands, scratch)
+            return self._append(commands, waits, signals, want_fence)
+        except Exception:   # after Ctrl-C, they may be submitted
+            self._commands.take_back()
             raise
-        self._commands.lend(self._timeline.appended, commands, scratch)
-        return fence
 
     def _append(self, commands: CData, waits: Waits, signals: Waits, want_fence: bool) -> Fence | None:
         timeline = self._timeline
-        value = timeline.appended + 1
-        locks = self.queue.locks()
-        try:
-            locks.enter()
-            self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, value)])
-        finally:
-            locks.leave()
-        timeline.appended = value
-        return Fence(timeline, value) if want_fence else None
+        with self.queue.theirs(), self.queue.lock:
+            # Ctrl-C can come after the submission, and no value may be signalled twice. A skipped value does no harm.
+            timeline.appended += 1
+            try:
+                self._submission.submit(self.queue, waits, commands, [*signals, (timeline.handle, timeline.appended)])
+            except Exception:
+                timeline.appended -= 1
+                raise
+        return Fence(timeline, timeline.appended) if want_fence else None
 
     def _open(self, fences: Sequence[Fence]) -> Waits:
-        """The semaphores to wait for. A signalled fence needs none."""
+        """The semaphores of the fences that are not yet signalled."""
         return [(fence.timeline.handle, fence.value) for fence in fences if not fence.timeline.reached(fence.value)]
 
     def _recycle(self) -> None:
@@ -232,8 +197,3 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
             return True   # pending work of a lost device counts as complete
         except XsemError:
             return False
-
-
-def _to_hand(bound: Sequence[BoundImage], acquire: bool) -> list[BoundImage]:
-    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the caller's `finally`.
-    return [image for image in bound if not image.closed and (acquire or image.owned)]

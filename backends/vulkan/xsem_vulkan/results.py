@@ -55,11 +55,11 @@ _NO_MORE_DEVICES: Final = (
 # Measured on an H200 (580.159.04), see `xsem_vulkan.nodes`.
 _AFTER_REFUSAL: Final = ("the driver refused a handle earlier in this process: NVIDIA's driver then fails other calls "
                          "until the process ends")
+# Likely causes of VK_ERROR_INITIALIZATION_FAILED and of missing device memory, by call
 _CAUSES: Final = {
     "vkCreateDevice": _NO_MORE_DEVICES, "vkCreateSemaphore": (_AFTER_REFUSAL,),
     "vkImportSemaphoreFdKHR": (_AFTER_REFUSAL,), "vkAllocateMemory": (_AFTER_REFUSAL,),
 }
-"""Likely causes of VK_ERROR_INITIALIZATION_FAILED and of missing device memory, by call."""
 
 
 class _Source(TypedDict):
@@ -75,20 +75,14 @@ def code_name(code: int) -> str | None:
 
 
 def check(call: str, code: int) -> int:
-    """Return a success code (VK_TIMEOUT is one), and raise the error for an error code.
-
-    Raises
-    ------
-    XsemError
-        See `error_for`.
-    """
+    """Return a success code (VK_TIMEOUT is one), and raise the error for an error code."""
     if code < 0:
         raise error_for(call, code)
     return code
 
 
 def error_for(call: str, code: int) -> XsemError:
-    """Return the error for a code of `call`. An unknown code is a DriverError, too."""
+    """Return the error for a code of `call`."""
     free = free_fds() if code in _WITHOUT_FD else None
     if free is not None and free < _OPENING.get(call, 1):
         return BusyError(
@@ -137,7 +131,7 @@ _REFUSALS: Final = frozenset({
 
 
 def import_error(error: XsemError, causes: tuple[str, ...] = ()) -> XsemError:
-    """Return the error of a failed import. Unless the code names another cause, the handle is bad."""
+    """Return the error of a failed import: unless the code names another cause, the handle is bad."""
     if error.code not in _REFUSALS or error.call is None or error.reason == "fd_limit":
         return error
     return BadHandleError("the driver does not take the handle as an object of this device and driver",

@@ -21,67 +21,41 @@ _NO_FD: Final = -1
 
 
 class VulkanSemaphore:
-    """A VkSemaphore, binary or timeline.
-
-    Attributes
-    ----------
-    handle : int
-        VkSemaphore.
-    timeline : bool
-        Whether it is a timeline semaphore.
-    export : int
-        The bit of the handle type for export; 0 for none.
-    """
+    """A VkSemaphore, binary or timeline."""
 
     def __init__(self, handle: int, *, timeline: bool, export: int = 0) -> None:
         self.handle = handle
         self.timeline = timeline
-        self.export = export
+        self.export = export   # the bit of the handle type for export, 0 for none
 
 
 def check_timeline(semaphore: object, what: str) -> None:
-    """Refuse a host operation on a binary semaphore: Vulkan's host functions support only timelines.
-
-    Raises
-    ------
-    UnsupportedError
-        The semaphore is binary.
-    """
+    """Refuse a host operation on a binary semaphore: Vulkan's host functions support only timelines."""
     if not isinstance(semaphore, VulkanSemaphore) or not semaphore.timeline:
         raise UnsupportedError(f"Vulkan has no {what} of a binary semaphore on the host; append it to a list",
                                capability=f"binary.{what}", backend="vulkan")
 
 
 def create_semaphore(gpu: Gpu, *, timeline: bool, initial_value: int = 0, export: int = 0) -> VulkanSemaphore:
-    """Create a semaphore. `export` is the bit of the handle type for export, 0 for none."""
+    """Create a semaphore, for export as the handle type with the bit `export`, 0 for none."""
     library = gpu.library
     wanted = library.new("VkSemaphoreCreateInfo")
-    kept = []
     if timeline:
-        kept.append(library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE,
-                                   initialValue=initial_value))
+        library.linked("VkSemaphoreTypeCreateInfo", wanted, semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE,
+                       initialValue=initial_value)
     if export:
-        kept.append(library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export))
-    made = library.ffi.new("VkSemaphore *")
-    gpu.vk.do("vkCreateSemaphore", gpu.handle, wanted, library.null, made)
-    kept.clear()   # needed until this point
-    return VulkanSemaphore(made[0], timeline=timeline, export=export)
+        library.linked("VkExportSemaphoreCreateInfo", wanted, handleTypes=export)
+    return VulkanSemaphore(gpu.make("vkCreateSemaphore", "VkSemaphore", wanted), timeline=timeline, export=export)
 
 
 def export_fd(gpu: Gpu, call: str, wanted: object) -> OwnedHandle:
-    """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR, and return a new fd that the caller owns."""
+    """Call vkGetSemaphoreFdKHR or vkGetMemoryFdKHR, and return a new fd, owned by the caller."""
     return OwnedHandle(_new_fd(gpu, call, wanted))
 
 
 def export_sync_file(gpu: Gpu, wanted: object) -> OwnedHandle | None:
-    """Export the sync file of a submitted signal.
-
-    Returns
-    -------
-    OwnedHandle or None
-        A new fd, owned by the caller; None if the driver reports that the signal is complete. lavapipe 26.2 blocks
-        until the signal is complete, so it always returns None.
-    """
+    """Return the sync file of a submitted signal, owned by the caller; None if the signal is complete."""
+    # lavapipe 26.2 blocks until the signal is complete, so the result there is always None.
     fd = _new_fd(gpu, "vkGetSemaphoreFdKHR", wanted)
     return None if fd == _NO_FD else OwnedHandle(fd)
 
@@ -133,13 +107,12 @@ def host_signal(gpu: Gpu, handle: int, value: int) -> None:
 
 
 class Timeline:
-    """Counts the completed operations of a queue. It lives as long as the queue or any of the queue's fences."""
+    """Counts the completed operations of a queue, as long as the queue or any of the queue's fences lives."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self.handle = create_semaphore(gpu, timeline=True).handle
-        self.appended = 0
-        """The value of the last operation passed to the driver."""
+        self.appended = 0   # the value of the last operation passed to the driver
         self._reached = 0
         self._users = 1
         self._lock = Lock()
@@ -150,7 +123,7 @@ class Timeline:
         return self._reached
 
     def reached(self, value: int) -> bool:
-        """Whether operation `value` is complete. It never blocks."""
+        """Whether operation `value` is complete, without blocking."""
         if self._reached < value:
             found = counter_value(self._gpu, self.handle)
             if found == _NO_VALUE:
@@ -171,16 +144,16 @@ class Timeline:
             self._users += 1
 
     def drop(self) -> None:
-        """Remove a user. The last removal destroys the timeline."""
+        """Remove a user; the last one destroys the timeline."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
         if last and not self._gpu.stuck:
-            self._gpu.vk.vkDestroySemaphore(self._gpu.handle, self.handle, self._gpu.library.null)
+            self._gpu.destroy("vkDestroySemaphore", self.handle)
 
 
 class Fence:
-    """A fence: one operation of a queue. It is a user of the queue's timeline."""
+    """A fence: one operation of a queue, and a user of the queue's timeline."""
 
     __slots__ = ("timeline", "value")
 

@@ -12,23 +12,15 @@ __all__ = ["VulkanHooks"]
 
 
 class VulkanHooks(SuiteHooks):
-    """VkQueues of a device.
-
-    Parameters
-    ----------
-    gpu : Gpu
-        The device.
-    open_another : callable
-        Opens another VkDevice of the same GPU. The caller closes it.
-    """
+    """VkQueues of a device."""
 
     def __init__(self, gpu: Gpu, open_another: Callable[[], Gpu]) -> None:
         self._gpu = gpu
-        self._open_another = open_another
+        self._open_another = open_another   # another VkDevice of the same GPU, owned by the caller
 
     def native_queue(self) -> NativeQueue:
-        """Return the first VkQueue of the device. Vulkan does not destroy queues."""
-        return _queue_of(self._gpu)
+        """Return the first VkQueue of the device."""
+        return _queue_of(self._gpu)   # Vulkan does not destroy queues
 
     def foreign_queue(self) -> NativeQueue:
         """Return the first VkQueue of another VkDevice."""
@@ -40,12 +32,8 @@ def _queue_of(gpu: Gpu, close: Callable[[], None] = lambda: None) -> NativeQueue
     queue = gpu.queues[0]
 
     def works() -> bool:
-        locks = queue.locks()
-        try:
-            locks.enter()
+        with queue.theirs(), queue.lock:
             check("vkQueueSubmit", gpu.vk.vkQueueSubmit(queue.handle, 0, gpu.library.null, 0))
-        finally:
-            locks.leave()
         return True
 
     return NativeQueue(stream=queue.address, handle=queue.address, works=works, close=close, simultaneous=True)

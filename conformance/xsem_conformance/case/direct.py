@@ -13,7 +13,6 @@ from xsem.spi import (
     HostMemory,
     HostSemaphore,
     ImageCopyQueue,
-    ImageQueue,
     Images,
     ImportFailure,
     MemoryExport,
@@ -29,7 +28,7 @@ from xsem_conformance.system import handles
 __all__ = ["AbleDriver", "AbleQueue", "Given", "duplicate"]
 
 
-class AbleQueue(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
+class AbleQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """For the type checker: a queue with all abilities that checks use. A check calls only declared abilities."""
 
 

@@ -63,7 +63,7 @@ _ROOTS: Final = (
          ("append_wait", "prepared"), typed=True),
     Root("the device and the exporter do not read each other's bytes", _IMPORTS,
          re.compile("(?:device|exporter) reads other bytes"), _BYTES,
-         ("append_copy", "append_fill", "map_buffer", "append_level_copy", "append_image")),
+         ("append_copy", "append_fill", "map_buffer", "append_region_copy", "append_image")),
 )
 
 

@@ -20,7 +20,14 @@ from xsem_conformance.case.other_thread import OtherThread, on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
-from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN, images_are_refused, memory_for_images
+from xsem_conformance.suite.images import (
+    IMAGE_MEMORY,
+    PITCHES,
+    PLAIN,
+    WHOLE,
+    images_are_refused,
+    memory_for_images,
+)
 from xsem_conformance.suite.level_copies import Gate
 
 _ELEMENT: Final = 4
@@ -221,9 +228,7 @@ def _from_itself(copies: _Copies, pixels: _Pixels, desc: MipmapDesc, what: str) 
 
 
 # ---- order
-_WIDTH, _HEIGHT, _ = PLAIN.extent
-_SIZE: Final = _WIDTH * _HEIGHT * _ELEMENT
-_WHOLE: Final = ImageRegion((0, 0, 0), (_WIDTH, _HEIGHT, 1), 0, 1)
+_SIZE: Final = PITCHES[1]
 _STEPS: Final = ("from a buffer to a level", "between two levels", "from a level to a buffer")
 
 
@@ -252,10 +257,10 @@ class _Chain:
         first, second = self._levels
         calls: list[Callable[[Sequence[Token], bool], Token | None]] = [
             lambda waits, want: self.queue.append_region_copy(
-                first, _WHOLE, self._source, 0, _WIDTH * _ELEMENT, _SIZE, False, waits, want),
-            lambda waits, want: self.queue.append_image_copy(second, _WHOLE, first, _WHOLE, waits, want),
+                first, WHOLE, self._source, 0, *PITCHES, False, waits, want),
+            lambda waits, want: self.queue.append_image_copy(second, WHOLE, first, WHOLE, waits, want),
             lambda waits, want: self.queue.append_region_copy(
-                second, _WHOLE, self._target, 0, _WIDTH * _ELEMENT, _SIZE, True, waits, want),
+                second, WHOLE, self._target, 0, *PITCHES, True, waits, want),
             self.queue.append_barrier,
         ]
         made = [call(fences if number == held else (), number == wants) for number, call in enumerate(calls)]

@@ -16,14 +16,14 @@ import numpy as np
 import xsem
 from xsem.data.image_formats import FLAGS, FORMATS
 from xsem.errors import UnsupportedError
-from xsem.spi import level_layout
+from xsem.spi import ImageRegion, level_layout
 from xsem.types import Feature, MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, expect
 
-__all__ = ["IMAGE_MEMORY", "PLAIN", "images_are_refused", "memory_for_images"]
+__all__ = ["IMAGE_MEMORY", "PITCHES", "PLAIN", "WHOLE", "images_are_refused", "memory_for_images"]
 
 # Enough for every image here in any tiling: the images have at most 32 KiB of pixels.
 IMAGE_MEMORY: Final = 1 << 20
@@ -31,6 +31,10 @@ IMAGE_MEMORY: Final = 1 << 20
 _OFFSET: Final = 1 << 16
 _FORMATS: Final = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "float32")
 PLAIN: Final = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4)
+WHOLE: Final = ImageRegion((0, 0, 0), (32, 16, 1), 0, 1)
+"""The level of PLAIN."""
+PITCHES: Final = (32 * 4, 32 * 16 * 4)
+"""Row pitch and slice pitch of WHOLE in a buffer without padding, in bytes."""
 
 
 def _shape(name: str, extent: tuple[int, int, int], **more: Any) -> tuple[str, MipmapDesc]:

@@ -14,11 +14,18 @@ from xsem_conformance.case.other_thread import OtherThread, on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, expect
-from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN, images_are_refused, memory_for_images
+from xsem_conformance.suite.images import (
+    IMAGE_MEMORY,
+    PITCHES,
+    PLAIN,
+    WHOLE,
+    images_are_refused,
+    memory_for_images,
+)
 
 __all__ = ["Gate"]
 
-_PIXELS: Final = 32 * 16 * 4
+_PIXELS: Final = PITCHES[1]
 _HOST: Final = 8192
 _FROM: Final = 1024
 """Offset of the pixels in the host buffer that a write reads."""
@@ -72,13 +79,14 @@ class _Images:
         token, address = self._hosts[index]
         data = noise(_HOST, self._seed)
         ctypes.memmove(address, data, _HOST)
-        self.queue.append_level_copy(self.levels[index], token, _FROM, False, fences, False)
+        self.queue.append_region_copy(self.levels[index], WHOLE, token, _FROM, *PITCHES, False, fences, False)
         return data[_FROM:_FROM + _PIXELS]
 
     def read(self, index: int, *, barrier: bool = False) -> Token:
         """Append a copy of a level to the host, and return its fence, or the fence of a barrier behind the copy."""
         ctypes.memset(self._address, _UNTOUCHED[0], _HOST)
-        fence = self.queue.append_level_copy(self.levels[index], self._copied, _TO, True, (), not barrier)
+        fence = self.queue.append_region_copy(
+            self.levels[index], WHOLE, self._copied, _TO, *PITCHES, True, (), not barrier)
         return self.queue.append_barrier((), True) if barrier else fence
 
     def untouched(self, fence: Token, what: str) -> None:

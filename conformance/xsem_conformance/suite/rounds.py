@@ -28,7 +28,7 @@ from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
-from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
+from xsem_conformance.suite.images import IMAGE_MEMORY, PITCHES, PLAIN, WHOLE
 from xsem_conformance.system import handles
 
 _ROUNDS: Final = 10
@@ -243,8 +243,8 @@ def _images(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
         array = driver.map_mipmapped_array(memory, PLAIN)
         level = driver.mipmap_level(array, 0)
         with _host_buffer(driver) as host:
-            written = queue.append_level_copy(level, host, 0, False, (), True)
-            _finish(context, queue.append_level_copy(level, host, 2048, True, (written,), True))
+            written = queue.append_region_copy(level, WHOLE, host, 0, *PITCHES, False, (), True)
+            _finish(context, queue.append_region_copy(level, WHOLE, host, 2048, *PITCHES, True, (written,), True))
             driver.release_fence(written)
         driver.release_array(array)
 

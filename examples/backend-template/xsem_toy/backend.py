@@ -16,17 +16,15 @@ from xsem_toy.device import ToyDevice
 __all__ = ["ToyBackend"]
 
 
+# A backend loads its vendor library in `devices` and `open`, never when its module is imported.
 class ToyBackend(Backend):
-    """The backend ``toy`` with one device.
-
-    A backend loads its vendor library in `devices` and `open`, never when its module is imported.
-    """
+    """The backend ``toy`` with one device."""
 
     name: ClassVar[str] = "toy"
     spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return ``toy:0``. It has no UUID, because its objects are not bound to a device."""
+        """Return ``toy:0``, without a UUID, because its objects are not bound to a device."""
         [check] = self.checks()
         if not check.ok:
             raise BackendUnavailableError(f"toy cannot be used: {check.detail}: {check.remedy}", reason="platform",
@@ -40,14 +38,12 @@ class ToyBackend(Backend):
         return ToyDevice()
 
     def libraries(self, index: int) -> Sequence[Path | str]:
-        """Return the name of the kernel, because the kernel implements the semaphores. Reports contain this text.
-
-        A backend of a vendor returns the file of the vendor's library: ``[xsem.spi.loaded_library("libacme.so.1")]``.
-        """
+        """Return the name of the kernel for reports, because the kernel implements the semaphores."""
+        # A backend of a vendor returns the file of the vendor's library: [xsem.spi.loaded_library("libacme.so.1")].
         return (f"{platform.system()} {platform.release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Check the platform for ``xsem doctor``. This method never raises."""
+        """Check the platform for ``xsem doctor``, and never raise."""
         ok = hasattr(os, "eventfd") and hasattr(os, "preadv")
         return (HealthCheck(name="eventfd", ok=ok, detail="available" if ok else "this Python has no os.eventfd",
                             remedy="" if ok else "use Linux"),)

@@ -24,15 +24,14 @@ CAPABILITIES = Capabilities(
 )
 
 
+# The class inherits one class for each ability that the capabilities declare. The facade refuses calls that need an
+# undeclared capability, so a driver checks no capability.
 class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
-    """One open device. The class inherits one class for each ability that the capabilities declare.
-
-    The facade refuses calls that need an undeclared capability. A driver therefore checks no capability.
-    """
+    """One open device."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """The capabilities. They are constant for the life of the driver."""
+        """The capabilities, which are constant for the life of the driver."""
         return CAPABILITIES
 
     def create_queue(self) -> ToyQueue:
@@ -40,11 +39,11 @@ class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
         return ToyQueue()
 
     def query_fence(self, fence: Fence) -> bool:
-        """Return whether the fence has been reached. This method never blocks."""
+        """Return whether the fence has been reached, without blocking."""
         return fence.wait(0)
 
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
-        """Wait for the fence without polling. The default polls."""
+        """Wait for the fence without polling, which the default does."""
         return fence.wait(timeout_ns)
 
     def release_fence(self, fence: Fence) -> None:
@@ -54,16 +53,14 @@ class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
         """Do nothing: everything has been released already."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-        """Import an eventfd. After success, the file descriptor is "taken". After a failure, it is "left".
-
-        If a vendor's API may close the file descriptor in a failed import, report "unknown" for the failure.
-        """
+        """Import an eventfd: after success, the file descriptor is "taken", and after a failure "left"."""
         try:
             if handle is None:
                 raise BadHandleError("toy imports file descriptors only", reason="no_handle")
             fd = handle.fileno()
             eventfd.check(fd)
         except XsemError as error:
+            # "unknown" if the vendor's API may close the file descriptor in a failed import
             raise ImportFailure(error, handle="left") from error
         return Imported(eventfd.Semaphore(fd), handle="taken")
 
@@ -76,5 +73,5 @@ class ToyDevice(DeviceDriver, SemaphoreImport, SemaphoreExport):
         return OwnedHandle(eventfd.duplicate(semaphore.fd))
 
     def release_semaphore(self, semaphore: eventfd.Semaphore) -> None:
-        """Close the file descriptor. No appended work uses it any more."""
+        """Close the file descriptor, which no appended work uses any more."""
         semaphore.close()

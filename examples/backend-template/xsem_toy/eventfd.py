@@ -21,7 +21,8 @@ class Semaphore:
         self.fd = fd
 
     def signal(self) -> None:
-        """Signal the semaphore. At the counter's maximum a write would block; the semaphore is signalled already."""
+        """Signal the semaphore."""
+        # At the counter's maximum a write would block, but then the semaphore is signalled already.
         if self._poll(select.POLLOUT, 0):
             try:
                 os.eventfd_write(self.fd, 1)

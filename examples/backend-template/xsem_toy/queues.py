@@ -1,7 +1,4 @@
-"""Queues. Each queue has a thread, in place of a vendor's stream or device queue.
-
-A queue of a vendor needs no thread: each append calls the vendor library and returns when the driver has the operation.
-"""
+"""Queues. Each queue has a thread, in place of a vendor's stream or device queue."""
 
 from __future__ import annotations
 
@@ -20,19 +17,19 @@ Operation = Callable[[], object]
 
 
 class Fence:
-    """A token of one completion. A fence is reached once or fails once, and can outlive its queue."""
+    """A token of one completion, which is reached once or fails once, and can outlive its queue."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._failure = ""
 
     def end(self, failure: str) -> None:
-        """Mark the fence as reached, or as failed if `failure` is not empty. The worker calls this method."""
+        """Mark the fence as reached, or as failed if `failure` is not empty."""
         self._failure = failure
         self._ended.set()
 
     def wait(self, timeout_ns: int | None = None) -> bool:
-        """Return whether the fence is reached in time. Raise DriverError if earlier work has failed."""
+        """Return whether the fence is reached in time, and raise DriverError if earlier work has failed."""
         if not self._ended.wait(None if timeout_ns is None else min(timeout_ns / 1e9, threading.TIMEOUT_MAX)):
             return False
         if self._failure:
@@ -40,8 +37,10 @@ class Fence:
         return True
 
 
+# A queue of a vendor needs no thread: each append calls the vendor library and returns when the driver has the
+# operation. Calls of two threads never overlap, because `callers` is `Callers.ONE_AT_A_TIME`.
 class ToyQueue(SemaphoreQueue):
-    """One in-order queue. Calls of two threads never overlap, because `callers` is `Callers.ONE_AT_A_TIME`."""
+    """One in-order queue."""
 
     def __init__(self) -> None:
         self.identity = object()   # for a queue of a vendor: its native handle, also as `native_handle`
@@ -53,14 +52,15 @@ class ToyQueue(SemaphoreQueue):
             raise OutOfMemoryError(f"no thread for a queue: {error}", reason="out_of_memory") from error
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a wait for the fences. The queue is in order, so earlier work needs no wait."""
+        """Append a wait for the fences."""
+        # The queue is in order, so earlier work needs no wait.
         return self._append(wait_fences, [], want_fence)
 
     def append_wait(
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Append waits for all semaphores. Binary semaphores do not use `params`."""
+        """Append waits for all semaphores, which are binary and do not use `params`."""
         return self._append(wait_fences, [each.wait for each in semaphores], want_fence)
 
     def append_signal(
@@ -71,14 +71,12 @@ class ToyQueue(SemaphoreQueue):
         return self._append(wait_fences, [each.signal for each in semaphores], want_fence)
 
     def append_work(self, work: Operation) -> None:
-        """Append `work` to the queue.
-
-        A queue of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
-        """
+        """Append `work` to the queue."""
+        # A queue of a vendor keeps the default, which calls `work` now, because `work` only enqueues commands.
         self._append([], [work], want_fence=False)
 
     def close(self) -> None:
-        """End the thread. The queue is idle, so the thread ends at once."""
+        """End the thread, which is idle and ends at once."""
         self._queue.put(None)
 
     def _append(

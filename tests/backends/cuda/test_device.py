@@ -22,7 +22,7 @@ from xsem.errors import (
     UnsupportedError,
     XsemError,
 )
-from xsem.spi import ImportFailure
+from xsem.spi import ImageRegion, ImportFailure
 from xsem.types import (
     MemoryDesc,
     MipmapDesc,
@@ -263,13 +263,13 @@ def test_only_appends_run_in_the_mode_of_the_thread(driver: Recorder, fd: OwnedH
     buffer, _ = device.map_buffer(memory.token, 0, 4096)
     staging, _ = device.host_buffer(4096)
     image = device.map_mipmapped_array(memory.token, MipmapDesc(extent=(8, 8, 0), format="uint8", channels=4))
-    level = device.mipmap_level(image, 0)
+    level, whole = device.mipmap_level(image, 0), ImageRegion((0, 0, 0), (8, 8, 1), 0, 1)
     device.nvscisync_attributes(0x1000, True, True)
     own, borrowed = device.create_queue(), device.borrow_queue(0x6000, True)
     fences: list[Any] = [own.append_signal([semaphore.token], [SignalParams(value=1)], (), (), True)]
     fences.append(borrowed.append_wait([semaphore.token], [WaitParams(value=1)], fences, (), True))
     fences.append(own.append_copy(staging, 0, buffer, 0, 64, (), True))
-    fences.append(own.append_level_copy(level, staging, 0, True, (), True))
+    fences.append(own.append_region_copy(level, whole, staging, 0, 32, 256, True, (), True))
     fences.append(own.append_fill(buffer, 0, b"\x01", 64, (), True))
     assert device.wait_fence(fences[-1], 0)
     answer = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
@@ -302,38 +302,29 @@ def test_only_appends_run_in_the_mode_of_the_thread(driver: Recorder, fd: OwnedH
     assert not relaxed
 
 
-def test_levels_have_their_rows_and_slices(driver: Recorder) -> None:
-    device = open_on(driver)
-    memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=1 << 20), None).token
-    image = device.map_mipmapped_array(memory, MipmapDesc(extent=(64, 16, 4), format="uint16", channels=2, levels=6))
-    shapes = [(level.row_size, level.rows, level.depth)
-              for level in (device.mipmap_level(image, index) for index in range(6))]
-    assert shapes == [(256, 16, 4), (128, 8, 2), (64, 4, 1), (32, 2, 1), (16, 1, 1), (8, 1, 1)]
-
-
 @pytest.mark.parametrize("read", [True, False])
 def test_level_is_copied_on_the_list_without_waiting(driver: Recorder, read: bool) -> None:
     device = open_on(driver)
     memory = device.import_memory(MemoryDesc.nvscibuf(0x98, allocation_size=1 << 20), None).token
     image = device.map_mipmapped_array(memory, MipmapDesc(extent=(8, 4, 0), format="uint8", channels=4, layers=2))
-    level = device.mipmap_level(image, 0)
+    level, whole = device.mipmap_level(image, 0), ImageRegion((0, 0, 0), (8, 4, 1), 0, 2)
     staging, address = device.host_buffer(4096)
     commands = device.create_queue()
     seen: list[Any] = []
 
     def note(copy: Any, _stream: object) -> tuple[Any, ...]:
         seen.append((int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes, copy.Height, copy.Depth,
-                     copy.dstPitch if read else copy.srcPitch, int(copy.dstHost if read else copy.srcHost)))
+                     copy.dstPitch if read else copy.srcPitch, int(copy.dstDevice if read else copy.srcDevice)))
         return ()
 
     driver.answers["cuMemcpy3DAsync"] = note
-    fence = commands.append_level_copy(level, staging, 256, read, (), True)
-    host, array = 1, 3
-    assert seen == [((array, host) if read else (host, array)) + (32, 4, 2, 32, address + 256)]
+    fence = commands.append_region_copy(level, whole, staging, 256, 32, 128, read, (), True)
+    array, unified = 3, 4
+    assert seen == [((array, unified) if read else (unified, array)) + (32, 4, 2, 32, address + 256)]
     assert "cuStreamSynchronize" not in driver.names
     assert fence is not None
     device.release_fence(fence)
-    assert commands.append_level_copy(level, staging, 256, read, (), False) is None
+    assert commands.append_region_copy(level, whole, staging, 256, 32, 128, read, (), False) is None
 
 
 def test_close_gives_the_context_back_after_the_events(driver: Recorder) -> None:

@@ -12,7 +12,7 @@ from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem.data.image_formats import FORMATS
-from xsem.spi import ImportFailure
+from xsem.spi import ImageRegion, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 from xsem_levelzero.images import image_desc
 
@@ -51,8 +51,9 @@ def test_offsets_count_from_the_start_of_a_buffer() -> None:
             ctypes.memset(address, 0, PAGE)
         ctypes.memmove(source + 64, data, len(data))
         commands = driver.create_queue()
-        commands.append_level_copy(driver.mipmap_level(image, 0), first, 64, False, (), False)
-        commands.append_level_copy(driver.mipmap_level(image, 0), second, 32, True, (), False)
+        level, whole = driver.mipmap_level(image, 0), ImageRegion((0, 0, 0), (16, 4, 1), 0, 1)
+        commands.append_region_copy(level, whole, first, 64, 64, 256, False, (), False)
+        commands.append_region_copy(level, whole, second, 32, 64, 256, True, (), False)
         commands.append_fill(second, 512, b"\1\2", 4, (), False)
         fence = commands.append_copy(second, 1024, first, 66, 3, (), True)
         assert driver.wait_fence(fence, int(BOUND_S * 1e9))

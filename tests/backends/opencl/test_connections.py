@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.opencl_sim import opencl_command, opencl_environment
 
-from xsem_opencl import connections
-from xsem_opencl.capabilities import NVIDIA, Answers, capabilities_of
+from xsem_opencl.capabilities import Answers, capabilities_of
+from xsem_opencl.nvidia import NVIDIA, connections
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 
@@ -20,7 +20,7 @@ VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
     (None, 8), ("1", 1), ("7", 7), ("8", 8), ("32", 31), ("33", 31), ("0", 8), ("-1", 31), ("+4", 4), ("abc", 8),
     (" 4x", 4)])
 def test_number_of_hardware_queues(text: str | None, number: int) -> None:
-    assert connections.connections(text) == number
+    assert connections(text) == number
     nvidia = Answers(vendor=NVIDIA, connections=number)
     assert capabilities_of(nvidia, "linux").independent_lists == number
     assert capabilities_of(nvidia._replace(vendor=0x1002), "linux").independent_lists == 1

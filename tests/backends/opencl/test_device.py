@@ -27,7 +27,7 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_opencl.checks import nvidia_icd
+from xsem_opencl.nvidia import nvidia_icd
 
 
 def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:

@@ -20,7 +20,7 @@ from support.opencl_facade import BOUND_S, driver_of, fd_of, on_pocl, opened
 from support.opencl_sim import on_opencl
 
 from xsem.errors import UnsupportedError
-from xsem.spi import duplicate_fd, level_layout
+from xsem.spi import ImageRegion, duplicate_fd, level_layout
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, MipmapDesc
 from xsem_opencl import cl
 from xsem_opencl import images as _images
@@ -53,22 +53,20 @@ def memory() -> Iterator[Memory]:
     fd.object_gone()
 
 
-def size_of(desc: MipmapDesc) -> int:
-    _, region = image_desc(desc)
-    return int(np.prod(region)) * desc.channels * np.dtype(level_layout(desc).dtype).itemsize
-
-
 def round_trip(driver: Any, memory: Memory, desc: MipmapDesc) -> bool:
     core = driver._core
     image = make_image(core, memory, desc)
     assert memory.images == {image.handle}
-    data = np.random.default_rng(5).bytes(size_of(desc))
+    layout, depth = level_layout(desc), max(1, desc.extent[2])
+    data = np.random.default_rng(5).bytes(layout.size)
+    region = ImageRegion((0, 0, 0), (desc.extent[0], layout.rows, depth), 0, layout.slices // depth)
+    pitches = layout.row_size, layout.row_size * layout.rows
     commands = driver.create_queue()
     # The rows begin at other offsets than 0.
     (one, source), (other, target) = driver.host_buffer(len(data) + 4), driver.host_buffer(len(data) + 8)
     ctypes.memmove(source + 4, data, len(data))
-    assert commands.append_level_copy(image, one, 4, False, (), False) is None
-    fence = commands.append_level_copy(image, other, 8, True, (), True)
+    assert commands.append_region_copy(image, region, one, 4, *pitches, False, (), False) is None
+    fence = commands.append_region_copy(image, region, other, 8, *pitches, True, (), True)
     while not driver.wait_fence(fence, 50_000_000):
         pass
     found = ctypes.string_at(target + 8, len(data))

@@ -17,6 +17,7 @@ from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 import xsem
 from xsem.data.image_formats import FORMATS
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
+from xsem.spi import ImageRegion
 from xsem.types import DrmLayout, DrmPlane, Feature, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
 from xsem_vulkan import images
@@ -142,7 +143,7 @@ def test_layout_with_another_number_of_planes_is_refused(gpu: Any, monkeypatch: 
 def test_driver_has_two_planes(gpu: Any, ours: xsem.Memory) -> None:
     image = ours.map_mipmapped_array(MipmapDesc(extent=(8, 8, 0), format="nv12", channels=3))
     level = image.level(0, 1)._level
-    assert (level.aspect, level.extent, level.size) == (vk.VK_IMAGE_ASPECT_PLANE_1_BIT, (4, 4, 1), 32)
+    assert (level.aspect, level.extent, level.element_size) == (vk.VK_IMAGE_ASPECT_PLANE_1_BIT, (4, 4, 1), 2)
     with pytest.raises(BadArgumentError) as caught:
         plane_of(level, 2)
     assert caught.value.reason == "bad_plane"
@@ -155,7 +156,8 @@ def test_copy_of_a_level_counts_from_the_start_of_the_host_buffer(device: xsem.D
     driver, commands = driver_of(device), driver_of(device).create_queue()
     host, address = driver.host_buffer(data.nbytes + 8)
     ctypes.memset(address, 0xEE, data.nbytes + 8)
-    fence = commands.append_level_copy(level._level, host, 4, True, (), True)
+    whole = ImageRegion((0, 0, 0), (8, 4, 1), 0, 1)
+    fence = commands.append_region_copy(level._level, whole, host, 4, 32, 128, True, (), True)
     assert driver.wait_fence(fence, 20 * 10**9)
     assert ctypes.string_at(address, data.nbytes + 8) == b"\xee" * 4 + data.tobytes() + b"\xee" * 4
     driver.release_fence(fence)
@@ -266,12 +268,30 @@ def test_image_changes_hands_with_its_memory(
     seen.clear()
     again.level(0).read()
     assert seen == []   # acquired together with its memory
-    token = again._array
-    token.closed = True   # as if another thread releases it at this moment
-    hand_over()
-    assert len(seen) == 1   # only the barrier of the other image
-    token.closed = False
     commands.synchronize(timeout_s=20)
+
+
+def test_image_is_not_released_in_the_middle_of_a_handover(exporter: xsem.Device, theirs: xsem.Memory) -> None:
+    driver = driver_of(exporter)
+    semaphore = exporter.create_semaphore(BINARY)
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    releases = threading.Thread(target=driver.release_array, args=[token])
+    commands = driver.create_queue()
+    real = commands._commands.handover
+
+    def handover(*arguments: Any, **named: Any) -> Any:
+        releases.start()
+        releases.join(0.1)
+        assert theirs._memory.images == {token}
+        return real(*arguments, **named)
+
+    commands._commands.handover = handover
+    commands.append_signal([semaphore._state.token], [SignalParams()], (), (), False)
+    commands.append_wait([semaphore._state.token], [WaitParams()], (), [theirs._memory], False)
+    releases.join(20)
+    assert not releases.is_alive()
+    assert theirs._memory.images == set()
+    commands.close()
 
 
 def test_image_released_behind_a_handover_is_destroyed_after_it(
@@ -310,6 +330,23 @@ def test_image_released_behind_a_handover_is_destroyed_after_it(
         assert driver.wait_fence(fence, 20 * 10**9)
         driver.release_fence(fence)
         commands.close()
+
+
+def test_image_of_a_refused_handover_is_released_at_once(
+    exporter: xsem.Device, theirs: xsem.Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = driver_of(exporter)
+    token = driver.map_mipmapped_array(theirs._memory, DESC)
+    commands = driver.create_queue()
+    with monkeypatch.context() as patch:
+        patch.setattr(commands._submission, "_submit", lambda *_arguments: vk.VK_ERROR_OUT_OF_DEVICE_MEMORY)
+        with pytest.raises(OutOfMemoryError):
+            commands.append_wait([], [], (), [theirs._memory], False)
+    releases = threading.Thread(target=driver.release_array, args=[token], daemon=True)
+    releases.start()
+    releases.join(20)
+    assert not releases.is_alive()
+    commands.close()
 
 
 # ---- refusals
@@ -440,14 +477,14 @@ def test_interrupted_copy_keeps_its_memory_until_it_is_made(
     commands, signals = device.create_command_list(), exporter.create_command_list()
     commands.append_wait(gate)   # there is one queue: the copy waits behind this wait
     submitted = threading.Event()
-    real = transfers(device).append_level_copy
+    real = transfers(device).append_region_copy
 
     def append(*arguments: Any, **named: Any) -> Any:
         fence = real(*arguments, **named)
         submitted.set()
         return fence
 
-    transfers(device).append_level_copy = append
+    transfers(device).append_region_copy = append
     main = threading.get_ident()
 
     def interrupt() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -32,6 +33,15 @@ def answering(*answers: tuple[int, int]) -> Callable[..., int]:
         return code
 
     return call
+
+
+def test_structs_of_a_chain_live_as_long_as_its_first(made: Instance) -> None:
+    first = made.library.new("VkMemoryAllocateInfo")
+    linked = [weakref.ref(made.library.linked(name, first)) for name in ("VkExportMemoryAllocateInfo",
+                                                                         "VkImportMemoryFdInfoKHR")]
+    assert None not in [each() for each in linked]
+    del first
+    assert [each() for each in linked] == [None, None]
 
 
 @pytest.mark.parametrize(("code", "cls", "reason"), [

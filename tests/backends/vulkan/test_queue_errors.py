@@ -58,6 +58,36 @@ def test_append_that_fails_has_no_effect_and_the_next_works(
     assert contents(commands, shared)[:10].tobytes() == b"abcabcabc\1"
 
 
+@pytest.mark.parametrize("submitted", [True, False])
+def test_list_is_usable_after_ctrl_c_at_a_submission(
+    commands: xsem.CommandList, shared: xsem.Buffer, monkeypatch: pytest.MonkeyPatch, submitted: bool
+) -> None:
+    mine = list_of(commands)
+    submission, values = mine._submission, []
+    real = submission._submit
+
+    def submit(*arguments: Any) -> Any:
+        values.append(submission._values.pSignalSemaphoreValues[0])
+        if len(values) > 1:
+            return real(*arguments)
+        if submitted:
+            real(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(submission, "_submit", submit)
+    with pytest.raises(KeyboardInterrupt):
+        commands.append_fill(shared, b"abcd")
+    assert mine._commands._free == []   # the device may use the command buffer
+    commands.append_fill(shared.view((4,), "uint8"), b"efgh")
+    seen = contents(commands, shared)[:8].tobytes()
+    assert seen[:4] == b"efgh"
+    assert seen[4:] == b"abcd" or not submitted
+    assert values == sorted(set(values))
+    assert mine._idle()
+    mine._recycle()
+    assert mine._commands.oldest_busy is None
+
+
 def count(device: xsem.Device, monkeypatch: pytest.MonkeyPatch, *pairs: tuple[str, str]) -> dict[str, int]:
     """Count the objects of each creating function that its destroying function has not destroyed."""
     functions = driver_of(device)._gpu.vk

@@ -7,7 +7,6 @@ from typing import Any
 import xsem_cuda.images as images
 import xsem_cuda.queue as lists
 from patches.base import instead, patch
-from xsem_cuda.images import LevelToken
 
 
 @patch
@@ -23,10 +22,10 @@ def image_offset_dropped() -> None:
 @patch
 def image_bytes_not_read() -> None:
     """Some bytes of an image of some formats are not read."""
-    @instead(lists, "level_copy")
-    def level_copy(before: Any, driver: Any, level: Any, address: Any, *, read: bool) -> Any:
-        native = before(driver, level, address, read=read)
-        if read and level.row_size % 16 == 0 and level.rows == 17:
+    @instead(lists, "region_copy")
+    def region_copy(before: Any, driver: Any, level: Any, region: Any, *args: Any, read: bool) -> Any:
+        native = before(driver, level, region, *args, read=read)
+        if read and native.WidthInBytes % 16 == 0 and native.Height == 17:
             native.WidthInBytes -= 8
         return native
 
@@ -34,10 +33,11 @@ def image_bytes_not_read() -> None:
 @patch
 def layers_are_one() -> None:
     """Only the first layer or slice of an image is copied."""
-    @instead(LevelToken, "__init__")
-    def init(before: Any, self: Any, *args: Any) -> None:
-        before(self, *args)
-        self.depth = 1
+    @instead(lists, "region_copy")
+    def region_copy(before: Any, *args: Any, read: bool) -> Any:
+        native = before(*args, read=read)
+        native.Depth = 1
+        return native
 
 
 @patch
@@ -134,8 +134,9 @@ def flag_declared_and_not_mapped() -> None:
 @patch
 def flag_gives_a_smaller_image() -> None:
     """An image for video has only half of its rows."""
-    @instead(LevelToken, "__init__")
-    def init(before: Any, self: Any, native: Any, array: Any, level: Any) -> None:
-        before(self, native, array, level)
-        if array.desc.video:
-            self.rows //= 2
+    @instead(images, "mipmap_descriptor")
+    def describe(before: Any, driver: Any, desc: Any) -> Any:
+        native = before(driver, desc)
+        if desc.video:
+            native.arrayDesc.Height //= 2
+        return native

@@ -12,7 +12,6 @@ from xsem.errors import UnsupportedError
 from xsem_cuda.allocations import create_allocation
 from xsem_cuda.chunks import Chunks
 from xsem_cuda.device import CudaDevice
-from xsem_cuda.images import LevelToken
 from xsem_cuda.queue import StreamQueue
 
 
@@ -101,45 +100,6 @@ def level_always_the_first() -> None:
         wanted, first = before(driver, context, array, level), before(driver, context, array, 0)
         wanted.native, wanted.address = first.native, first.address
         return wanted
-
-
-@patch
-def level_rows_doubled() -> None:
-    """The rows of a level are read with twice their length."""
-    @instead(LevelToken, "__init__")
-    def init(before: Any, self: Any, *args: Any) -> None:
-        before(self, *args)
-        self.row_size *= 2
-
-
-@patch
-def level_copied_at_offset_0() -> None:
-    """A copy of a level begins at the start of the host buffer."""
-    @instead(StreamQueue, "append_level_copy")
-    def append_level_copy(
-        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, *args: Any
-    ) -> Any:
-        return before(self, level, buffer, 0, read, *args)
-
-
-@patch
-def level_copied_without_fences() -> None:
-    """A copy of a level does not wait for its fences."""
-    @instead(StreamQueue, "append_level_copy")
-    def append_level_copy(
-        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, fences: Any, want_fence: bool
-    ) -> Any:
-        return before(self, level, buffer, offset, read, (), want_fence)
-
-
-@patch
-def level_not_written() -> None:
-    """Writing a level does nothing."""
-    @instead(StreamQueue, "append_level_copy")
-    def append_level_copy(
-        before: Any, self: Any, level: Any, buffer: Any, offset: int, read: bool, *args: Any
-    ) -> Any:
-        return before(self, level, buffer, offset, read, *args) if read else self.append_barrier(*args)
 
 
 @patch
