@@ -19,10 +19,11 @@ from xsem_levelzero.core import Core, create_context, own_queues, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.intel.releases import signal_blocks, version_text
+from xsem_levelzero.intel.unmet_waits import UnmetWaits, unmet_waits_of
 from xsem_levelzero.known import Known, find_out, probed_exports
 from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
-from xsem_levelzero.releases import signal_blocks, version_text
 from xsem_levelzero.reports import (
     NO_FRAME_LOOP,
     REINSTALL,
@@ -35,7 +36,6 @@ from xsem_levelzero.reports import (
 )
 from xsem_levelzero.results import SUCCESS
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
-from xsem_levelzero.unmet_waits import UnmetWaits, unmet_waits_of
 
 __all__ = ["LevelZeroBackend"]
 

@@ -131,7 +131,7 @@ def own_queues(loader: Loader, device: int, *, late: bool) -> int:
     ----------
     late : bool
         The driver makes signals after their event. Then a GPU without an engine that only copies keeps its last queue
-        free for the waits of `xsem_levelzero.passes`. A GPU with one queue cannot.
+        free for the waits of `xsem_levelzero.intel.passes`. A GPU with one queue cannot.
     """
     number = queues_of(loader, device).number
     return number - 1 if late and number > 1 and _copy_group(loader, device) is None else number

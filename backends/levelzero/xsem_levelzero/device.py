@@ -40,14 +40,14 @@ from xsem_levelzero.core import Core, own_queues
 from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
 from xsem_levelzero.images import Image, make_image
+from xsem_levelzero.intel.passes import Passes
+from xsem_levelzero.intel.unmet_waits import UnmetWaits
 from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
-from xsem_levelzero.passes import Passes
 from xsem_levelzero.probe import met_object
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
-from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["LevelZeroDevice"]
 

@@ -35,7 +35,7 @@ class Fence:
     users : int
         Number of releases still to come.
     signals : tuple
-        The signals before the fence that the driver may make after the event: a list's `xsem_levelzero.passes.Signals`
+        The signals before the fence that the driver may make after the event: a list's `intel.passes.Signals`
         and the number of its signals before the fence, for each list.
     ticket : int
         The pass of the driver's thread that tells their end; 0: not chosen yet.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from xsem.errors import DeviceNotFoundError, XsemError
 from xsem_levelzero import ze
+from xsem_levelzero.intel.releases import build_of
 from xsem_levelzero.loader import Loader, filled
 from xsem_levelzero.native import Native
-from xsem_levelzero.releases import build_of
 
 __all__ = ["Gpu", "gpu_at", "list_gpus", "native_of"]
 

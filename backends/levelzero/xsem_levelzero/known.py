@@ -12,9 +12,9 @@ from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.functions import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
+from xsem_levelzero.intel.releases import INTEL, flaw_of
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.probe import Behaviour, probe
-from xsem_levelzero.releases import INTEL, flaw_of
 from xsem_levelzero.results import UNINITIALIZED, UNSUPPORTED_FEATURE
 
 __all__ = ["Known", "find_out", "probed_exports"]

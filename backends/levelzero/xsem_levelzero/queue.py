@@ -17,11 +17,11 @@ from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import SIGNAL, WAIT
 from xsem_levelzero.images import Image, image_region
+from xsem_levelzero.intel.passes import Signals
+from xsem_levelzero.intel.unmet_waits import UnmetWaits
 from xsem_levelzero.loader import handle_out
-from xsem_levelzero.passes import Signals
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero.semaphores import Batches, Semaphore
-from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["ImmediateList", "check_immediate"]
 
@@ -48,7 +48,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageQueue, ImageCopyQueue):
     unmet : UnmetWaits, optional
         The record of a driver that blocks in a signal behind an unmet wait.
     late : bool
-        Whether the driver may make a signal after its event (`xsem_levelzero.passes`).
+        Whether the driver may make a signal after its event (`xsem_levelzero.intel.passes`).
     """
 
     def __init__(

@@ -11,9 +11,9 @@ from xsem.types import SemaphoreHandleType
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.functions import LOADER_ROUTE, is_loaded
 from xsem_levelzero.gpus import Gpu
+from xsem_levelzero.intel.releases import flaw_of
 from xsem_levelzero.known import Known
 from xsem_levelzero.loader import Loader
-from xsem_levelzero.releases import flaw_of
 from xsem_levelzero.results import INVALID, UNINITIALIZED, UNSUPPORTED_VERSION
 
 __all__ = [
