@@ -155,7 +155,7 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
         commands, _ = core.create_list(0)
         objects.callback(core.destroy, "zeCommandListDestroy", commands)
         met = events.take()
-        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
+        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY)], [WaitParams()])
         try:
             core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
             appended = True

@@ -17,11 +17,9 @@ from xsem_levelzero.loader import Loader
 from xsem_levelzero.results import INVALID, UNINITIALIZED, UNSUPPORTED_VERSION
 
 __all__ = [
-    "NO_FRAME_LOOP", "REINSTALL", "causes_of", "closer_of", "refused_exports", "refused_types", "remedy_of",
+    "REINSTALL", "causes_of", "closer_of", "refused_exports", "refused_types", "remedy_of",
     "validation_layer",
 ]
-
-NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
 
 _LAYER: Final = "libze_validation_layer.so.1"
 _LAYERS: Final = {"win32": "ze_validation_layer.dll"}
