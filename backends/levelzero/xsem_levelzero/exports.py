@@ -26,7 +26,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
-from xsem.spi import duplicate_fd, own, same_open_file
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import MemoryHandleType, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -234,7 +234,7 @@ def _export(core: Core, type: MemoryHandleType, address: int, driver_closes: boo
     """Export the allocation at an address, and return an fd of the caller."""
     if driver_closes:
         return duplicate_fd(_exported(core, type, address), for_driver=False)
-    fd = own(_exported, core, type, address)
+    fd = OwnedHandle(_exported(core, type, address))
     os.set_inheritable(fd.fileno(), False)
     return fd
 
@@ -256,7 +256,7 @@ def _exported(core: Core, type: MemoryHandleType, address: int) -> int:
 def _check_fds_left(error: XsemError) -> None:
     """Raise `BusyError` if the process cannot open another file descriptor: the driver's code then has this cause."""
     try:
-        own(os.open, os.devnull, os.O_RDONLY).close()
+        os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:
         raise BusyError("the process cannot open another file descriptor for the exported memory: close some, or raise "
                         "the limit (ulimit -n)", reason="fd_limit", call=error.call, code=error.code,
@@ -265,8 +265,7 @@ def _check_fds_left(error: XsemError) -> None:
 
 def _closes_export(core: Core, type: MemoryHandleType) -> bool:
     """Export a page, free it, and return whether the driver has closed the exported fd."""
-    kept = own(os.open, os.devnull, os.O_RDONLY)   # a number, so that the duplicate cannot fail
-    with kept:
+    with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as kept:   # a number, so that the duplicate cannot fail
         address = _allocate(core, type, _PAGE)
         try:
             number = _exported(core, type, address)
