@@ -53,7 +53,7 @@ class Behaviour(NamedTuple):
 
 def probe(core: Core) -> Behaviour:
     """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
-    # Without a file descriptor or memory there is no result, and BusyError or OutOfMemoryError tells it.
+    # Without memory or file descriptors the probe tells nothing, so OutOfMemoryError or BusyError passes through.
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()

@@ -43,7 +43,7 @@ def signal_blocks(build: int | None) -> bool:
 
 
 def limit_of(build: int | None) -> str:
-    """The limit of a driver build whose semaphores work otherwise; empty if there is none."""
+    """The limit of a driver build whose semaphores work otherwise, or an empty text."""
     if not signal_blocks(build):
         return ""
     return "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
