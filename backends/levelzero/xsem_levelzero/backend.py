@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid as _uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import addressof, byref, c_uint32
 from pathlib import Path
 from typing import ClassVar, cast
@@ -15,16 +15,16 @@ from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_lib
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import capabilities_of, memory_types
-from xsem_levelzero.core import Core, create_context, own_queues, queues_of
+from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.intel.devices import device_class
+from xsem_levelzero.intel.releases import limit_of, never_blocks, signal_blocks, version_text
 from xsem_levelzero.known import Known, find_out, probed_exports
 from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
-from xsem_levelzero.releases import signal_blocks, version_text
 from xsem_levelzero.reports import (
-    NO_FRAME_LOOP,
     REINSTALL,
     causes_of,
     closer_of,
@@ -35,73 +35,38 @@ from xsem_levelzero.reports import (
 )
 from xsem_levelzero.results import SUCCESS
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
-from xsem_levelzero.unmet_waits import UnmetWaits, unmet_waits_of
 
 __all__ = ["LevelZeroBackend"]
 
 
 class LevelZeroBackend(Backend):
-    """GPUs through the Level Zero loader.
-
-    Parameters
-    ----------
-    platform : str
-        A value of `sys.platform`. It selects the handle types that are declared. A value other than this machine's
-        allows tests of the structs against a driver that only reads them.
-
-    Examples
-    --------
-    >>> device = xsem.open_device("levelzero:0")  # doctest: +SKIP
-    """
+    """GPUs through the Level Zero loader."""
 
     name: ClassVar[str] = "levelzero"
     spi_version: ClassVar[int] = 2
 
     def __init__(self, platform: str = sys.platform) -> None:
+        # Selects the handle types that are declared. A value other than this machine's allows tests of the structs
+        # against a driver that only reads them.
         self._platform = platform
         self._known: dict[tuple[int, int, int], Known] = {}
         self._exports: dict[tuple[int, int, int], Exports] = {}
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """List the GPUs of all drivers, in the loader's order.
-
-        Returns
-        -------
-        sequence of DeviceInfo
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
-        """
+        """List the GPUs of all drivers, in the loader's order."""
         loader = load()
         return tuple(self._info(loader, gpu, index) for index, gpu in enumerate(list_gpus(loader)))
 
     def open(self, index: int) -> LevelZeroDevice:
-        """Open a device in a new context.
-
-        The device owns the context and destroys it when the device is closed. If opening fails, the context is
-        destroyed.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
-        DeviceNotFoundError
-            ``no_such_device``.
-        """
+        """Open a device in a new context, which the device owns."""
         loader = load()
         gpu = gpu_at(loader, index)
         known = self._look(loader, gpu)
         context = create_context(loader, gpu.driver)
-
-        def close() -> None:
-            loader.end("zeContextDestroy", context)
-
         try:
-            return self._device(loader, gpu, index, known, context, close)
+            return self._device(loader, gpu, index, known, context, own=True)
         except BaseException:
-            close()
+            loader.end("zeContextDestroy", context)
             raise
 
     def suite_hooks(self, driver: DeviceDriver) -> SuiteHooks:
@@ -111,29 +76,11 @@ class LevelZeroBackend(Backend):
         return LevelZeroHooks(cast("LevelZeroDevice", driver)._core)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, LevelZeroDevice]:
-        """Open a device on the application's driver, context and device.
-
-        The objects are borrowed. They stay the application's on success and on failure.
-
-        Parameters
-        ----------
-        native : Native, or stream of torch.xpu or dpctl
-            For a stream: the driver, context and device of its SYCL queue.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``: `native` is not a `Native`, the loader does not list its driver and device, or its context
-            is null. ``null_stream``, ``not_a_stream``, ``out_of_order``, ``not_immediate``: as for `command_list`.
-        UnsupportedError
-            ``sycl_runtime``; ``driver_too_old``: the loader (1.17 or newer) or the driver (specification 1.9) does not
-            identify the context of a list.
-        BackendUnavailableError
-            ``levelzero_loader_missing``, ``no_driver``, ``driver_failed``.
-        """
+        """Open a device on the application's driver, context and device, which stay the application's."""
         loader = load()
         address = sycl_address(native)
         if address is not None:
+            # The loader (1.17) or the driver (specification 1.9) must identify the context of the list.
             native = native_of(loader, list_of_sycl(address))
         if not isinstance(native, Native):
             raise BadArgumentError(
@@ -148,7 +95,7 @@ class LevelZeroBackend(Backend):
         if not native.context:
             raise BadArgumentError("native= has a null context", reason="bad_native")
         known = self._look(loader, gpu)
-        return self._info(loader, gpu, index), self._device(loader, gpu, index, known, native.context, _nothing)
+        return self._info(loader, gpu, index), self._device(loader, gpu, index, known, native.context, own=False)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the route to the functions, versions, and the driver's behaviour with real semaphores."""
@@ -170,7 +117,7 @@ class LevelZeroBackend(Backend):
             "wrapped_handles": str(known.extension.wrapped).lower(),
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
-            "fresh_import_per_wait": str(known.wears_out).lower(),
+            "fresh_import_per_wait": str(known.late).lower(),
             "refused": refused_types(known),
             "exports_closed_by": closer_of(self._exports_of(loader, gpu)),
             "refused_exports": refused_exports(self._exports_of(loader, gpu)),
@@ -209,27 +156,27 @@ class LevelZeroBackend(Backend):
             return failed_check(f"levelzero:{index}", error, REINSTALL)
         layer, refused = validation_layer(known.extension.route), refused_types(known)
         remedy = "" if known.semaphores else remedy_of(loader, gpu, known)
+        limit = limit_of(gpu.build)
         return HealthCheck(
             name=f"levelzero:{index}", ok=bool(known.semaphores),
             detail=(f"{known.reasons[None]}; " if None in known.reasons else "") +
                    f"functions from {known.extension.route}; imports "
                    f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
                    + (f"; refused {refused}" if refused else "")
-                   + (f"; {NO_FRAME_LOOP}" if known.semaphores and signal_blocks(gpu.build) else "")
+                   + (f"; {limit}" if known.semaphores and limit else "")
                    + (f"; validation layer {layer}" if layer else ""),
             remedy=remedy,
         )
 
     def _device(
-        self, loader: Loader, gpu: Gpu, index: int, known: Known, context: int, close: Callable[[], None]
+        self, loader: Loader, gpu: Gpu, index: int, known: Known, context: int, *, own: bool
     ) -> LevelZeroDevice:
-        """Open a device in a context. `close` ends the context."""
         exports = self._exports_of(loader, gpu)
-        return LevelZeroDevice(
-            Core(loader, known.extension, gpu.driver, gpu.device, context), index,
-            self._capabilities(loader, gpu, known, exports), wears_out=known.wears_out,
-            driver_closes_exports=exports.driver_closes, close_context=close, unmet=_unmet(gpu),
-            causes=causes_of(known))
+        core = Core(loader, known.extension, gpu.driver, gpu.device, context)
+        kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
+        capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
+        return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, own_context=own,
+                    causes=causes_of(known))
 
     def _exports_of(self, loader: Loader, gpu: Gpu) -> Exports:
         """Return the result of the probe of exports. A probe without an answer is not remembered."""
@@ -251,15 +198,16 @@ class LevelZeroBackend(Backend):
             known = self._known[key] = find_out(loader, gpu, self._platform)
         return known
 
-    def _capabilities(self, loader: Loader, gpu: Gpu, known: Known, exports: Exports) -> Capabilities:
+    def _capabilities(
+        self, loader: Loader, gpu: Gpu, known: Known, exports: Exports, lists: int
+    ) -> Capabilities:
         external = filled(ze.DeviceExternalMemory, loader, "zeDeviceGetExternalMemoryProperties", gpu.device)
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
-            known.semaphores, memories, known.behaviour, exported=exports.types,
-            lists=own_queues(loader, gpu.device, late=known.wears_out),
+            known.semaphores, memories, known.behaviour, exported=exports.types, lists=lists,
             # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
             # fails.
-            images=bool(memory_types(self._platform, external.imageImportTypes)), trusted=gpu.build is None,
+            images=bool(memory_types(self._platform, external.imageImportTypes)), never_blocks=never_blocks(gpu.build),
         )
 
     def _info(self, loader: Loader, gpu: Gpu, index: int) -> DeviceInfo:
@@ -280,12 +228,3 @@ class LevelZeroBackend(Backend):
             return None
         found = bytes(luid.luid)
         return found if any(found) else None
-
-
-def _unmet(gpu: Gpu) -> UnmetWaits | None:
-    """Return the record of unmet waits if the driver needs one."""
-    return unmet_waits_of(gpu.driver) if signal_blocks(gpu.build) else None
-
-
-def _nothing() -> None:
-    """Do nothing: a borrowed context stays the application's."""

@@ -31,26 +31,9 @@ def memory_types(platform: str, flags: int) -> frozenset[MemoryHandleType]:
 
 def capabilities_of(
     semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType], behaviour: Behaviour, *,
-    exported: frozenset[MemoryHandleType], lists: int, images: bool, trusted: bool,
+    exported: frozenset[MemoryHandleType], lists: int, images: bool, never_blocks: bool,
 ) -> Capabilities:
-    """Return the capabilities.
-
-    Parameters
-    ----------
-    semaphores, memories : frozenset
-        The handle types that can be imported.
-    behaviour : Behaviour
-        The result of the probe.
-    exported : frozenset of MemoryHandleType
-        The handle types that can be exported.
-    lists : int
-        Number of queues for own lists.
-    images : bool
-        Whether the device imports images.
-    trusted : bool
-        Whether the driver is not Intel's. Appends on Intel's driver may wait for a thread of the driver. Whether its
-        functions for freeing block has not been observed.
-    """
+    """Return the capabilities. `semaphores` and `memories` can be imported, `lists` queues serve own lists."""
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
@@ -63,8 +46,8 @@ def capabilities_of(
         features=frozenset(features),
         wait_before_signal=semaphores if behaviour.early else frozenset(),
         resets_on_wait=behaviour.resets,
-        append_never_blocks=trusted,  # rule 4
-        release_never_blocks=trusted,  # the header asks for lock-free implementations
+        append_never_blocks=never_blocks,  # rule 4
+        release_never_blocks=never_blocks,  # the header asks for lock-free implementations
         independent_lists=lists,
         max_value_difference=2**64 - 1,
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_void_p
-from typing import Final
+from typing import ClassVar, Final
 
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
 from xsem.spi import (
@@ -36,18 +35,15 @@ from xsem.types import (
     OwnedHandle,
     SemaphoreDesc,
 )
-from xsem_levelzero.core import Core, own_queues
+from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
 from xsem_levelzero.images import Image, make_image
 from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
-from xsem_levelzero.passes import Passes
-from xsem_levelzero.probe import met_object
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
-from xsem_levelzero.unmet_waits import UnmetWaits
 
 __all__ = ["LevelZeroDevice"]
 
@@ -59,44 +55,27 @@ _NOT_EXPORTED_HERE: Final = "it is not {what} exported on this device" + (
 class LevelZeroDevice(
     DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, Images, HostMemory, BorrowedQueues, BorrowedEvents
 ):
-    """A device in one context.
+    """A device in one context, of a driver without quirks. `xsem_levelzero.intel.devices` has classes for others."""
 
-    Parameters
-    ----------
-    core : Core
-    index : int
-    capabilities : Capabilities
-    wears_out : bool
-        Each imported semaphore handle supports one wait.
-    driver_closes_exports : bool
-        zeMemFree closes the fds of exported memory.
-    close_context : callable
-        Called once by `close`. It destroys an owned context and does nothing for a borrowed one.
-    unmet : UnmetWaits, optional
-        The record of a driver that blocks in a signal behind an unmet wait.
-    causes : mapping of str to sequence of str
-        The `undeclared_causes` of the device.
-    """
+    list_class: ClassVar[type[ImmediateList]] = ImmediateList
+    release_semaphore_blocks = False   # the driver only deletes an object
 
     def __init__(
-        self, core: Core, index: int, capabilities: Capabilities, *, wears_out: bool,
-        driver_closes_exports: bool, close_context: Callable[[], None], unmet: UnmetWaits | None = None,
-        causes: Mapping[str, Sequence[str]] | None = None,
+        self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, own_context: bool,
+        causes: Mapping[str, Sequence[str]],
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
-        self._wears_out = wears_out
-        self._driver_closes_exports = driver_closes_exports
-        self._close_context = close_context
-        self._unmet = unmet
-        # A release is a plain delete. Before 26.22, the wait of `Passes` may block behind a signal of another list.
-        self.release_semaphore_blocks = unmet is not None
-        self.undeclared_causes = causes or {}
+        self._driver_closes_exports = driver_closes_exports   # zeMemFree closes the fds of exported memory
+        self._own_context = own_context
+        self.undeclared_causes = causes
         self._events = Events(core)
-        # Handles that wear out and signals after their event are the same thread of the driver.
-        self._passes = Passes(core, self._events, met_object, 1 if unmet is None else 2) if wears_out else None
-        self._own_queues = own_queues(core.loader, core.device, late=wears_out)
+
+    @staticmethod
+    def own_queues(core: Core) -> int:
+        """The number of queues for own lists."""
+        return core.queues.number
 
     @property
     def capabilities(self) -> Capabilities:
@@ -114,49 +93,36 @@ class LevelZeroDevice(
         return super().native_handle(token)
 
     def close(self) -> None:
-        """Destroy the events, and the context if the device owns it. Both stay if a wait of `Passes` is in flight."""
-        ended = self._passes is None or self._passes.close()
-        if self._unmet is not None:
-            self._unmet.forget(self._events)
-        if not ended:
+        """Destroy the events, and the context if the device owns it. Both stay if the driver still uses them."""
+        if not self._finish():
             return
         self._events.close()
-        if not self._core.has_remains:
-            self._close_context()
+        if self._own_context and not self._core.has_remains:
+            self._core.loader.end("zeContextDestroy", self._core.context)
+
+    def _finish(self) -> bool:
+        """End what the driver still does. False: it does not end, and uses events."""
+        return True
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-        """Call zeDeviceImportExternalSemaphoreExt.
-
-        Raises
-        ------
-        ImportFailure
-            The driver refused the import. The state of the handle is "unknown".
-        """
-        if self._passes is not None:
-            self._passes.sweep()
+        """Call zeDeviceImportExternalSemaphoreExt."""
         try:
-            made = import_semaphore(self._core, desc, handle, wears_out=self._wears_out)
+            made = self._import_semaphore(desc, handle)
         except XsemError as error:
             raise ImportFailure(_blame(error, "semaphore"), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
+    def _import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
+        return import_semaphore(self._core, desc, handle)
+
     def release_semaphore(self, semaphore: Semaphore) -> None:
-        """Call zeDeviceReleaseExternalSemaphoreExt, now or when the driver's thread does not use the semaphore."""
-        if self._passes is None:
-            semaphore.release(self._core, self._events)
-        else:
-            self._passes.release(semaphore)
+        """Call zeDeviceReleaseExternalSemaphoreExt."""
+        semaphore.release(self._core)
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-        """Call zeMemAllocDevice with the handle.
-
-        Raises
-        ------
-        ImportFailure
-            The driver refused the import, or the allocation is too small. The state of the handle is "unknown".
-        """
+        """Call zeMemAllocDevice with the handle."""
         images = Feature.IMAGE in self._capabilities.features
         try:
             made = import_memory(self._core, desc, handle, keep=images)
@@ -165,46 +131,15 @@ class LevelZeroDevice(
         return Imported(made, handle=_state_of(desc))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
-        """Call zeMemAllocDevice with ze_external_memory_export_desc_t. The size is a multiple of 4096 bytes.
-
-        Parameters
-        ----------
-        type : MemoryHandleType
-        size : int
-        dedicated : bool
-            Ignored: Level Zero has no resource for an allocation.
-
-        Raises
-        ------
-        OutOfMemoryError
-            ``out_of_memory``.
-        UnsupportedError
-            ``several_allocations``: one fd does not cover the memory.
-        """
+        """Call zeMemAllocDevice with ze_external_memory_export_desc_t. The size is a multiple of 4096 bytes."""
+        # `dedicated` has no meaning here: Level Zero has no resource for an allocation.
         memory = create_allocation(self._core, type, size, driver_closes=self._driver_closes_exports)
         return memory, memory.size
 
     def share_memory(
         self, type: MemoryHandleType, address: int, size: int, owner: object
     ) -> tuple[Allocation, int, int]:
-        """Call zeMemGetAllocProperties, to check that the driver exports the allocation of the range.
-
-        Parameters
-        ----------
-        type : MemoryHandleType
-        address, size : int
-        owner : object
-            Kept until `release_memory`.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_shareable``, ``several_allocations``.
-        BadArgumentError
-            ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
-        WrongDeviceError
-            ``wrong_device``.
-        """
+        """Call zeMemGetAllocProperties, to check that the driver exports the allocation of the range."""
         memory, offset = share_allocation(
             self._core, type, address, size, owner, driver_closes=self._driver_closes_exports)
         return memory, memory.size, offset
@@ -239,13 +174,7 @@ class LevelZeroDevice(
 
     # ---- images
     def map_mipmapped_array(self, memory: Memory | Allocation, desc: MipmapDesc) -> Image:
-        """Call zeImageCreate.
-
-        Raises
-        ------
-        UnsupportedError
-            ``created_memory``: images are made of imported memory only. ``not_supported``: see `image_desc`.
-        """
+        """Call zeImageCreate."""
         if isinstance(memory, Allocation):
             raise UnsupportedError(
                 "Level Zero makes images of imported memory only: create the memory where the image is made, for "
@@ -263,74 +192,38 @@ class LevelZeroDevice(
     # ---- queues and fences
     def create_queue(self) -> ImmediateList:
         """Create an in-order immediate list on the next queue of the group."""
-        number = next(_numbers_of(self._core.driver, self._core.device)) % self._own_queues
+        number = next(_numbers_of(self._core.driver, self._core.device)) % self._capabilities.independent_lists
         handle, in_order = self._core.create_list(number)
-        return ImmediateList(self._core, self._events, handle, in_order=in_order, unmet=self._unmet,
-                             late=self._passes is not None)
+        return self.list_class(self._core, self._events, handle, in_order=in_order)
 
     def queue_identity(self, stream: object) -> int | None:
-        """Return the ze_command_list_handle_t: the identity of a borrowed list. None for a SYCL queue.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_a_stream``, ``null_stream``.
-        """
+        """Return the ze_command_list_handle_t: the identity of a borrowed list. None for a SYCL queue."""
         if sycl_address(stream) is not None:
             return None   # only the SYCL runtime knows the list
         return queue_handle(stream, "ze_command_list_handle_t")
 
     def borrow_queue(self, stream: object, in_order: bool) -> ImmediateList:
-        """Borrow an immediate list of this context. The application keeps ownership.
-
-        Parameters
-        ----------
-        stream : object
-            A ze_command_list_handle_t as an int, or an object with one as `int_ptr`. Or a torch.xpu.Stream or
-            dpctl.SyclQueue: its SYCL queue is in order, on Level Zero, and submits an immediate list.
-        in_order : bool
-            Whether the list executes in order by itself. If False, each append is placed between barriers.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_a_stream``, ``null_stream``; ``not_immediate``; ``out_of_order``: an out-of-order SYCL queue.
-        UnsupportedError
-            ``sycl_runtime``.
-        WrongDeviceError
-            ``wrong_device``, ``wrong_context``.
-        """
+        """Borrow an immediate list of this context, or of a SYCL queue. The application keeps ownership."""
         address = sycl_address(stream)
         handle = queue_handle(stream, "ze_command_list_handle_t") if address is None else list_of_sycl(address)
         known = check_immediate(self._core, handle)
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
                           reason="wrong_context")
-        return ImmediateList(self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known,
-                             unmet=self._unmet, late=self._passes is not None)
+        return self.list_class(
+            self._core, self._events, handle, in_order=in_order, lent=stream, known_immediate=known)
 
     def borrow_event(self, native: object) -> Fence:
-        """Borrow a ze_event_handle_t of this context. The application keeps ownership.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_event``, ``null_event``.
-        """
+        """Borrow a ze_event_handle_t of this context. The application keeps ownership."""
         return foreign_event(self._core, native)
 
     def query_fence(self, fence: Fence) -> bool:
-        """Call zeEventQueryStatus. The signals before the fence are made, too."""
-        if not self._events.done(fence):
-            return False
-        return self._passes is None or self._passes.reached(fence)
+        """Call zeEventQueryStatus."""
+        return self._events.done(fence)
 
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
-        """Call zeEventHostSynchronize. The signals before the fence are made, too."""
-        deadline = time.monotonic_ns() + timeout_ns
-        if not self._events.wait(fence, timeout_ns):
-            return False
-        return self._passes is None or self._passes.wait(fence, deadline - time.monotonic_ns())
+        """Call zeEventHostSynchronize."""
+        return self._events.wait(fence, timeout_ns)
 
     def release_fence(self, fence: Fence) -> None:
         """Return the event to the pool, for use after the device has signalled it."""
@@ -363,20 +256,15 @@ def _numbers_of(driver: int, device: int) -> Iterator[int]:
 
 
 def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
-    """Return the state of the handle after an import that succeeded.
-
-    The state of an fd is "unknown", because releases of Intel's driver differ (docs/levelzero.md). Before 26.05, the
-    driver never closes an imported fd. Release 26.05 closes the fd after success. Release 26.09 also closes the fd
-    after a failure. The state of an NT handle is "left".
-    """
+    """Return the state of the handle after an import that succeeded."""
+    # Releases of Intel's driver differ (docs/levelzero.md): before 26.05, the driver never closes an imported fd, 26.05
+    # closes it after success, and 26.09 also after a failure. An NT handle stays the caller's.
     return "unknown" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
 
 def _blame(error: XsemError, what: str) -> XsemError:
-    """Translate a refused import into a bad handle.
-
-    The driver has imported this type before. Therefore the handle is bad, also for codes with another meaning.
-    """
+    """Translate a refused import into a bad handle."""
+    # The driver has imported this type before. Therefore the handle is bad, also for codes with another meaning.
     known = error.code in INVALID or error.code in UNSUPPORTED
     if not known or not isinstance(error, DriverError | UnsupportedError):
         return error

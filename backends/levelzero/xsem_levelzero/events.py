@@ -22,42 +22,23 @@ _PAUSE_S: Final = 0.001
 
 
 class Fence:
-    """A fence: one event.
+    """A fence: one event."""
 
-    Attributes
-    ----------
-    handle : int
-        The event in the form that the loader's functions take.
-    native : int
-        The event in the form that the extension's functions take.
-    source : object
-        The application's event object, kept alive; None for an event of the backend.
-    users : int
-        Number of releases still to come.
-    signals : tuple
-        The signals before the fence that the driver may make after the event: a list's `xsem_levelzero.passes.Signals`
-        and the number of its signals before the fence, for each list.
-    ticket : int
-        The pass of the driver's thread that tells their end; 0: not chosen yet.
-    """
-
-    __slots__ = ("handle", "native", "signals", "source", "ticket", "users")
+    __slots__ = ("handle", "late", "native", "source", "uses")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
-        self.handle = handle
-        self.native = native
-        self.source = source
-        self.users = 1
-        self.signals: tuple[tuple[Any, int], ...] = ()
-        self.ticket = 0
+        self.handle = handle   # in the form that the loader's functions take
+        self.native = native   # in the form that the extension's functions take
+        self.source = source   # the application's event object, kept alive; None for an event of the backend
+        self.uses = 1          # releases still to come
+        self.late: Any = None  # the signals before the fence that the driver may make after it (xsem_levelzero.intel)
 
 
 class Events:
     """The events of one device.
 
-    An event stays signalled until the host resets it. It is reused only after all users have released it (`release`)
-    and the device has signalled it. With an earlier reuse, a late signal would be mistaken for the signal of the next
-    use.
+    An event stays signalled until the host resets it. It is reused only after its last release, and after the device
+    has signalled it. With an earlier reuse, a late signal would be mistaken for the signal of the next use.
     """
 
     def __init__(self, core: Core) -> None:
@@ -74,51 +55,54 @@ class Events:
         """Number of events."""
         return len(self._all)
 
-    def take(self, users: int = 1) -> Fence:
-        """Return an unsignalled event that no operation uses. It must be released `users` times."""
+    def take(self) -> Fence:
+        """Return an unsignalled event that no operation uses. It has one use."""
         with self._lock:
             if not self._fresh:
                 self._recycle()
             if not self._fresh:
                 self._grow()
             fence = self._fresh.popleft()
-            fence.users = users
-            fence.signals, fence.ticket = (), 0
+            fence.uses, fence.late = 1, None
             return fence
+
+    def share(self, fence: Fence) -> Fence:
+        """Add a use, which `release` ends. The caller holds another one."""
+        with self._lock:
+            fence.uses += 1
+        return fence
 
     def give_back(self, fence: Fence) -> None:
         """Undo `take` for an event that no operation signals."""
         self._fresh.append(fence)
 
     def release(self, fence: Fence) -> None:
-        """Release an event once.
-
-        The event is reused after its last release and its signal. A borrowed event is no longer kept alive.
-        """
+        """End one use of an event. A borrowed event is no longer kept alive."""
         if fence.source is not None:
             fence.source = None
             return
         with self._lock:
-            fence.users -= 1
-            if fence.users == 0:
+            fence.uses -= 1
+            if fence.uses == 0:
                 self._released.append(fence)
 
     def done(self, fence: Fence) -> bool:
-        """Call zeEventQueryStatus. Out of memory: the state is unknown, and the event counts as pending."""
-        return self._asked("zeEventQueryStatus", self._core.loader.raw("zeEventQueryStatus", fence.handle))
+        """Call zeEventQueryStatus."""
+        return self._asked("zeEventQueryStatus", fence.handle)
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize."""
-        return self._asked("zeEventHostSynchronize", self._core.loader.raw(
-            "zeEventHostSynchronize", fence.handle, max(0, timeout_ns)))
+        return self._asked("zeEventHostSynchronize", fence.handle, max(0, timeout_ns))
 
-    def _asked(self, call: str, code: int) -> bool:
+    def _asked(self, call: str, *arguments: int) -> bool:
+        code = self._core.loader.raw(call, *arguments)
         if code == SUCCESS:
             return True
         if code == NOT_READY:
             return False
         if code in NO_MEMORY:
-            time.sleep(_PAUSE_S)   # the caller asks again
+            # The state is unknown, so the event counts as pending, and the caller asks again.
+            time.sleep(_PAUSE_S)
             return False
         raise error_of(call, code)
 
@@ -153,13 +137,8 @@ class Events:
         self._fresh.extend(made)
 
     def close(self) -> None:
-        """Destroy events and pools. All operations that signal them must be complete.
-
-        Raises
-        ------
-        XsemError
-            A call failed twice. The pools must stay if an event stays.
-        """
+        """Destroy events and pools. All operations that signal them must be complete."""
+        # Events first: the pools must stay if a call failed twice, because then an event stays.
         for name, handles in (("zeEventDestroy", self._all), ("zeEventPoolDestroy", self._pools)):
             with ExitStack() as rest:   # each call is made, also after a failure
                 for handle in handles:
@@ -177,15 +156,7 @@ def _new_event(core: Core, pool: int, index: int) -> Fence:
 
 
 def foreign_event(core: Core, native: object) -> Fence:
-    """Return a fence for the application's ze_event_handle_t, an int or a ctypes pointer.
-
-    The event stays the application's.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``, ``null_event``.
-    """
+    """Return a fence for the application's ze_event_handle_t, an int or a ctypes pointer."""
     value = getattr(native, "value", native)
     if isinstance(value, bool) or not isinstance(value, int | None) or (value is None and native is None):
         raise BadArgumentError(

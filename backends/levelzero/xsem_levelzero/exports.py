@@ -26,7 +26,7 @@ from xsem.errors import (
     WrongDeviceError,
     XsemError,
 )
-from xsem.spi import duplicate_fd, own, same_open_file
+from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import MemoryHandleType, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
@@ -36,55 +36,23 @@ from xsem_levelzero.results import INVALID, UNSUPPORTED, UNSUPPORTED_SIZE
 __all__ = ["Allocation", "Exports", "create_allocation", "probe_exports", "share_allocation"]
 
 _PAGE: Final = 4096
-_LARGEST: Final = 1 << 48
-"""Bytes of the largest allocation: more than any device has, and few enough to round up."""
+_LARGEST: Final = 1 << 48   # bytes: more than any device has, and few enough to round up
 _EXPORT: Final = "zeMemGetAllocProperties"
 _ADVICE: Final = ("allocate it with ze_external_memory_export_desc_t, or copy the array into memory of "
                   "create_memory()")
 
 
 class Exports(NamedTuple):
-    """The result of the probe.
+    """The result of the probe."""
 
-    Attributes
-    ----------
-    types : frozenset of MemoryHandleType
-        The types whose export succeeded.
-    driver_closes : bool
-        zeMemFree closes the exported fd, and all exports of an allocation return the same fd.
-    refusals : dict
-        The reason why an export was refused, by type.
-    answered : bool
-        False: the process or the device had no memory or no fd left, so another probe can have another result.
-    """
-
-    types: frozenset[MemoryHandleType] = frozenset()
-    driver_closes: bool = True
-    refusals: dict[MemoryHandleType, str] = {}  # noqa: RUF012  # never changed
-    answered: bool = True
+    types: frozenset[MemoryHandleType] = frozenset()   # whose export succeeded
+    driver_closes: bool = True   # zeMemFree closes the exported fd, and all exports of an allocation return the same fd
+    refusals: dict[MemoryHandleType, str] = {}  # noqa: RUF012  # the reasons, by type; never changed
+    answered: bool = True   # False: no memory or no fd was left, so another probe can have another result
 
 
 class Allocation:
-    """Device memory that can be exported.
-
-    Parameters
-    ----------
-    type : MemoryHandleType
-        The type of its exports.
-    address, size : int
-        The exported bytes.
-    driver_closes : bool
-        See `Exports`.
-    shared : bool
-        The memory belongs to another library.
-    owner : object
-        Keeps shared memory allocated.
-
-    Attributes
-    ----------
-    address : int
-        USM pointer to the first byte.
-    """
+    """Device memory that can be exported."""
 
     __slots__ = ("_driver_closes", "_owner", "_shared", "address", "size", "type")
 
@@ -93,20 +61,14 @@ class Allocation:
         owner: object = None,
     ) -> None:
         self.type = type
-        self.address = address
+        self.address = address   # USM pointer to the first byte
         self.size = size
-        self._driver_closes = driver_closes
-        self._shared = shared
-        self._owner = owner
+        self._driver_closes = driver_closes   # see `Exports`
+        self._shared = shared   # the memory belongs to another library
+        self._owner = owner     # keeps shared memory allocated
 
     def export(self, core: Core) -> OwnedHandle:
-        """Call zeMemGetAllocProperties. The caller owns the fd.
-
-        Raises
-        ------
-        BusyError
-            ``fd_limit``.
-        """
+        """Call zeMemGetAllocProperties. The caller owns the fd."""
         return _export(core, self.type, self.address, self._driver_closes)
 
     def release(self, core: Core) -> None:
@@ -119,13 +81,7 @@ class Allocation:
 
 
 def probe_exports(core: Core, types: Iterable[MemoryHandleType]) -> Exports:
-    """Allocate and export one page for each type.
-
-    Parameters
-    ----------
-    types : iterable of MemoryHandleType
-        The types of ze_device_external_memory_properties_t.
-    """
+    """Allocate and export one page for each of these types of ze_device_external_memory_properties_t."""
     found: set[MemoryHandleType] = set()
     refusals: dict[MemoryHandleType, str] = {}
     driver_closes, answered = False, True
@@ -141,15 +97,7 @@ def probe_exports(core: Core, types: Iterable[MemoryHandleType]) -> Exports:
 
 
 def create_allocation(core: Core, type: MemoryHandleType, size: int, *, driver_closes: bool) -> Allocation:
-    """Allocate at least `size` exportable bytes: whole pages.
-
-    Raises
-    ------
-    OutOfMemoryError
-        ``out_of_memory``.
-    UnsupportedError
-        ``several_allocations``: the exported fd has fewer bytes.
-    """
+    """Allocate at least `size` exportable bytes: whole pages."""
     if size > _LARGEST:
         raise _too_large(size)
     whole = -(-size // _PAGE) * _PAGE
@@ -166,31 +114,7 @@ def create_allocation(core: Core, type: MemoryHandleType, size: int, *, driver_c
 def share_allocation(
     core: Core, type: MemoryHandleType, address: int, size: int, owner: object, *, driver_closes: bool
 ) -> tuple[Allocation, int]:
-    """Export the allocation of a range that another library allocated on the device.
-
-    Parameters
-    ----------
-    address, size : int
-        Range in bytes.
-    owner : object
-        Kept until `Allocation.release`.
-
-    Returns
-    -------
-    Allocation
-        The allocation of the range.
-    int
-        Bytes from its start to `address`.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_shareable``, ``several_allocations``.
-    BadArgumentError
-        ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Return the allocation of a range that another library allocated on the device, and the range's offset in it."""
     identifier = _check_place(core, address)
     found, length = c_void_p(), c_size_t()
     core.loader.do("zeMemGetAddressRange", core.context, address, byref(found), byref(length))
@@ -234,7 +158,7 @@ def _export(core: Core, type: MemoryHandleType, address: int, driver_closes: boo
     """Export the allocation at an address, and return an fd of the caller."""
     if driver_closes:
         return duplicate_fd(_exported(core, type, address), for_driver=False)
-    fd = own(_exported, core, type, address)
+    fd = OwnedHandle(_exported(core, type, address))
     os.set_inheritable(fd.fileno(), False)
     return fd
 
@@ -256,7 +180,7 @@ def _exported(core: Core, type: MemoryHandleType, address: int) -> int:
 def _check_fds_left(error: XsemError) -> None:
     """Raise `BusyError` if the process cannot open another file descriptor: the driver's code then has this cause."""
     try:
-        own(os.open, os.devnull, os.O_RDONLY).close()
+        os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:
         raise BusyError("the process cannot open another file descriptor for the exported memory: close some, or raise "
                         "the limit (ulimit -n)", reason="fd_limit", call=error.call, code=error.code,
@@ -265,8 +189,7 @@ def _check_fds_left(error: XsemError) -> None:
 
 def _closes_export(core: Core, type: MemoryHandleType) -> bool:
     """Export a page, free it, and return whether the driver has closed the exported fd."""
-    kept = own(os.open, os.devnull, os.O_RDONLY)   # a number, so that the duplicate cannot fail
-    with kept:
+    with OwnedHandle(os.open(os.devnull, os.O_RDONLY)) as kept:   # a number, so that the duplicate cannot fail
         address = _allocate(core, type, _PAGE)
         try:
             number = _exported(core, type, address)

@@ -50,21 +50,13 @@ _Functions = Mapping[str, Callable[..., int]]
 
 
 class Extension:
-    """The four functions of one driver.
-
-    Attributes
-    ----------
-    route : str
-        The source of the functions.
-    wrapped : bool
-        Whether the loader wraps this driver's handles.
-    """
+    """The four functions of one driver."""
 
     def __init__(self, loader: Loader, functions: _Functions, route: str, *, wrapped: bool) -> None:
         self._loader = loader
         self._functions = functions
-        self.route = route
-        self.wrapped = wrapped
+        self.route = route       # the source of the functions
+        self.wrapped = wrapped   # the loader wraps this driver's handles
         self._translate = wrapped and route != LOADER_ROUTE
 
     @property
@@ -125,37 +117,28 @@ def translated(loader: Loader, kind: int, handle: int) -> int:
     """Return the driver's own handle for a handle of the loader; the same handle if the loader does not wrap."""
     if loader.find("zelLoaderTranslateHandle") is None:
         return handle
-    out = c_void_p()
-    code = loader.raw("zelLoaderTranslateHandle", kind, handle, byref(out))
-    if code != SUCCESS:
-        raise error_of("zelLoaderTranslateHandle", code)
-    return out.value or 0
+    return loader.make("zelLoaderTranslateHandle", kind, handle)
 
 
 def find_extensions(loader: Loader, driver: int) -> Iterator[Extension]:
-    """Look for the functions in the three sources, one after the other.
-
-    The loader exports the functions also if the driver does not fill its table with them. The calls then return
-    ZE_RESULT_ERROR_UNSUPPORTED_FEATURE or ZE_RESULT_ERROR_UNINITIALIZED, and the next source may work.
-
-    Yields
-    ------
-    Extension
-        One for each source with all functions. If no source has them, one `Extension` whose calls raise.
-    """
+    """Yield an `Extension` for each source with all functions, or one whose calls raise."""
+    # The loader exports the functions also if the driver does not fill its table with them. The calls then return
+    # ZE_RESULT_ERROR_UNSUPPORTED_FEATURE or ZE_RESULT_ERROR_UNINITIALIZED, and the next source may work.
     native = translated(loader, ze.TRANSLATE_DRIVER, driver)
     wrapped = native != driver
     found = False
-    sources: tuple[Callable[[], tuple[_Functions | None, str]], ...] = (
-        lambda: (_exported(loader), LOADER_ROUTE), lambda: (_by_address(loader, driver), ADDRESS_ROUTE),
-        lambda: _from_tables(native))
-    for source in sources:
-        functions, route = source()
+    for functions, route in _sources(loader, driver, native):
         if functions is not None:
             found = True
             yield Extension(loader, functions, route, wrapped=wrapped)
     if not found:
         yield Extension(loader, {}, NO_ROUTE, wrapped=wrapped)
+
+
+def _sources(loader: Loader, driver: int, native: int) -> Iterator[tuple[_Functions | None, str]]:
+    yield _exported(loader), LOADER_ROUTE
+    yield _by_address(loader, driver), ADDRESS_ROUTE
+    yield _from_tables(native)
 
 
 def _exported(loader: Loader) -> _Functions | None:
@@ -183,11 +166,9 @@ def _libraries_of(native: int) -> list[tuple[str, Any]]:
 
 
 def is_immediate_of(loader: Loader, driver: int) -> Callable[[int], int | None] | None:
-    """Return a function that tells whether a list of this driver is immediate; None if no such function is found.
-
-    The function calls zeCommandListIsImmediate of the loader, or of the driver with the driver's own handles. If the
-    driver does not support this call, the function returns None.
-    """
+    """Return a function that tells whether a list of this driver is immediate; None if no such function is found."""
+    # It is zeCommandListIsImmediate of the loader, or of the driver with the driver's own handles. Where the driver
+    # does not support the call, it returns None.
     exported = loader.find(_IS_IMMEDIATE)
     if exported is not None:
         return lambda handle: _asked(exported, handle)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from xsem.errors import DeviceNotFoundError, XsemError
 from xsem_levelzero import ze
+from xsem_levelzero.intel.releases import build_of
 from xsem_levelzero.loader import Loader, filled
 from xsem_levelzero.native import Native
-from xsem_levelzero.releases import build_of
 
 __all__ = ["Gpu", "gpu_at", "list_gpus", "native_of"]
 
@@ -28,13 +28,7 @@ class Gpu(NamedTuple):
 
 
 def list_gpus(loader: Loader, failures: list[XsemError] | None = None) -> list[Gpu]:
-    """Return the GPUs of the drivers that answer. `failures` collects the failures of other drivers and devices.
-
-    Raises
-    ------
-    XsemError
-        No GPU was found, and this is the first failure.
-    """
+    """Return the GPUs of the drivers that answer. `failures` collects the failures of other drivers and devices."""
     drivers, _ = loader.drivers()
     failures = [] if failures is None else failures
     found: list[Gpu] = []
@@ -59,13 +53,7 @@ def list_gpus(loader: Loader, failures: list[XsemError] | None = None) -> list[G
 
 
 def gpu_at(loader: Loader, index: int) -> Gpu:
-    """Return the GPU at an index of the loader's list.
-
-    Raises
-    ------
-    DeviceNotFoundError
-        ``no_such_device``.
-    """
+    """Return the GPU at an index of the loader's list."""
     gpus = list_gpus(loader)
     if not 0 <= index < len(gpus):
         raise DeviceNotFoundError(f"levelzero:{index} does not exist; the loader lists {len(gpus)} devices",

@@ -1,7 +1,7 @@
 """Images in external memory, by zeImageCreate.
 
-An image is created from the handle of the memory, not from a pointer into it. Therefore it begins at the start of the
-memory. Level Zero defines no layout for a chain of levels in imported memory. Therefore an image has one level.
+An image is created from the handle of the memory, not from a pointer into it, so it begins at the start of the memory.
+Level Zero defines no layout for a chain of levels in imported memory, so an image has one level.
 """
 
 from __future__ import annotations
@@ -29,28 +29,20 @@ _COMPONENTS: Final = {
     "unorm8": (2, 8), "unorm16": (2, 16), "unorm_10_10_10_2": (2, 0), "snorm8": (3, 8), "snorm16": (3, 16),
     "float16": (4, 16), "float32": (4, 32),
 }
+# ze_image_format_layout_t has no layouts of blocks or depth. Images of planes need views.
 FORMATS: Final = frozenset(_COMPONENTS)
-"""The formats. ze_image_format_layout_t has no layouts of blocks or depth. Images of planes need views."""
-FLAGS: Final = frozenset({"surface_load_store"})
-"""The flags. ze_image_desc_t has no other."""
+FLAGS: Final = frozenset({"surface_load_store"})   # ze_image_desc_t has no other
 _ZERO, _ONE = 4, 5
 
 
 class Image:
-    """A ze_image_handle_t. The object also stands for the image's only level.
-
-    Attributes
-    ----------
-    handle : int
-    element_size : int
-        Bytes of an element.
-    """
+    """A ze_image_handle_t. The object also stands for the image's only level."""
 
     __slots__ = ("element_size", "handle")
 
     def __init__(self, handle: int, element_size: int) -> None:
         self.handle = handle
-        self.element_size = element_size
+        self.element_size = element_size   # in bytes
 
     def destroy(self, core: Core) -> None:
         """Call zeImageDestroy."""
@@ -58,13 +50,7 @@ class Image:
 
 
 def image_desc(desc: MipmapDesc) -> ze.ImageDesc:
-    """Return the ze_image_desc_t of a descriptor.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: levels, an offset, a cubemap, a colour attachment, or a format that Level Zero lacks.
-    """
+    """Return the ze_image_desc_t of a descriptor, or refuse what Level Zero lacks."""
     if desc.beyond_image:
         raise UnsupportedError(f"Level Zero supports no image with {desc.beyond_image} in imported memory",
                                capability="mipmapped_array", reason="not_supported")
@@ -96,13 +82,7 @@ def image_region(region: ImageRegion) -> ze.ImageRegion:
 
 
 def make_image(core: Core, memory: Memory, desc: MipmapDesc) -> Image:
-    """Call zeImageCreate with a duplicate of the memory's fd. The memory keeps its own fd on success and on failure.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_supported``: see `image_desc`; or the memory was not imported from an fd.
-    """
+    """Call zeImageCreate with a duplicate of the memory's fd. The memory keeps its own fd on success and on failure."""
     wanted = image_desc(desc)
     if memory.kept is None:
         raise UnsupportedError("an image needs memory imported from a file descriptor", capability="mipmapped_array",

@@ -12,9 +12,9 @@ from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.functions import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
+from xsem_levelzero.intel.releases import flaw_of, is_late
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.probe import Behaviour, probe
-from xsem_levelzero.releases import INTEL, flaw_of
 from xsem_levelzero.results import UNINITIALIZED, UNSUPPORTED_FEATURE
 
 __all__ = ["Known", "find_out", "probed_exports"]
@@ -30,22 +30,11 @@ class Known(NamedTuple):
     behaviour: Behaviour
     reasons: dict[SemaphoreHandleType | None, str]
     semaphores: frozenset[SemaphoreHandleType]
-    wears_out: bool
+    late: bool   # `xsem_levelzero.intel.releases.is_late`
 
 
 def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
-    """Find the functions, and try the semaphores of the device.
-
-    Parameters
-    ----------
-    platform : str
-        A value of `sys.platform`.
-
-    Raises
-    ------
-    BusyError, OutOfMemoryError
-        The probe has no result: `probe`.
-    """
+    """Find the functions, and try the semaphores of the device. A probe without a result raises: see `probe`."""
     extensions = find_extensions(loader, gpu.driver)
     extension = next(extensions)
     listed = any(each.name == ze.EXTENSION.encode() for each in loader.structs(
@@ -70,8 +59,8 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
                 break
         semaphores = frozenset() if flaw else behaviour.types
         reasons.update((type, why) for type, why in behaviour.refusals.items())
-    wears_out = (platform == "linux" and gpu.properties.vendorId == INTEL and not behaviour.resets)
-    return Known(extension, listed, behaviour, reasons, semaphores, wears_out and bool(semaphores))
+    late = bool(semaphores) and is_late(platform, gpu.properties.vendorId, resets=behaviour.resets)
+    return Known(extension, listed, behaviour, reasons, semaphores, late)
 
 
 def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:

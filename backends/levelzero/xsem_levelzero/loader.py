@@ -16,10 +16,9 @@ from xsem_levelzero.results import SUCCESS, UNINITIALIZED, error_of
 __all__ = ["FILES", "INSTALL", "Loader", "filled", "handle_out", "load"]
 
 FILES: Final = {"win32": "ze_loader.dll"}
-INSTALL: Final = (
+INSTALL: Final = (   # what to do if the loader is missing
     "install Intel's GPU driver, which has the loader" if sys.platform == "win32" else
     "install the Level Zero loader (Debian, Ubuntu: apt-get install libze1) and Intel's GPU driver")
-"""What to do if the loader is missing."""
 _DRIVER: Final = (
     "install Intel's GPU driver" if sys.platform == "win32" else
     "install Intel's (Debian, Ubuntu: libze-intel-gpu1 or intel-level-zero-gpu), and allow this user to open "
@@ -29,19 +28,11 @@ _Function = Callable[..., int]
 
 
 class Loader:
-    """The loader's functions by name. `xsem_levelzero.functions` finds the functions of the extension.
-
-    Parameters
-    ----------
-    library : ctypes.CDLL
-        Any object with the functions as attributes.
-    file : str
-        File name of the library, for reports.
-    """
+    """The loader's functions by name. `xsem_levelzero.functions` finds the functions of the extension."""
 
     def __init__(self, library: Any, file: str) -> None:
-        self.file = file
-        self._library = library
+        self.file = file   # for reports
+        self._library = library   # any object with the functions as attributes
         self._known: dict[str, _Function | None] = {}
 
     def find(self, name: str) -> _Function | None:
@@ -59,13 +50,7 @@ class Loader:
         return known
 
     def raw(self, name: str, *arguments: Any) -> int:
-        """Call a function and return its result code.
-
-        Raises
-        ------
-        UnsupportedError
-            ``driver_too_old``: the loader does not export the function.
-        """
+        """Call a function and return its result code."""
         function = self.find(name)
         if function is None:
             raise UnsupportedError(f"the Level Zero loader has no {name}: install a newer one", capability=name,
@@ -79,13 +64,7 @@ class Loader:
             raise error_of(name, code)
 
     def end(self, name: str, *arguments: Any) -> None:
-        """Call a function that destroys an object. A failed call is repeated once: the object is still there.
-
-        Raises
-        ------
-        XsemError
-            Both calls failed, so the object stays.
-        """
+        """Call a function that destroys an object. A failed call is repeated once: the object is still there."""
         if self.raw(name, *arguments) != SUCCESS:
             self.do(name, *arguments)
 
@@ -118,21 +97,9 @@ class Loader:
 
     # ---- starting
     def drivers(self) -> tuple[list[int], str]:
-        """Initialise Level Zero and list its drivers.
-
-        Each call initialises again, because a forked child must do so. In an initialised process the call costs
-        nothing.
-
-        Returns
-        -------
-        tuple of (list of int, str)
-            The drivers, and the name of the function that initialised them.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``no_driver``, ``driver_failed``.
-        """
+        """Initialise Level Zero. Return its drivers, and the name of the function that initialised them."""
+        # Each call initialises again, because a forked child must do so. In an initialised process the call costs
+        # nothing.
         if self.find("zeInitDrivers") is not None:
             try:
                 # Loader 1.18 and newer. The flag excludes NPUs, which do not support these semaphores.
@@ -172,10 +139,7 @@ class Loader:
         return every if set(drivers) <= set(every) else drivers
 
     def version(self) -> str:
-        """The loader's release, for example ``1.20.6``; empty if the loader does not report it.
-
-        Call `drivers` first: the loader reports its version after initialisation.
-        """
+        """The loader's release, for example ``1.20.6``; empty if the loader does not report it, as before `drivers`."""
         found = ze.ComponentVersion()
         if self.find("zelGetLoaderVersion") is not None and self.raw("zelGetLoaderVersion", byref(found)) == SUCCESS:
             return _text(found)
@@ -218,13 +182,7 @@ _lock = Lock()
 
 
 def load() -> Loader:
-    """Return the loader. The first successful call loads it.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``levelzero_loader_missing``.
-    """
+    """Return the loader. The first successful call loads it."""
     global _loaded
     with _lock:
         if _loaded is None:

@@ -15,24 +15,14 @@ __all__ = ["Memory", "free", "import_memory", "memory_struct", "new_host_memory"
 
 
 class Memory:
-    """Imported memory.
-
-    Attributes
-    ----------
-    address : int
-        USM pointer to the first byte.
-    desc : MemoryDesc
-        The descriptor of the import. Its handle must not be used any more.
-    kept : OwnedHandle or None
-        A duplicate of the fd, owned by this object: images are created from the fd, not from the pointer.
-    """
+    """Imported memory."""
 
     __slots__ = ("address", "desc", "kept")
 
     def __init__(self, address: int, desc: MemoryDesc, kept: OwnedHandle | None) -> None:
-        self.address = address
-        self.desc = desc
-        self.kept = kept
+        self.address = address   # USM pointer to the first byte
+        self.desc = desc         # of the import; its handle must not be used any more
+        self.kept = kept         # owned duplicate of the fd: images are created from it, not from the pointer
 
     def release(self, core: Core) -> None:
         """Call zeMemFree and close the duplicate."""
@@ -44,13 +34,7 @@ class Memory:
 
 
 def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
-    """Return the ze_external_memory_import_fd_t or …_win32_handle_t.
-
-    Parameters
-    ----------
-    number : int or None
-        The handle; None if the object is named.
-    """
+    """Return the ze_external_memory_import_fd_t or …_win32_handle_t; `number` is None for a named object."""
     flags = desc.type.native["levelzero"][1]
     if desc.type.os_handle_kind is OsHandleKind.FD:
         return ze.ImportFd.made(flags=flags, fd=number)
@@ -61,23 +45,7 @@ def memory_struct(desc: MemoryDesc, number: int | None) -> ze.Base:
 
 
 def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, keep: bool) -> Memory:
-    """Call zeMemAllocDevice with an import.
-
-    Parameters
-    ----------
-    handle : OwnedHandle or None
-        The handle to import. None: `desc` has neither an fd nor an NT handle.
-    keep : bool
-        Whether to keep a duplicate of the fd for images.
-
-    Raises
-    ------
-    BadHandleError
-        ``allocation_size_beyond_file``: the allocation is smaller than the descriptor's size. Drivers ignore the
-        requested size and take the size from the handle.
-    XsemError
-        The driver refused the import.
-    """
+    """Call zeMemAllocDevice with an import, and keep a duplicate of the fd for images if `keep`."""
     kept = None
     if keep and handle is not None and desc.type.os_handle_kind is OsHandleKind.FD:
         # The duplicate is made before the driver's call, because some releases of the driver close the fd in the call.
@@ -99,6 +67,7 @@ def import_memory(core: Core, desc: MemoryDesc, handle: OwnedHandle | None, *, k
 
 
 def _check_size(core: Core, desc: MemoryDesc, address: int) -> None:
+    # Drivers ignore the requested size and take the size from the handle.
     base, size = c_void_p(), c_size_t()
     try:
         core.loader.do("zeMemGetAddressRange", core.context, address, byref(base), byref(size))

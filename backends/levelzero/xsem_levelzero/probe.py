@@ -34,48 +34,26 @@ _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 _PATIENCE_NS: Final = 2_000_000_000
 _PAUSE_S: Final = 0.001
+_ITS_RELEASE: Final = "its release: "
 # From linux/fcntl.h: Python defines the names only if it was built against recent headers.
 _F_ADD_SEALS: Final = 1033
 _SEAL_SHRINK_GROW_SEAL: Final = 1 | 2 | 4
 
 
 class Behaviour(NamedTuple):
-    """The result of the probe.
+    """The result of the probe."""
 
-    Attributes
-    ----------
-    types : frozenset of SemaphoreHandleType
-        The types whose import succeeded.
-    early : bool
-        A wait may be appended before its signal.
-    resets : bool
-        A completed wait resets a binary semaphore.
-    found_by : str
-        The objects that were imported, for reports.
-    refusals : dict
-        The reason why an import was refused, by type.
-    codes : frozenset of int
-        The result codes of the refused imports.
-    """
-
-    types: frozenset[SemaphoreHandleType] = frozenset()
-    early: bool = False
-    resets: bool = False
-    found_by: str = ""
-    refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # never changed
-    codes: frozenset[int] = frozenset()
+    types: frozenset[SemaphoreHandleType] = frozenset()   # whose import succeeded
+    early: bool = False    # a wait may be appended before its signal
+    resets: bool = False   # a completed wait resets a binary semaphore
+    found_by: str = ""     # the objects that were imported, for reports
+    refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # the reasons, by type; never changed
+    codes: frozenset[int] = frozenset()   # of the refused imports
 
 
 def probe(core: Core) -> Behaviour:
-    """Import one object of each type that is a file descriptor. The probe runs only on Linux.
-
-    Raises
-    ------
-    BusyError
-        ``fd_limit``: the process cannot open another file descriptor, so the probe has no result.
-    OutOfMemoryError
-        ``out_of_memory``: the driver has no memory for the probe, so the probe has no result.
-    """
+    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
+    # Without memory or file descriptors the probe tells nothing, so OutOfMemoryError or BusyError passes through.
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
@@ -90,37 +68,25 @@ def probe(core: Core) -> Behaviour:
             if fd is None:
                 continue
             with fd:
+                what = ""   # what the driver refuses, if not the import
                 try:
                     handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
-                except UnsupportedError as error:
-                    refusals.setdefault(type, error.code_name or str(error))
-                    codes.add(error.code or 0)
-                    continue
-                except (BusyError, OutOfMemoryError):
-                    raise
-                except XsemError as error:
-                    refusals[type] = error.code_name or str(error)
-                    codes.add(error.code or 0)
-                    continue
-                if make is _eventfd:
-                    try:
+                    if make is _eventfd:
+                        what = "a wait for it: "
                         early, resets, stuck = _watch(core, handle, fd.fileno())
-                    except (BusyError, OutOfMemoryError):
-                        raise
-                    except XsemError as error:
-                        refusals[type] = f"a wait for it: {error.code_name or error}"
-                        codes.add(error.code or 0)
-                        continue
-                    if stuck:
-                        refusals[type] = "a wait for it was not met by its signal"
-                        continue
-                else:
-                    try:
+                        if stuck:
+                            refusals[type] = "a wait for it was not met by its signal"
+                            continue
+                    else:
+                        what = _ITS_RELEASE
                         core.extension.release_semaphore(handle)
-                    except XsemError as error:
-                        refusals[type] = f"its release: {error.code_name or error}"
-                        codes.add(error.code or 0)
-                        continue
+                except XsemError as error:
+                    if isinstance(error, BusyError | OutOfMemoryError) and what != _ITS_RELEASE:
+                        raise
+                    codes.add(error.code or 0)
+                    if what or type not in refusals or not isinstance(error, UnsupportedError):
+                        refusals[type] = f"{what}{error.code_name or error}"
+                    continue
                 types.add(type)
                 refusals.pop(type, None)
                 found_by.add(_NAMES[make])
@@ -132,56 +98,35 @@ def probe(core: Core) -> Behaviour:
 
 
 def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
-    """Append a wait for an unsignalled eventfd, then signal it.
-
-    Returns
-    -------
-    tuple of (bool, bool, bool)
-        Whether the wait was pending before the signal, whether it reset the eventfd, and whether it stayed pending
-        after the signal.
-
-    Raises
-    ------
-    XsemError
-        A call failed. If the end of the wait is not known, or the wait stays pending, the driver may use the objects of
-        the probe, so they stay, and the context, too.
-    """
+    """Wait for an eventfd, then signal it. Return whether the wait was pending before, reset it, was pending after."""
     events = Events(core)
-    appended = stuck = False
-    pending = signalled = False
+    pending = signalled = stuck = False
     with ExitStack() as objects:   # the last one is destroyed first, and each one also after a failure
         objects.callback(core.extension.release_semaphore, handle)
         objects.callback(events.close)
         commands, _ = core.create_list(0)
         objects.callback(core.destroy, "zeCommandListDestroy", commands)
         met = events.take()
-        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY, None)], [WaitParams()])
+        params = Batches(ze.WaitParams).fill([Semaphore(handle, _BINARY)], [WaitParams()])
+        core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
         try:
-            core.extension.append(WAIT, core.extension.command_list(commands), [handle], params, met.native, ())
-            appended = True
             pending = not events.done(met)
         finally:
-            # Also after a failed query: the wait must end before its objects are destroyed.
-            if appended:
-                stuck = True
-                try:
-                    stuck = not _met(core, met, eventfd)
-                finally:
-                    if stuck:
-                        objects.pop_all()
-                        core.has_remains = True
+            # Also after a failed query: the wait must end before its objects are destroyed. If its end is not known, or
+            # it stays pending, the driver may use the objects, so they stay, and the context, too.
+            stuck = True
+            try:
+                stuck = not _met(core, met, eventfd)
+            finally:
+                if stuck:
+                    objects.pop_all()
+                    core.has_remains = True
         signalled = bool(select.select([eventfd], [], [], 0)[0])
     return pending, not signalled, stuck
 
 
 def _met(core: Core, met: Fence, eventfd: int) -> bool:
-    """Signal the eventfd, and return whether the wait for it ends. A failing call is repeated until the time is over.
-
-    Raises
-    ------
-    XsemError
-        All calls failed, so the end of the wait is not known.
-    """
+    """Signal the eventfd. Return whether the wait for it ends. A failing call is repeated until the time is over."""
     _signal(eventfd)
     deadline = time.monotonic_ns() + _PATIENCE_NS
     answered, code = False, SUCCESS
@@ -192,7 +137,7 @@ def _met(core: Core, met: Fence, eventfd: int) -> bool:
         answered |= code == NOT_READY
         if code != NOT_READY:
             time.sleep(_PAUSE_S)
-    if not answered:
+    if not answered:   # so the end of the wait is not known
         raise error_of("zeEventHostSynchronize", code)
     return False
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from ctypes import byref
-from typing import Final
+from typing import Any, Final, Protocol
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
@@ -15,45 +14,67 @@ from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
-from xsem_levelzero.functions import SIGNAL, WAIT
+from xsem_levelzero.functions import SIGNAL, WAIT, Extension
 from xsem_levelzero.images import Image, image_region
-from xsem_levelzero.loader import handle_out
-from xsem_levelzero.passes import Signals
+from xsem_levelzero.loader import Loader, handle_out
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
 from xsem_levelzero.semaphores import Batches, Semaphore
-from xsem_levelzero.unmet_waits import UnmetWaits
 
-__all__ = ["ImmediateList", "check_immediate"]
+__all__ = ["ImmediateList", "Step", "check_immediate"]
 
 _log = logging.getLogger("xsem")
 
-_Append = Callable[[Fence | None, Sequence[Fence]], None]
 _BARRIER: Final = "zeCommandListAppendBarrier"
 _RULE_8 = "the list is not immediate: only immediate lists take waits and signals of semaphores (rule 8)"
 
 
-class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
-    """One immediate list.
+class Step(Protocol):
+    """One append: its call of the driver."""
 
-    Parameters
-    ----------
-    handle : int
-        ze_command_list_handle_t from the loader.
-    in_order : bool
-        Whether the list executes in order by itself. If False, each append is placed between two barriers.
-    lent : object
-        The application's list. The driver keeps a reference to it. None: this object owns the list.
-    known_immediate : bool
-        Whether the loader or the driver has confirmed that the list is immediate.
-    unmet : UnmetWaits, optional
-        The record of a driver that blocks in a signal behind an unmet wait.
-    late : bool
-        Whether the driver may make a signal after its event (`xsem_levelzero.passes`).
-    """
+    def call(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
+        """Append the operation behind `waits`. It sets `signal`."""
+
+
+class _LoaderStep:
+    """An append by a function of the loader, whose last arguments are the events."""
+
+    __slots__ = ("_arguments", "_loader", "_name")
+
+    def __init__(self, loader: Loader, name: str, *arguments: object) -> None:
+        self._loader = loader
+        self._name = name
+        self._arguments = arguments
+
+    def call(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
+        self._loader.do(self._name, *self._arguments, signal.handle if signal else None, len(waits),
+                        handle_out([each.handle for each in waits]))
+
+
+class _SemaphoreStep:
+    """An append of a wait or a signal by a function of the extension."""
+
+    __slots__ = ("_commands", "_extension", "_name", "_semaphores", "_structs")
+
+    def __init__(
+        self, extension: Extension, name: str, commands: int, semaphores: Sequence[Semaphore], structs: Any
+    ) -> None:
+        self._extension = extension
+        self._name = name
+        self._commands = commands
+        self._semaphores = semaphores
+        self._structs = structs
+
+    def call(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
+        self._extension.append(self._name, self._commands, [each.handle for each in self._semaphores], self._structs,
+                               signal.native if signal else 0, [each.native for each in waits])
+
+
+class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
+    """One immediate list."""
 
     def __init__(
         self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
-        known_immediate: bool = True, unmet: UnmetWaits | None = None, late: bool = False,
+        known_immediate: bool = True,
     ) -> None:
         self.identity = handle
         self.native_handle = handle
@@ -62,13 +83,11 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._handle = handle
         self._core = core
         self._events = events
-        self._in_order = in_order
-        self._lent = lent
+        self._in_order = in_order   # by itself; if not, each append is placed between two barriers
+        self._lent = lent           # the application's list, kept alive
         self._own = lent is None
-        self._known_immediate = known_immediate
+        self._known_immediate = known_immediate   # by the loader or the driver
         self._refused: XsemError | None = None
-        self._unmet = unmet
-        self._made = Signals() if late else None
         self._native = core.extension.command_list(handle)
         self._signals = Batches(ze.SignalParams)
         self._waits = Batches(ze.WaitParams)
@@ -78,101 +97,27 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendWaitExternalSemaphoreExt.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: a keyed mutex with a timeout.
-        """
-        core, events = self._core, self._events
+        """Call zeCommandListAppendWaitExternalSemaphoreExt."""
         _check_keyed(semaphores, params)
-        fresh: list[tuple[Semaphore, int]] = []
-        try:
-            handles = [self._handle_for_wait(semaphore, fresh) for semaphore in semaphores]
-            structs = self._waits.fill(semaphores, params)
-            with self._unmet.lock if self._unmet else nullcontext():
-                fence = self._issue(
-                    lambda signal, waits: core.extension.append(
-                        WAIT, self._native, handles, structs, signal.native if signal else 0,
-                        [each.native for each in waits]),
-                    wait_fences, int(want_fence) + len(fresh) + (self._unmet is not None),
-                )
-                if self._unmet is not None and fence is not None:
-                    self._unmet.add(events, fence)
-        except Exception:
-            for _, handle in fresh:
-                core.extension.release_semaphore(handle)
-            raise
-        except BaseException:
-            # Ctrl-C: the driver may have the wait.
-            for semaphore, handle in fresh:
-                semaphore.keep(handle)
-            raise
-        if fence is not None:
-            for semaphore, handle in fresh:
-                semaphore.waits_with(handle, fence)
-        return fence if want_fence else None
-
-    def _handle_for_wait(self, semaphore: Semaphore, fresh: list[tuple[Semaphore, int]]) -> int:
-        """Return the handle for one wait, and add a fresh import to `fresh`."""
-        handle = semaphore.handle_for_wait(self._core, self._events)
-        if handle != semaphore.handle:
-            fresh.append((semaphore, handle))
-        return handle
+        structs = self._waits.fill(semaphores, params)
+        step = _SemaphoreStep(self._core.extension, WAIT, self._native, semaphores, structs)
+        return self._issue(step, wait_fences, want_fence)
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendSignalExternalSemaphoreExt.
-
-        Raises
-        ------
-        BusyError
-            ``signal_behind_wait``: a wait of the process is unmet, and the driver would block for ever.
-        """
-        handles = [semaphore.handle for semaphore in semaphores]
-        structs = self._signals.fill(semaphores, params)
-        made, number, users = self._made, 0, int(want_fence)
-
-        def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
-            if made is not None and signal is not None:
-                # This record precedes the driver's call: after Ctrl-C in the call, the driver may have the signal.
-                for semaphore in semaphores:
-                    semaphore.signals_with(made, number, signal)
-            try:
-                self._core.extension.append(SIGNAL, self._native, handles, structs, signal.native if signal else 0,
-                                            [each.native for each in waits])
-            except XsemError:
-                for semaphore in semaphores:
-                    semaphore.signal_refused(made, number)
-                raise
-
-        with self._unmet.lock if self._unmet else nullcontext():
-            if self._unmet is not None:
-                self._unmet.check(self._events, wait_fences)
-            if made is not None:
-                made.appended += 1
-                number = made.appended
-                users += len(semaphores)
-            fence = self._issue(append, wait_fences, users)
-            if made is not None:
-                for semaphore in semaphores:
-                    semaphore.signal_appended(made, number, self._events)
-            return fence if want_fence else None
+        """Call zeCommandListAppendSignalExternalSemaphoreExt."""
+        return self._issue(self._signal(semaphores, params), wait_fences, want_fence)
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Call zeCommandListAppendBarrier."""
         self._check_known()
-
-        def append(signal: Fence | None, waits: Sequence[Fence]) -> None:
-            # On a list that may reorder, `_place` has appended a barrier without events, which waits for all earlier
-            # work. A barrier with events waits only for these events.
-            if signal is not None or waits or self._in_order:
-                self._barrier(signal, waits)
-
-        return self._place(append, wait_fences, int(want_fence))
+        barrier = self._step(_BARRIER)
+        if wait_fences or want_fence:
+            return self._place(barrier, wait_fences, want_fence)
+        barrier.call(None, ())   # without events it waits for all earlier work, also on a list that may reorder
+        return None
 
     def append_copy(
         self, dst: int, dst_offset: int, src: int, src_offset: int, size: int, wait_fences: Sequence[Fence],
@@ -180,25 +125,14 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Fence | None:
         """Call zeCommandListAppendMemoryCopy."""
         self._check_known()
-        return self._issue(
-            lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryCopy", self._handle, dst + dst_offset, src + src_offset, size,
-                *_events(signal, waits)),
-            wait_fences, int(want_fence),
-        )
+        return self._issue(self._step("zeCommandListAppendMemoryCopy", dst + dst_offset, src + src_offset, size),
+                           wait_fences, want_fence)
 
     def append_region_copy(
         self, level: Image, region: ImageRegion, buffer: int, offset: int, row_pitch: int, slice_pitch: int, read: bool,
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendImageCopyToMemory or …FromMemory, with Ext for rows with padding.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_supported``: the driver lacks the function with pitches, which `capability` names, or the slice pitch
-            exceeds 32 bits. ``driver_too_old``: the loader lacks the function.
-        """
+        """Call zeCommandListAppendImageCopyToMemory or …FromMemory, with Ext for rows with padding."""
         self._check_known()
         width, height, _ = region.extent
         row = width * level.element_size
@@ -208,15 +142,9 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         if slices >> 32:
             raise UnsupportedError(f"Level Zero's slice pitch has 32 bits, and {slices} needs more",
                                    capability="image_copy.slice_pitch", reason="not_supported")
-        address, area = buffer + offset, byref(image_region(region))
-        name = "zeCommandListAppendImageCopyToMemory" if read else "zeCommandListAppendImageCopyFromMemory"
-        ends = (address, level.handle) if read else (level.handle, address)
-        extended, pitches = ("Ext", (row_pitch, slices)) if padded else ("", ())
-        return self._issue(
-            lambda signal, waits: self._core.loader.do(
-                name + extended, self._handle, *ends, area, *pitches, *_events(signal, waits)),
-            wait_fences, int(want_fence),
-        )
+        step = self._image_step(level, buffer + offset, read, byref(image_region(region)),
+                                (row_pitch, slices) if padded else ())
+        return self._issue(step, wait_fences, want_fence)
 
     def append_image_copy(
         self, dst: Image, dst_region: ImageRegion, src: Image, src_region: ImageRegion, wait_fences: Sequence[Fence],
@@ -224,24 +152,14 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Fence | None:
         """Call zeCommandListAppendImageCopyRegion."""
         self._check_known()
-        to, out_of = byref(image_region(dst_region)), byref(image_region(src_region))
-        return self._issue(
-            lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendImageCopyRegion", self._handle, dst.handle, src.handle, to, out_of,
-                *_events(signal, waits)),
-            wait_fences, int(want_fence),
-        )
+        step = self._step("zeCommandListAppendImageCopyRegion", dst.handle, src.handle,
+                          byref(image_region(dst_region)), byref(image_region(src_region)))
+        return self._issue(step, wait_fences, want_fence)
 
     def append_fill(
         self, dst: int, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Call zeCommandListAppendMemoryFill.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pattern``: the length of the pattern is not a power of two, or the pattern is too long for the device.
-        """
+        """Call zeCommandListAppendMemoryFill."""
         length, longest = len(pattern), self._core.queues.fill_pattern
         if length & (length - 1) or length > longest:
             raise BadArgumentError(
@@ -250,12 +168,8 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             )
         self._check_known()
         data = ctypes.create_string_buffer(pattern, length)
-        return self._issue(
-            lambda signal, waits: self._core.loader.do(
-                "zeCommandListAppendMemoryFill", self._handle, dst + offset, ctypes.addressof(data), length, size,
-                *_events(signal, waits)),
-            wait_fences, int(want_fence),
-        )
+        return self._issue(self._step("zeCommandListAppendMemoryFill", dst + offset, data, length, size),
+                           wait_fences, want_fence)
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Call `work` if the list is known to be immediate."""
@@ -266,69 +180,53 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         """Destroy an owned list. A borrowed list stays the application's."""
         if self._own:
             self._core.destroy("zeCommandListDestroy", self._handle)
-            if self._made is not None:
-                self._made.passed = self._made.appended   # zeCommandListDestroy requires the end of the list's work
         self._lent = None
 
-    # ---- inside
-    def _issue(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation that begins after `wait_fences`. Later work of the list begins after the operation.
+    # ---- steps
+    def _signal(self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams]) -> Step:
+        structs = self._signals.fill(semaphores, params)
+        return _SemaphoreStep(self._core.extension, SIGNAL, self._native, semaphores, structs)
 
-        Returns
-        -------
-        Fence or None
-            The fence of the operation if `users` is not 0.
-        """
-        fence = self._place(append, wait_fences, users)
+    def _step(self, name: str, *arguments: object) -> Step:
+        return _LoaderStep(self._core.loader, name, self._handle, *arguments)
+
+    def _image_step(
+        self, level: Image, address: int, read: bool, area: object, pitches: tuple[int, ...] = ()
+    ) -> Step:
+        name = "zeCommandListAppendImageCopyToMemory" if read else "zeCommandListAppendImageCopyFromMemory"
+        ends = (address, level.handle) if read else (level.handle, address)
+        return self._step(name + ("Ext" if pitches else ""), *ends, area, *pitches)
+
+    # ---- inside
+    def _issue(self, step: Step, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append an operation that begins after `wait_fences`. Later work of the list begins after the operation."""
+        fence = self._place(step, wait_fences, want_fence)
         if not self._in_order:
             self._hold_later_work()
         # On a list of unknown type, only a wait or a signal reaches this line, and a regular list refuses both.
         self._known_immediate = True
         return fence
 
-    def _place(self, append: _Append, wait_fences: Sequence[Fence], users: int) -> Fence | None:
-        """Append one operation that begins after `wait_fences` and after all earlier work of the list.
-
-        Returns
-        -------
-        Fence or None
-            The fence of the operation if `users` is not 0.
-        """
-        self._follow(wait_fences)
-        with self._unmet.lock if self._unmet else nullcontext():
-            held = self._unmet is not None and self._unmet.holds(self._events, wait_fences)
-            # Take the event before the first append: creating an event can fail.
-            fence = self._events.take(users + held) if users or held else None
-            try:
-                if not self._in_order:
-                    self._barrier(None, ())
-                append(fence, wait_fences)
-            except XsemError as error:
-                # Only after an error of the driver: after Ctrl-C, the driver may have the operation and set the event.
-                if fence is not None:
-                    self._events.give_back(fence)
-                self._explain(error)
-                raise
-            if held and self._unmet is not None and fence is not None:
-                self._unmet.add(self._events, fence)
-        self._note_signals(fence)
-        return fence if users else None
-
-    def _note_signals(self, fence: Fence | None) -> None:
-        """Note the signals before a fence that the driver may make after the event."""
-        if fence is not None and self._made is not None:
-            fence.signals = self._made.open()
-
-    def _follow(self, wait_fences: Sequence[Fence]) -> None:
-        """Note the signals before fences of other lists, before the driver's call: it may fail after the append."""
-        if wait_fences and self._made is not None:
-            self._made.follow(wait_fences)
+    def _place(self, step: Step, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Append an operation that begins after `wait_fences` and after all earlier work of the list."""
+        # Take the event before the first append: creating an event can fail.
+        fence = self._events.take() if want_fence else None
+        try:
+            if not self._in_order:
+                # A barrier of its own, because an append with events waits only for these events.
+                self._step(_BARRIER).call(None, ())
+            step.call(fence, wait_fences)
+        except XsemError as error:
+            # Only after an error of the driver: after Ctrl-C, the driver may have the operation and set the event.
+            if fence is not None:
+                self._events.give_back(fence)
+            self._explain(error)
+            raise
+        return fence
 
     def _check_known(self) -> None:
-        """Refuse an operation on a list of unknown type, because a regular list would never execute it.
-
-        A regular list refuses waits and signals, so the first wait or signal identifies the type.
-        """
+        """Refuse an operation on a list of unknown type, because a regular list would never execute it."""
+        # A regular list refuses waits and signals, so the first wait or signal identifies the type.
         if self._known_immediate:
             return
         if self._refused is not None:
@@ -340,26 +238,19 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             reason="not_immediate",
         )
 
-    def _barrier(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
-        self._core.loader.do(_BARRIER, self._handle, *_events(signal, waits))
-
     def _hold_later_work(self) -> None:
-        """Order the application's later work after the last append, on a list that is not in order.
-
-        The append is queued by now, so a failure of this barrier does not concern the append. xsem's next append begins
-        with a barrier in any case.
-        """
+        """Order the application's later work after the last append, on a list that is not in order."""
         try:
-            self._barrier(None, ())
+            self._step(_BARRIER).call(None, ())
         except XsemError:
+            # The append is queued by now, so this failure does not concern it. xsem's next append begins with a barrier
+            # in any case.
             _log.warning("the list took no barrier behind an append: the application's own work may begin before the "
                          "append is done, until the next append", exc_info=True)
 
     def _explain(self, error: XsemError) -> None:
-        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list.
-
-        A closed regular list refuses the barrier before a wait or a signal, if the list may reorder.
-        """
+        """Add rule 8 to the causes: a borrowed list of unknown type may be a regular list."""
+        # A closed regular list refuses the barrier before a wait or a signal, if the list may reorder.
         if self._known_immediate or error.call not in (SIGNAL, WAIT, _BARRIER):
             return
         error.likely_causes = (*error.likely_causes, _RULE_8)
@@ -368,26 +259,11 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
 
 
 def check_immediate(core: Core, handle: int) -> bool:
-    """Refuse a regular list.
-
-    Returns
-    -------
-    bool
-        Whether the loader (1.17 or newer) or the driver (specification 1.9) identifies the type of the list.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_immediate``.
-    """
+    """Refuse a regular list. Return whether the loader (1.17) or the driver (specification 1.9) identifies the type."""
     immediate = None if core.is_immediate is None else core.is_immediate(handle)
     if immediate == 0:
         raise BadArgumentError(_RULE_8, reason="not_immediate")
     return immediate is not None
-
-
-def _events(signal: Fence | None, waits: Sequence[Fence]) -> tuple[object, ...]:
-    return (signal.handle if signal else None, len(waits), handle_out([each.handle for each in waits]))
 
 
 def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:

@@ -11,17 +11,15 @@ from xsem.types import SemaphoreHandleType
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.functions import LOADER_ROUTE, is_loaded
 from xsem_levelzero.gpus import Gpu
+from xsem_levelzero.intel.releases import flaw_of
 from xsem_levelzero.known import Known
 from xsem_levelzero.loader import Loader
-from xsem_levelzero.releases import flaw_of
 from xsem_levelzero.results import INVALID, UNINITIALIZED, UNSUPPORTED_VERSION
 
 __all__ = [
-    "NO_FRAME_LOOP", "REINSTALL", "causes_of", "closer_of", "refused_exports", "refused_types", "remedy_of",
+    "REINSTALL", "causes_of", "closer_of", "refused_exports", "refused_types", "remedy_of",
     "validation_layer",
 ]
-
-NO_FRAME_LOOP: Final = "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
 
 _LAYER: Final = "libze_validation_layer.so.1"
 _LAYERS: Final = {"win32": "ze_validation_layer.dll"}

@@ -118,9 +118,9 @@ def name_of(code: int) -> str | None:
     return RESULTS.get(code)
 
 
-def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
+def error_of(call: str, code: int) -> XsemError:
     """Return the error for a code, with `call`, `code` and `code_name`."""
-    fields: dict[str, Any] = {"call": call, "code": code, "code_name": name_of(code), "likely_causes": causes}
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": name_of(code)}
     if code in _LOST:
         return DeviceLostError("the device is lost: earlier work on it failed for good", reason="device_lost",
                                from_earlier_work=True, **fields)

@@ -17,13 +17,7 @@ _WORKS_NS: Final = 1_000_000_000
 
 
 class LevelZeroHooks(SuiteHooks):
-    """Immediate lists and events of the loader.
-
-    Parameters
-    ----------
-    core : Core
-        The device and its context.
-    """
+    """Immediate lists and events of the loader."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -33,12 +27,9 @@ class LevelZeroHooks(SuiteHooks):
         return _list_of(self._core)
 
     def foreign_queue(self) -> NativeQueue | None:
-        """Create an immediate list in another context of the same device.
-
-        Return None for a loader before 1.17. Such a loader cannot query the context of a list, so the driver cannot
-        refuse a list of another context.
-        """
+        """Create an immediate list in another context of the same device."""
         core = self._core
+        # A loader before 1.17 cannot query the context of a list, so the driver could not refuse this list.
         if core.loader.find("zeCommandListGetContextHandle") is None:
             return None
         context = create_context(core.loader, core.driver)

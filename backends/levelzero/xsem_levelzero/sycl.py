@@ -17,8 +17,8 @@ from xsem.errors import BadArgumentError, UnsupportedError
 
 __all__ = ["list_of_sycl", "sycl_address"]
 
+# The sonames from oneAPI 2024 on. Releases until now: 7, 8 and 9.
 _LIBRARIES: Final = tuple(f"libsycl.so.{version}" for version in range(7, 20))
-"""The sonames from oneAPI 2024 on. Releases until now: 7, 8 and 9."""
 _GET_NATIVE: Final = "_ZNK4sycl3_V15queue9getNativeERi"
 _GET_BACKEND: Final = "_ZNK4sycl3_V15queue11get_backendEv"
 _IS_IN_ORDER: Final = "_ZNK4sycl3_V15queue11is_in_orderEv"
@@ -27,13 +27,7 @@ _IMMEDIATE: Final = 1    # getNative: 1 for a ze_command_list_handle_t, 0 for a 
 
 
 def sycl_address(stream: object) -> int | None:
-    """Return the address of a stream's `sycl::queue`, or None for another object.
-
-    Raises
-    ------
-    BadArgumentError
-        ``null_stream``: the address is 0.
-    """
+    """Return the address of a stream's `sycl::queue`, or None for another object."""
     address: Any = getattr(stream, "sycl_queue", None)   # torch.xpu.Stream
     if type(address) is not int:
         reference = getattr(stream, "addressof_ref", None)   # dpctl.SyclQueue
@@ -46,26 +40,7 @@ def sycl_address(stream: object) -> int | None:
 
 
 def list_of_sycl(address: int) -> int:
-    """Return the immediate command list of an in-order SYCL queue on Level Zero.
-
-    Parameters
-    ----------
-    address : int
-        Address of the `sycl::queue`. The application keeps the queue.
-
-    Returns
-    -------
-    int
-        The ze_command_list_handle_t. The queue owns the list.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_a_stream``: the queue has another backend. ``out_of_order``: SYCL distributes the commands of such a queue
-        over several lists. ``not_immediate``: the queue submits regular lists.
-    UnsupportedError
-        ``sycl_runtime``: the process has not loaded exactly one SYCL runtime with the needed functions.
-    """
+    """Return the immediate command list of an in-order `sycl::queue` on Level Zero. The queue owns the list."""
     library = _runtime()
     queue = c_void_p(address)
     backend = int(_function(library, _GET_BACKEND, c_uint8)(queue))

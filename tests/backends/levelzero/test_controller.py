@@ -26,8 +26,7 @@ FIFO = {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "fifo", "SIMZE_DRIVER_VERSION
 
 
 # ---- before 26.22: a signal behind an unmet wait blocks the thread for ever
-@on_level_zero(**LIFO)
-def test_signal_behind_an_unmet_wait_is_refused_by_name() -> None:
+def signal_behind_an_unmet_wait_is_refused() -> None:
     with opened() as at:
         there, here = at.semaphore()
         commands = at.here.create_command_list()
@@ -42,6 +41,16 @@ def test_signal_behind_an_unmet_wait_is_refused_by_name() -> None:
         commands.append_wait(here, 2)
         commands.synchronize(timeout_s=BOUND_S)
         assert there.value() == 2
+
+
+@on_level_zero(**LIFO)
+def test_signal_behind_an_unmet_wait_is_refused_by_name() -> None:
+    signal_behind_an_unmet_wait_is_refused()
+
+
+@on_level_zero(SIMZE_DRIVER_VERSION=build(38645))
+def test_signal_behind_an_unmet_wait_is_refused_when_imports_support_several_waits() -> None:
+    signal_behind_an_unmet_wait_is_refused()
 
 
 @on_level_zero(**LIFO)

@@ -109,7 +109,7 @@ def test_fresh_imports_are_released_as_their_waits_end() -> None:
             if value % 50 == 0:
                 commands.synchronize(timeout_s=BOUND_S)
                 commands.append_wait(here, value)   # also frees the imports of completed waits
-                assert len(token._waiting) <= 2
+                assert len(token._waits) <= 2
                 assert driver_of(at.here)._events.count <= 96
         assert len(os.listdir("/proc/self/fd")) <= before + 60
         commands.synchronize(timeout_s=BOUND_S)
@@ -161,7 +161,7 @@ def test_wait_that_is_not_appended_gives_its_fresh_import_back() -> None:
         with pytest.raises(xsem.DriverError):
             commands.append_wait(here)
         assert sorted(os.listdir("/proc/self/fd")) == before
-        assert not here._token()._waiting
+        assert not here._token()._waits
         commands.append_wait(here)
         assert not commands.query()
         there.host_signal()

@@ -21,8 +21,8 @@ from xsem_levelzero import functions as _functions
 from xsem_levelzero import loader as _loader
 from xsem_levelzero import ze as _ze
 from xsem_levelzero.functions import WAIT, find_extensions
+from xsem_levelzero.intel.releases import build_of, flaw_of, version_text
 from xsem_levelzero.loader import Loader
-from xsem_levelzero.releases import build_of, flaw_of, version_text
 from xsem_levelzero.results import RESULTS, error_of
 
 UNINITIALIZED, UNSUPPORTED_FEATURE, INVALID_ARGUMENT = 0x78000001, 0x78000003, 0x78000004

@@ -367,8 +367,8 @@ def test_binary_semaphores_have_the_value_0() -> None:
     from xsem_levelzero import ze as _ze
     from xsem_levelzero.semaphores import Batches, Semaphore
 
-    semaphores = [Semaphore(1, BINARY, None), Semaphore(2, TIMELINE, None),
-                  Semaphore(3, SemaphoreHandleType.D3D11_KEYED_MUTEX, None)]
+    semaphores = [Semaphore(1, BINARY), Semaphore(2, TIMELINE),
+                  Semaphore(3, SemaphoreHandleType.D3D11_KEYED_MUTEX)]
     batches = Batches(_ze.WaitParams)
     structs = batches.fill(semaphores, [WaitParams(), WaitParams(value=7), WaitParams(key=9)])
     assert [(each.stype, each.pNext, each.value) for each in structs] == [

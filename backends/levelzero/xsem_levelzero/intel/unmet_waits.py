@@ -18,46 +18,24 @@ __all__ = ["UnmetWaits", "unmet_waits_of"]
 
 
 class UnmetWaits:
-    """The waits on one driver of this process that are not known to be met.
-
-    They wait for semaphores, or for unset events of the application.
-
-    Attributes
-    ----------
-    lock : RLock
-        Held from `check` or the append of a wait until the driver has returned.
-    """
+    """The waits on one driver of this process, for semaphores or for the application's events, not known to be met."""
 
     def __init__(self) -> None:
-        self.lock = Lock()
+        self.lock = Lock()   # held from `check` or the append of a wait until the driver has returned
         self._waits: list[tuple[Events, Fence]] = []
 
     def add(self, events: Events, fence: Fence) -> None:
-        """Record an appended wait. This record releases `fence` once, when the wait is met."""
+        """Record an appended wait, and take over one use of its fence."""
         with self.lock:
             self._waits.append((events, fence))
 
     def holds(self, events: Events, fences: Iterable[Fence]) -> bool:
-        """Return whether an operation behind these fences can wait for the application: record its fence with `add`.
-
-        The fences of xsem end by themselves, or behind a recorded operation. Only the application sets its own events.
-        """
+        """Whether an operation behind these fences can wait for the application, so that it is a wait to record."""
+        # xsem's fences end by themselves, or behind a recorded operation. Only the application sets its own events.
         return any(each.source is not None and not events.done(each) for each in fences)
 
-    def check(self, events: Events, fences: Iterable[Fence] = ()) -> None:
-        """Refuse a signal while a wait is unmet.
-
-        Parameters
-        ----------
-        events : Events
-        fences : iterable of Fence
-            The fences before the signal.
-
-        Raises
-        ------
-        BusyError
-            ``signal_behind_wait``.
-        """
+    def check(self, events: Events, fences: Iterable[Fence]) -> None:
+        """Refuse a signal behind these fences while a wait is unmet."""
         with self.lock:
             self._sweep()
             count = len(self._waits) + self.holds(events, fences)
@@ -71,11 +49,7 @@ class UnmetWaits:
     def forget(self, events: Events) -> None:
         """Drop the waits of a device that closes."""
         with self.lock:
-            self._waits = self._of_others(events)
-
-    def _of_others(self, events: Events) -> list[tuple[Events, Fence]]:
-        # A function of its own, as those of `xsem_levelzero.semaphores.Semaphore`.
-        return [each for each in self._waits if each[0] is not events]
+            self._waits = [each for each in self._waits if each[0] is not events]
 
     def _sweep(self) -> None:
         left = []

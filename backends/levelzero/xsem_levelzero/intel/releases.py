@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["INTEL", "build_of", "flaw_of", "signal_blocks", "version_text"]
+__all__ = ["build_of", "flaw_of", "is_late", "limit_of", "never_blocks", "signal_blocks", "version_text"]
 
-INTEL: Final = 0x8086
+_INTEL: Final = 0x8086
 _OLDEST_BUILD: Final = 20000  # of 2021; smaller numbers do not follow the numbering of Intel's driver
 
 # The first build without the flaw, and the flaw.
@@ -25,7 +25,7 @@ _FRAME_LOOPS: Final = 38646  # 26.22
 def build_of(vendor: int, driver_version: int) -> int | None:
     """The build number of Intel's driver; None for another vendor's driver."""
     build = driver_version & 0xFFFF
-    return build if vendor == INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
+    return build if vendor == _INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
 
 
 def flaw_of(build: int | None) -> str | None:
@@ -40,6 +40,26 @@ def flaw_of(build: int | None) -> str | None:
 def signal_blocks(build: int | None) -> bool:
     """Whether a signal behind an unmet wait blocks the driver for ever, in all lists of the process."""
     return build is not None and build < _FRAME_LOOPS
+
+
+def limit_of(build: int | None) -> str:
+    """The limit of a driver build whose semaphores work otherwise, or an empty text."""
+    if not signal_blocks(build):
+        return ""
+    return "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
+
+
+def is_late(platform: str, vendor: int, *, resets: bool) -> bool:
+    """Whether an import supports one wait, and a signal comes after its event. `resets`: the probe saw a reset."""
+    # Intel's driver for Linux, in all releases until now. None of them resets a semaphore in a wait.
+    return platform == "linux" and vendor == _INTEL and not resets
+
+
+def never_blocks(build: int | None) -> bool:
+    """Whether appends and releases never block."""
+    # On Intel's driver, an append may wait for a thread of the driver, and whether its functions for freeing block has
+    # not been observed.
+    return build is None
 
 
 def version_text(driver_version: int) -> str:

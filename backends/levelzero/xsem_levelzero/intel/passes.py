@@ -13,87 +13,36 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
+from ctypes import byref
 from typing import Final
 
 from xsem.errors import BusyError, OutOfMemoryError, XsemError
 from xsem.spi import Lock, duplicate_fd
-from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
+from xsem.types import OwnedHandle, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.events import Events, Fence
 from xsem_levelzero.functions import WAIT
+from xsem_levelzero.intel.semaphores import LateSemaphore
+from xsem_levelzero.probe import met_object
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
-__all__ = ["Passes", "Signals"]
+__all__ = ["Passes", "own_queues"]
 
 _log = logging.getLogger("xsem")
 
 _SLICE_NS: Final = 50_000_000
 _CLOSE_NS: Final = 2_000_000_000
 
-MetObject = Callable[[], tuple[SemaphoreHandleType, OwnedHandle] | None]
-"""Creates an object whose waits are always met. None: the system creates none."""
-
-
-class Signals:
-    """The signals of one list.
-
-    The list can also wait for events of other lists. The signals before these events are then before the end of this
-    list, too.
-
-    Attributes
-    ----------
-    appended : int
-        Number of appended signals.
-    passed : int
-        Number of signals that the list has certainly passed.
-    made : int
-        Number of signals that the driver's thread has certainly made.
-    """
-
-    __slots__ = ("_others", "appended", "made", "passed")
-
-    def __init__(self) -> None:
-        self.appended = 0
-        self.passed = 0
-        self.made = 0
-        self._others: dict[Signals, int] = {}
-
-    def follow(self, fences: Iterable[Fence]) -> None:
-        """Note the signals of other lists before fences for which this list waits."""
-        for fence in fences:
-            for signals, number in fence.signals:
-                if signals is not self:
-                    self._others[signals] = max(number, self._others.get(signals, 0))
-
-    def open(self) -> tuple[tuple[Signals, int], ...]:
-        """Return the signals before the end of the list that the thread may not have made: list and number."""
-        if self._others:
-            self._others = {each: number for each, number in self._others.items() if each.made < number}
-        own = ((self, self.appended),) if self.made < self.appended else ()
-        return (*own, *self._others.items())
-
 
 class Passes:
-    """The passes of the driver's thread over its entries, as far as one device has observed them.
+    """The passes of the driver's thread over its entries, as far as one device has observed them."""
 
-    Parameters
-    ----------
-    core : Core
-    events : Events
-    met_object : callable
-        Creates the object of the waits.
-    waits : int
-        Number of waits for one pass: 2 before build 38646, else 1.
-    """
-
-    def __init__(self, core: Core, events: Events, met_object: MetObject, waits: int) -> None:
+    def __init__(self, core: Core, events: Events, waits: int) -> None:
         self._core = core
         self._events = events
-        self._met_object = met_object
-        self._waits = waits
+        self._waits = waits   # for one pass
         self._lock = Lock()
         self._object: OwnedHandle | None = None
         self._semaphore: Semaphore | None = None
@@ -105,29 +54,30 @@ class Passes:
         self._over = 0
         # Semaphores that the facade has released, each with the pass after which the driver does not use it any more.
         # None: no pass is chosen yet, because a list may not have passed an operation of the semaphore.
-        self._released: list[tuple[Semaphore, int | None]] = []
+        self._released: list[tuple[LateSemaphore, int | None]] = []
 
     # ---- fences
     def reached(self, fence: Fence) -> bool:
-        """Return whether the thread has made all signals before a fence whose event is set.
-
-        False also while an unmet wait stalls the engine of the list of the waits: then nothing can be known.
-        """
-        if any(signals.made < number for signals, number in fence.signals):
-            for signals, number in fence.signals:
+        """Whether the thread has made all signals before a fence whose event is set."""
+        # Also false while an unmet wait stalls the engine of the list of the waits, because nothing can be known then.
+        before = fence.late
+        if before is None:
+            return True
+        if not before.all_made():
+            for signals, number in before.signals:
                 signals.passed = max(signals.passed, number)
             with self._lock:
-                if not fence.ticket:
-                    fence.ticket = self._next_pass()
+                if not before.ticket:
+                    before.ticket = self._next_pass()
                 try:
-                    self._advance(fence.ticket)
+                    self._advance(before.ticket)
                 except (BusyError, OutOfMemoryError):
                     return False   # the system has no room for the wait now; the caller asks again
-                if self._over < fence.ticket:
+                if self._over < before.ticket:
                     return False
-            for signals, number in fence.signals:
+            for signals, number in before.signals:
                 signals.made = max(signals.made, number)
-        fence.signals = ()
+        fence.late = None
         return True
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
@@ -145,16 +95,16 @@ class Passes:
         return True
 
     # ---- semaphores
-    def release(self, semaphore: Semaphore) -> None:
+    def release(self, semaphore: LateSemaphore) -> None:
         """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
         # After a failed query of a fence, or after Ctrl-C in an append, the driver may still have an operation.
-        now = semaphore.made() and semaphore.passed(self._events)
+        now = semaphore.made() and semaphore.passed()
         if not now:
             with self._lock:
                 self._released.append((semaphore, None))
         self.sweep()
         if now:
-            semaphore.release(self._core, self._events)
+            semaphore.release(self._core)
 
     def sweep(self) -> None:
         """Release the semaphores that the thread does not use any more. A failure is left to the next call."""
@@ -163,14 +113,9 @@ class Passes:
                 self._sweep()
 
     def close(self) -> bool:
-        """Release all semaphores, and destroy the list of the waits. The facade regards all work as done.
-
-        Returns
-        -------
-        bool
-            False after 2 s: the driver still has an operation of a released semaphore, or an unmet wait of another
-            device stalls the engine. The objects stay, with their events.
-        """
+        """Release all semaphores and destroy the list of the waits. False after 2 s: the objects and events stay."""
+        # The facade regards all work as done. But the driver may still have an operation of a released semaphore, or an
+        # unmet wait of another device may stall the engine.
         deadline = time.monotonic_ns() + _CLOSE_NS
         while self._released or self._wait is not None:
             with self._lock:
@@ -189,19 +134,19 @@ class Passes:
             if self._object is not None:
                 rest.callback(self._object.close)
             if self._semaphore is not None:
-                rest.callback(self._semaphore.release, self._core, self._events)
+                rest.callback(self._semaphore.release, self._core)
             if self._list:
                 rest.callback(self._core.destroy, "zeCommandListDestroy", self._list)
         return True
 
     # ---- inside; the caller holds the lock
     def _next_pass(self) -> int:
-        """Return the number of the first pass that begins after this call."""
+        """The number of the first pass that begins after this call."""
         return self._begun + 1
 
     def _sweep(self) -> None:
         for at, (semaphore, number) in enumerate(self._released):
-            if number is None and semaphore.passed(self._events):
+            if number is None and semaphore.passed():
                 self._released[at] = semaphore, self._next_pass()
         numbers = [number for _, number in self._released if number is not None]
         if numbers:
@@ -209,7 +154,7 @@ class Passes:
         for each in [(semaphore, number) for semaphore, number in self._released
                      if number is not None and number <= self._over]:
             self._released.remove(each)
-            each[0].release(self._core, self._events)
+            each[0].release(self._core)
 
     def _advance(self, wanted: int) -> None:
         """Look at the wait in flight, and begin the pass `wanted` if no other pass is in flight."""
@@ -233,14 +178,14 @@ class Passes:
 
     def _prepare(self) -> None:
         if self._semaphore is None:
-            made = self._met_object()
+            made = met_object()
             if made is None:
                 return
             type, self._object = made
             handle = import_fd(self._core, type, duplicate_fd(self._object.fileno()), self._object)
-            self._semaphore = Semaphore(handle, type, None)
+            self._semaphore = Semaphore(handle, type)
         if not self._list:
-            self._list = self._core.create_side_list()
+            self._list = _create_side_list(self._core)
             self._native = self._core.extension.command_list(self._list)
 
     def _append(self) -> None:
@@ -255,3 +200,26 @@ class Passes:
             self._events.give_back(event)
             raise
         self._wait = event
+
+
+# ---- the engine of the waits, which own lists do not use
+def own_queues(core: Core) -> int:
+    """The number of queues for own lists, so that no wait of an own list stalls the list of `Passes`."""
+    # A GPU without an engine that only copies keeps its last queue free. A GPU with one queue cannot.
+    number = core.queues.number
+    return number - 1 if number > 1 and _copy_group(core) is None else number
+
+
+def _create_side_list(core: Core) -> int:
+    ordinal = _copy_group(core)
+    if ordinal is None:
+        return core.create_list(core.queues.number - 1)[0]
+    desc = ze.QueueDesc.made(ordinal=ordinal, index=0, flags=0, mode=ze.QUEUE_MODE_ASYNCHRONOUS)
+    return core.loader.make("zeCommandListCreateImmediate", core.context, core.device, byref(desc))
+
+
+def _copy_group(core: Core) -> int | None:
+    """The first group whose engines only copy, so that no wait of a compute list stalls them."""
+    groups = core.loader.structs(ze.QueueGroup, "zeDeviceGetCommandQueueGroupProperties", core.device)
+    return next((ordinal for ordinal, each in enumerate(groups)
+                 if each.flags & ze.GROUP_COPY and not each.flags & ze.GROUP_COMPUTE and each.numQueues), None)
