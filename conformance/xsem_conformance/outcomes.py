@@ -1,10 +1,14 @@
-"""A case, its outcome and its result."""
+"""A case, its outcome and its result, and what a failed check saw."""
 
 from __future__ import annotations
 
 import enum
+import errno
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
+
+from xsem.errors import WaitTimeoutError
 
 __all__ = [
     "NONE",
@@ -21,7 +25,10 @@ __all__ = [
     "NotRunError",
     "Outcome",
     "Result",
+    "Symptom",
+    "chain",
     "expect",
+    "symptom_of",
 ]
 
 NONE: Final = "-"
@@ -53,6 +60,25 @@ UNOBSERVED: Final = frozenset({Outcome.UNSUPPORTED, Outcome.NOT_EXAMINED})
 """Outcomes without an observation of the device. They do not change the verdict."""
 WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 """Outcomes of a case that did not end as its requirement says, and is not waived."""
+
+
+class Symptom(str, enum.Enum):
+    """What a failed case saw, where several requirements can see the same fault: see `xsem_conformance.run.roots`."""
+
+    NOT_DONE = "not_done"
+    """An operation, or a fence or an event of it, is not done in time."""
+    BARRIER_NOT_DONE = "barrier_not_done"
+    """A barrier with nothing before it that waits is not done in time."""
+    NOT_MET = "not_met"
+    """A wait is not met by the signal of the other side."""
+    OTHER_VALUE = "other_value"
+    """A timeline does not have the signalled value."""
+    OTHER_BYTES = "other_bytes"
+    """Memory has other bytes than the written ones."""
+    CLOSED_TWICE = "closed_twice"
+    """The driver closed a handle that it no longer owned."""
+    HANDLE_LOST = "handle_lost"
+    """A system call found a descriptor closed, or found another file: probably another owner closed it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -118,9 +144,14 @@ class Call:
     seconds: float | None
 
     @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.text.partition("(")[0]
+
+    @property
     def name(self) -> str:
         """The side and the method: ``device: append_wait``."""
-        return f"{self.by}: {self.text.partition('(')[0]}"
+        return f"{self.by}: {self.method}"
 
 
 @dataclass(frozen=True)
@@ -153,6 +184,12 @@ class Failure:
         The call that did not return, as `Call.name`; empty if the case did not hang in a call.
     died : bool
         Whether the process of the case died.
+    symptom : Symptom or None
+        What the check saw; None if nothing further follows from it.
+    side : str
+        The side of the case that saw the symptom, for example "device"; empty if the check names none.
+    handle_types : tuple of str
+        The handle types of the semaphores that the case used.
     """
 
     calls: tuple[Call, ...] = ()
@@ -162,6 +199,9 @@ class Failure:
     stack: str = ""
     hung_in: str = ""
     died: bool = False
+    symptom: Symptom | None = None
+    side: str = ""
+    handle_types: tuple[str, ...] = ()
 
 
 @dataclass
@@ -198,7 +238,12 @@ class Result:
 
 
 class BrokenError(AssertionError):
-    """A requirement is not met; the message states the observed behaviour."""
+    """A requirement is not met; the message states the observed behaviour for the reader."""
+
+    def __init__(self, message: str, *, symptom: Symptom | None = None, side: str = "") -> None:
+        super().__init__(message)
+        self.symptom = symptom
+        self.side = side
 
 
 class BlockedError(Exception):
@@ -217,7 +262,30 @@ class NotRunError(Exception):
     """A case did not start or did not end; the message is the reason."""
 
 
-def expect(met: object, otherwise: str) -> None:
+def expect(met: object, otherwise: str, symptom: Symptom | None = None) -> None:
     """Return if `met` is true; otherwise raise `BrokenError` with the message `otherwise`."""
     if not met:
-        raise BrokenError(otherwise)
+        raise BrokenError(otherwise, symptom=symptom)
+
+
+def symptom_of(error: BaseException) -> tuple[Symptom | None, str]:
+    """Return the symptom of an exception or of its first cause that has one, and the side that saw it."""
+    for each in chain(error):
+        # An error of another process has the symptom that this function found there.
+        symptom: Symptom | None = getattr(each, "symptom", None)
+        if symptom is not None:
+            return symptom, getattr(each, "side", "")
+        if isinstance(each, WaitTimeoutError):
+            return Symptom.NOT_DONE, ""
+        if isinstance(each, OSError) and each.errno in (errno.EBADF, errno.ENOTSOCK):
+            return Symptom.HANDLE_LOST, ""
+    return None, ""
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes, as a traceback shows them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -123,6 +123,9 @@ def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog, reco
         "create_queue() -> HostQueue#1", "create_semaphore(timeline_semaphore_fd, 3) -> Timeline#2",
         "host_signal(Timeline#2, 0x10000000000)",
         "append_wait([Timeline#2], [value=7], [], [], True) -> HostFence#3"]
+    assert recorder.handle_types() == ["timeline_semaphore_fd"]
+    recorder.new_case()
+    assert recorder.handle_types() == []
 
 
 class Compiled:

@@ -11,6 +11,7 @@ import xsem
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import none_of
 from xsem_conformance.case.remote_participant import ParticipantFailedError
+from xsem_conformance.outcomes import BrokenError, Symptom
 
 __all__ = ["CaseParticipant", "Shared", "stay_pending"]
 
@@ -110,14 +111,15 @@ class CaseParticipant:
         """Check that the list is not idle and stays so."""
         stay_pending((self, commands, what))
 
-    def finish(self, commands: int, what: str) -> None:
+    def finish(self, commands: int, what: str, symptom: Symptom = Symptom.NOT_DONE) -> None:
         """Check that the list becomes idle."""
         try:
             self.side.synchronize(commands, self._patience_s)
         except (xsem.WaitTimeoutError, ParticipantFailedError) as error:
             if error.reason != "timeout":
                 raise
-            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
+            raise BrokenError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal",
+                              symptom=symptom, side=self.name) from error
 
 
 def stay_pending(*lists: tuple[CaseParticipant, int, str]) -> None:

@@ -17,9 +17,9 @@ from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError, NotExaminedError
+from xsem_conformance.outcomes import BlockedError, BrokenError, NotExaminedError, Symptom, expect
 
-__all__ = ["IN", "OUT", "CaseContext", "gets_through", "value_of"]
+__all__ = ["IN", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
 
 IN: Final = "in"
 """Direction: the exporter produces, the device consumes."""
@@ -263,7 +263,8 @@ class CaseContext:
         except ParticipantFailedError as error:
             if error.reason != "timeout":
                 raise
-            raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
+            raise BrokenError(f"the device's signal does not reach the exporter: {error}",
+                              symptom=Symptom.NOT_MET, side="exporter") from error
 
     def second_end(self, shared: Shared) -> CaseParticipant:
         """Import the semaphore in the second process; return that process as a side, for this semaphore only."""
@@ -338,7 +339,22 @@ def gets_through(
     producer.signal(signals, shared, value)
     if not early:
         consumer.wait(waits, shared, value)
-    consumer.finish(waits, f"a wait for the signal of {producer.name}")
+    consumer.finish(waits, f"a wait for the signal of {producer.name}", Symptom.NOT_MET)
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
+        end.side.release(commands)   # some devices have few queues
+
+
+def bytes_arrive(
+    producer: CaseParticipant, consumer: CaseParticipant, memory: Shared, data: bytes, offset: int = 0
+) -> None:
+    """Check that the consumer reads the bytes that the producer has written."""
+    writes, reads = producer.new_list(), consumer.new_list()
+    producer.write(writes, memory, data, offset)
+    producer.finish(writes, "a copy")
+    reading = consumer.read(reads, memory, len(data), offset)
+    consumer.finish(reads, "a copy")
+    expect(consumer.fetch(reading) == data, f"{consumer.name} reads other bytes than {producer.name} wrote",
+           Symptom.OTHER_BYTES)
+    for end, commands in ((producer, writes), (consumer, reads)):
         end.side.release(commands)   # some devices have few queues

@@ -8,7 +8,7 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.polling import soon
-from xsem_conformance.outcomes import expect
+from xsem_conformance.outcomes import Symptom, expect
 
 __all__ = ["fills", "finish", "release", "signals"]
 
@@ -20,7 +20,8 @@ def fills(context: CaseContext, token: Token, shared: Shared) -> None:
     fence = commands.append_fill(buffer, 0, b"\x5a", 256, (), True)
     finish(context.driver, commands, fence, "a fill", context.patience_s)
     context.driver.unmap_buffer(buffer)
-    expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill")
+    expect(measures.read_there(context, shared, 256) == b"\x5a" * 256, "the exporter does not see the fill",
+           Symptom.OTHER_BYTES)
 
 
 def signals(context: CaseContext, token: Token, shared: Shared, type: str) -> None:
@@ -37,8 +38,9 @@ def release(context: CaseContext, token: Token, kind: str) -> None:
     (context.driver.release_memory if kind == "memory" else context.driver.release_semaphore)(token)
 
 
-def finish(driver: DeviceDriver, commands: QueueDriver, fence: Token | None, what: str, patience_s: float) -> None:
+def finish(driver: DeviceDriver, commands: QueueDriver, fence: Token | None, what: str, patience_s: float,
+           symptom: Symptom = Symptom.NOT_DONE) -> None:
     """Wait for the fence of the last append to a queue. Release the fence, and close the queue."""
-    soon(lambda: driver.query_fence(fence), f"{what} is not done", patience_s)
+    soon(lambda: driver.query_fence(fence), f"{what} is not done", patience_s, symptom)
     driver.release_fence(fence)
     commands.close()

@@ -57,7 +57,7 @@ def leaves_nothing(work: Callable[[], object], what: str, **counts: Callable[[],
     work()
     for name, each in counts.items():
         old = before[name]
-        soon(functools.partial(_at_most, each, old), f"{what} leaves {name}")
+        soon(functools.partial(_at_most, each, old), f"{what} leaves {name}", symptom=None)
 
 
 def _at_most(count: Callable[[], int], old: int) -> bool:

@@ -120,6 +120,8 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "frames": [dataclasses.asdict(each) for each in found.frames],
         "stack": found.stack,
         "died": found.died,
+        "symptom": found.symptom and found.symptom.value,
+        "side": found.side,
         "repeat": repeat(run, result.case.key),
         "cause": cause,
     }

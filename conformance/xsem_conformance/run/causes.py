@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from xsem_conformance.outcomes import WRONG, Failure, Outcome, Result
+from xsem_conformance.outcomes import WRONG, Failure, Outcome, Result, Symptom
 from xsem_conformance.run.hangs import group
-from xsem_conformance.run.roots import closed_twice, consequences
+from xsem_conformance.run.roots import consequences, saw
 
 __all__ = ["Cause", "causes", "signature"]
 
@@ -17,8 +17,6 @@ _WORST_FIRST: Final = (Outcome.FAIL, Outcome.ERROR, Outcome.BLOCKED, Outcome.UNA
 _VARIES: Final = re.compile(
     r"\b(?:semaphore|memory)(?:_import|_export)?[.:]\w+|\b\w+_(?:fd|win32|fence|kmt|heap|resource)\b"   # handle types
     r"|0x[0-9a-fA-F]+|\b\d[\d.,]*\b|\([\w.]+\.py:\d+\)")
-# If two owners close one descriptor, a later call fails at another place, also in the suite or the facade.
-_LOST: Final = re.compile(r"Bad file descriptor|Errno 9\b|EBADF|not a socket")
 _OWNERSHIP: Final = "-OWN-"
 _TWO_OWNERS: Final = "a descriptor is probably closed by two owners"
 _LONGEST: Final = 300
@@ -82,7 +80,7 @@ def signature(result: Result) -> tuple[str, ...]:
     if failure is not None and failure.died:
         inside = [each.name for each in failure.calls[-1:] if each.seconds is None]
         return (result.outcome.value, "death", _plain(result.detail), *map(group, inside))
-    if closed_twice(result):
+    if saw(result, Symptom.CLOSED_TWICE):
         return (result.outcome.value, "closed twice")
     if failure is not None and failure.frames:
         last_frame = failure.frames[-1]
@@ -109,9 +107,10 @@ def _fold_deaths(found: dict[tuple[str, ...], Cause]) -> None:
 
 def _without_consequences(ordered: list[Cause]) -> list[Cause]:
     """Fold lost descriptors into the entry of a failed check of ownership. Without such an entry, add one entry."""
-    lost = [each for each in ordered if _is_lost(each)]
+    # If two owners close one descriptor, a later call fails at another place, also in the suite or the facade.
+    lost = [each for each in ordered if saw(each.results[0], Symptom.HANDLE_LOST)]
     owners = [each for each in ordered if any(map(_says_who_owns, each.results)) and each not in lost
-              and not each.name and (_says_who_owns(each.results[0]) or closed_twice(each.results[0]))]
+              and not each.name and (_says_who_owns(each.results[0]) or saw(each.results[0], Symptom.CLOSED_TWICE))]
     for each in owners:
         each.results.sort(key=lambda result: not _says_who_owns(result))
     if not lost:
@@ -130,7 +129,3 @@ def _says_who_owns(result: Result) -> bool:
     failure = result.failure or Failure()
     return (_OWNERSHIP in result.case.requirement and result.outcome in WRONG
             and not failure.hung_in and not failure.died)
-
-
-def _is_lost(cause: Cause) -> bool:
-    return cause.outcome in WRONG and _LOST.search(cause.results[0].detail) is not None

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final, Self
 
 from xsem_conformance.case.polling import PATIENCE_S
-from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result
+from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result, Symptom
 from xsem_conformance.run import worker
 from xsem_conformance.run.frames import frames_in, shortened
 from xsem_conformance.run.hangs import Hangs
@@ -177,11 +177,15 @@ class Workers:
                 self._renew(grace_s=0)
             raise NotRunError(answer["refused"])
         self._hangs.ended(answer["returned"])
-        result = Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
+        result = Result(case, Outcome(answer["outcome"]), answer["seen"], answer["seconds"])
         if result.outcome in (Outcome.FAIL, Outcome.ERROR):
             if self._worker is not None:
                 calls, first, left_out = self._worker.log.calls()
-                result.failure = Failure(calls, first, left_out, tuple(Frame(**each) for each in answer["frames"]))
+                symptom = answer["symptom"]
+                result.failure = Failure(
+                    calls, first, left_out, tuple(Frame(**each) for each in answer["frames"]),
+                    symptom=symptom and Symptom(symptom), side=answer["side"],
+                    handle_types=tuple(answer["handle_types"]))
             # A failed case may leave pending waits. Pending waits would block the next case.
             self._renew(grace_s=0)
         return result

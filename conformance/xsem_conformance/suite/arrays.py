@@ -15,7 +15,7 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 _CPU: Final = 1
 _DEFINED: Final = frozenset({1, 2, 3, 4, *range(7, 19)})
@@ -97,8 +97,8 @@ def _array_is_right(
         producer.write(writes, shared, b"\x3c" * 4096, 4096)
         producer.finish(writes, "a copy")
         producer.side.release(writes)   # some devices have few queues
-    expect((array == 0x3c).all(), "an array over mapped memory shows other bytes than the memory")
+    expect((array == 0x3c).all(), "an array over mapped memory shows other bytes than the memory", Symptom.OTHER_BYTES)
     if found[0] == _CPU and shared is not None:
         buffer.numpy()[:] = 0x3d
         expect(measures.read_there(context, shared, 4096, 4096) == b"\x3d" * 4096,
-               "bytes written through an array do not reach the memory")
+               "bytes written through an array do not reach the memory", Symptom.OTHER_BYTES)

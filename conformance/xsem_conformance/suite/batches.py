@@ -8,7 +8,7 @@ from xsem.types import SemaphoreKind
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-BATCH-001")
@@ -56,7 +56,8 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
             consumer.finish(waits, f"a wait for the batch's {value or 'signal'}")
             if value is not None and context.peer_reads():
                 found = context.peer.value(semaphore.there)
-                expect(found == value, f"a batch signalled {value}, and the timeline is at {found}")
+                expect(found == value, f"a batch signalled {value}, and the timeline is at {found}",
+                       Symptom.OTHER_VALUE)
             elif value is not None:
                 consumer.wait(waits, semaphore, value + 1)
                 consumer.stays_pending(waits, f"a wait for {value + 1}, where the batch signalled {value},")

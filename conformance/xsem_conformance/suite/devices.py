@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.spi import Token
-from xsem_conformance.case.case_participant import CaseParticipant, Shared
-from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.case_participant import CaseParticipant
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.direct import AbleDriver
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-DEV-005")
@@ -33,23 +33,12 @@ def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) 
             other = CaseParticipant(participant, lambda _shared: number, "the second driver", context.patience_s)
             for turn, (producer, consumer) in enumerate(((one, other), (other, one)), 1):
                 if memory:
-                    _bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
+                    bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
                 else:
                     gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn),
                                  one_queue=context.device.capabilities.independent_lists < 2)
         finally:
             participant.forget()
-
-
-def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: Shared, data: bytes) -> None:
-    writes, reads = producer.new_list(), consumer.new_list()
-    producer.write(writes, memory, data)
-    producer.finish(writes, "a copy")
-    reading = consumer.read(reads, memory, len(data))
-    consumer.finish(reads, "a copy")
-    expect(consumer.fetch(reading) == data, f"{consumer.name} does not read the bytes that {producer.name} wrote")
-    for end, commands in ((producer, writes), (consumer, reads)):
-        end.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DEV-008")
@@ -111,4 +100,5 @@ def _copies(device: xsem.Device, commands: xsem.CommandList, patience_s: float) 
     source.numpy().data[:] = b"\x5a" * 256
     commands.append_copy(target, source)
     commands.synchronize(timeout_s=patience_s)
-    expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes")
+    expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes",
+           Symptom.OTHER_BYTES)

@@ -15,8 +15,7 @@ from xsem.errors import BadArgumentError
 from xsem.plugins import registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
-from xsem_conformance.case.case_participant import CaseParticipant, Shared
-from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
@@ -107,21 +106,10 @@ def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
             worked += 1
     for memory in sorted(context.device.capabilities.memory_import, key=lambda each: each.value):
         if memory.device_bound and memory.value in about["memory_export"]:
-            _bytes_arrive(exporter, device, context.memory(type=memory.value))
+            bytes_arrive(exporter, device, context.memory(type=memory.value), b"\x42" * 64, 1024)
             worked += 1
     if not worked:
         raise BlockedError(f"{about['id']} exports no object bound to a device that the device imports")
-
-
-def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Shared) -> None:
-    writes, reads = exporter.new_list(), device.new_list()
-    exporter.write(writes, memory, b"\x42" * 64, 1024)
-    exporter.finish(writes, "a copy")
-    reading = device.read(reads, memory, 64, 1024)
-    device.finish(reads, "a copy")
-    expect(device.fetch(reading) == b"\x42" * 64, "the device reads other bytes than the exporter wrote")
-    for each, commands in ((device, reads), (exporter, writes)):
-        each.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DISC-004")

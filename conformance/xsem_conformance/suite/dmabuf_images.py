@@ -20,7 +20,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.noise import noise
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, NotExaminedError, expect
+from xsem_conformance.outcomes import BrokenError, Case, NotExaminedError, Symptom, expect
 
 _TYPE: Final = MemoryHandleType.DMABUF_FD.value
 _SIZE: Final = 1 << 16
@@ -66,7 +66,7 @@ def _some_image(context: CaseContext, shared: Shared) -> MipmapDesc:
                 return desc
         except UnsupportedError:
             continue
-    raise AssertionError("the device declares DRM_FORMAT_MOD_LINEAR, and maps no format of one plane with it")
+    raise BrokenError("the device declares DRM_FORMAT_MOD_LINEAR, and maps no format of one plane with it")
 
 
 @contextmanager
@@ -90,13 +90,15 @@ def _bytes_are_elements(context: CaseContext, shared: Shared, desc: MipmapDesc, 
     with _image(context, shared, desc, _linear(offset)) as level:
         found: Any = level.read()
         expect(found.tobytes() == elements.tobytes(),
-               f"an image at offset {offset} of a dma-buf, with a pitch of {_PITCH}, shows other bytes than its rows")
+               f"an image at offset {offset} of a dma-buf, with a pitch of {_PITCH}, shows other bytes than its rows",
+               Symptom.OTHER_BYTES)
         written = np.frombuffer(noise(elements.size, seed + 7), np.uint8)
         level.write(written.view(found.dtype).reshape(found.shape))
     elements[...] = written.reshape(elements.shape)
     after = b"".join(measures.read_there(context, shared, _PART, at) for at in range(0, _SIZE, _PART))
     expect(after == expected.tobytes(),
-           f"an image at offset {offset} of a dma-buf, with a pitch of {_PITCH}, writes other bytes than its rows")
+           f"an image at offset {offset} of a dma-buf, with a pitch of {_PITCH}, writes other bytes than its rows",
+           Symptom.OTHER_BYTES)
 
 
 def _wrong_layouts_are_refused(context: CaseContext, shared: Shared, desc: MipmapDesc) -> None:
@@ -117,7 +119,7 @@ def _wrong_layouts_are_refused(context: CaseContext, shared: Shared, desc: Mipma
         except (BadArgumentError, UnsupportedError) as error:
             expect(error.reason == reason, f"{what} is refused with {error!r}, not with the reason {reason}")
         else:
-            raise AssertionError(f"an image in a dma-buf with {what} is mapped")
+            raise BrokenError(f"an image in a dma-buf with {what} is mapped")
 
 
 def _allocated(context: CaseContext, shared: Shared) -> int:

@@ -17,7 +17,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, none_of, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _SIGNALS = 20
 _FENCES = 256
@@ -53,10 +53,10 @@ def _signal_is_made_when_its_event_is_reached(context: CaseContext, type: str, c
         commands.append_signal(imported, value, signal_event=event)
         deadline = time.monotonic() + context.patience_s
         while not event.query():   # without a pause: the signal may lag behind its event by little
-            expect(time.monotonic() < deadline, "the event of a signal is never reached")
+            expect(time.monotonic() < deadline, "the event of a signal is never reached", Symptom.NOT_DONE)
         if not is_made(value):
             context.arrives(shared, value)   # a signal that never arrives is another message
-            expect(False, f"the event of signal {turn} was reached before the signal was made")
+            raise BrokenError(f"the event of signal {turn} was reached before the signal was made")
 
 
 def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int | None], bool]:
@@ -215,7 +215,8 @@ def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> Non
     producer, device = context.ends(IN)
     signals, fences = producer.new_list(), []
     early = [_barrier(commands) for _ in range(_FENCES)]
-    soon(lambda: all(driver.query_fence(each) for each in early), "a barrier is never done", context.patience_s)
+    soon(lambda: all(driver.query_fence(each) for each in early), "a barrier is never done", context.patience_s,
+         Symptom.BARRIER_NOT_DONE)
     for fence in early[::2]:   # a later fence may use the same native object again
         driver.release_fence(fence)
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:

@@ -18,7 +18,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _SIZE: Final = 1 << 16
@@ -37,7 +37,7 @@ def exports_are_handles_of_the_caller(context: CaseContext, case: Case) -> None:
         _exported_twice(context, memory)
         before = handles.count()
         _exported_twice(context, memory)
-        soon(lambda: handles.count() <= before, "exports and imports leave descriptors open")
+        soon(lambda: handles.count() <= before, "exports and imports leave descriptors open", symptom=None)
 
 
 def _exported_twice(context: CaseContext, memory: xsem.Memory) -> None:
@@ -79,7 +79,8 @@ def importers_and_the_creator_see_each_others_bytes(context: CaseContext, case: 
         writer.release(commands)   # some devices have few queues
         for reader, other, what in sides:
             found = _read(context, reader, other)
-            expect(found == data, f"{what} does not show the bytes that were written through {name}")
+            expect(found == data, f"{what} does not show the bytes that were written through {name}",
+                   Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-013")
@@ -134,7 +135,7 @@ def _written(context: CaseContext, memory: xsem.Memory, place: int) -> bytes:
 def _shows(context: CaseContext, memory: xsem.Memory, place: int, what: str, data: bytes) -> None:
     with memory.map_buffer(place, 64, overlap=True) as buffer:
         found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-    expect(found == data, f"{what} shows {found[:4].hex()}… at {place}, not {data[:4].hex()}…")
+    expect(found == data, f"{what} shows {found[:4].hex()}… at {place}, not {data[:4].hex()}…", Symptom.OTHER_BYTES)
 
 
 def _read(context: CaseContext, reader: Participant, memory: int) -> list[bytes]:

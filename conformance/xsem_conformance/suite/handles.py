@@ -14,12 +14,12 @@ from xsem.errors import UnsupportedError
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
-from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, value_of
 from xsem_conformance.case.direct import Given
 from xsem_conformance.case.polling import soon
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 
@@ -62,7 +62,8 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
             driver_use.signals(context, token, shared, case.handle_type)
         driver_use.release(context, token, case.kind)
         expect((kept and zero.state == "taken") or before in (None, handles.identity(0)),
-               f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time")
+               f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time",
+               Symptom.CLOSED_TWICE)
 
 
 @contextlib.contextmanager
@@ -95,14 +96,7 @@ def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None
         with desc:
             expect(desc.dedicated == dedicated, f"the exporter's descriptor says dedicated={desc.dedicated}")
             memory = Shared(context.here.import_memory(desc), there)
-        data = bytes([0x31 + dedicated]) * 64
-        writes, reads = producer.new_list(), device.new_list()
-        producer.write(writes, memory, data, 1024)
-        producer.finish(writes, "a copy")
-        reading = device.read(reads, memory, 64, 1024)
-        device.finish(reads, "a copy")
-        expect(device.fetch(reading) == data, f"the device reads other bytes in memory with dedicated={dedicated}")
-        producer.side.release(writes)
+        bytes_arrive(producer, device, memory, bytes([0x31 + dedicated]) * 64, 1024)
 
 
 def _allocated(context: CaseContext, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
@@ -189,7 +183,8 @@ def _memory_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) ->
         return
     with other, other.map_buffer(0, 256) as buffer:
         found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-        expect(found == bytes([0x59 + turn]) * 256, "an import of an export is not the exported memory")
+        expect(found == bytes([0x59 + turn]) * 256, "an import of an export is not the exported memory",
+               Symptom.OTHER_BYTES)
 
 
 def _close_one(closed: Any, kept: Any) -> None:

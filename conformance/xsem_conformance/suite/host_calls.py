@@ -9,7 +9,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 
 @check("XSEM-TL-007")
@@ -22,7 +22,7 @@ def device_reads_the_value(context: CaseContext, case: Case) -> None:
         end.signal(commands, semaphore, value)
         end.finish(commands, "a signal")
         found = context.here.get(semaphore.here).value()
-        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}")
+        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}", Symptom.OTHER_VALUE)
 
 
 @check("XSEM-TL-008")
@@ -65,10 +65,12 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
     imported.host_signal(value)
     if Feature.READ_VALUE in context.device.capabilities.features:
         found = imported.value()
-        expect(found == value, f"the device's host signalled {value}, and the device reads {found}")
+        expect(found == value, f"the device's host signalled {value}, and the device reads {found}",
+               Symptom.OTHER_VALUE)
     if context.peer_reads():
         found = context.peer.value(semaphore.there)
-        expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}")
+        expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}",
+               Symptom.OTHER_VALUE)
     waits, signals = device.new_list(), exporter.new_list()
     device.wait(waits, semaphore, value)
     device.finish(waits, f"a wait for {value} after a host signal of {value}")

@@ -19,7 +19,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.other_thread import OtherThread, on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN, images_are_refused, memory_for_images
 from xsem_conformance.suite.level_copies import Gate
 
@@ -80,7 +80,8 @@ class _Pixels:
     def check(self, what: str) -> None:
         found = self.level.read().view(np.uint8).reshape(self.expected.shape)
         expect(np.array_equal(found, self.expected),
-               f"{what} changes other elements of the level than those of its region, or gives them other values")
+               f"{what} changes other elements of the level than those of its region, or gives them other values",
+               Symptom.OTHER_BYTES)
 
 
 class _Copies:
@@ -139,7 +140,8 @@ class _Copies:
             return   # the device has no pitches, and says so
         inside[...] = pixels.expected[box.index]
         expect(np.array_equal(self.found(buffer), content),
-               f"a copy {said} writes other bytes of the buffer than those of the rows, or other values")
+               f"a copy {said} writes other bytes of the buffer than those of the rows, or other values",
+               Symptom.OTHER_BYTES)
         pixels.check(f"reading by a copy {said}")
         inside[...] = self.noise(inside.size).reshape(inside.shape)
         self.put(buffer, content)
@@ -147,7 +149,7 @@ class _Copies:
         pixels.expected[box.index] = inside
         self.finish()
         pixels.check(f"writing by a copy {said}")
-        expect(np.array_equal(self.found(buffer), content), f"a copy {said} changes its source")
+        expect(np.array_equal(self.found(buffer), content), f"a copy {said} changes its source", Symptom.OTHER_BYTES)
 
 
 def _shapes(context: CaseContext) -> Sequence[tuple[str, MipmapDesc]]:
@@ -280,7 +282,7 @@ class _Chain:
             soon(lambda: self._driver.query_fence(end), f"{what} is not done", self._context.patience_s)
             self._driver.release_fence(end)
             found = ctypes.string_at(self._out, _SIZE)
-        expect(found == pixels, f"{what} gives other pixels than those of its source")
+        expect(found == pixels, f"{what} gives other pixels than those of its source", Symptom.OTHER_BYTES)
 
     def close(self) -> None:
         """Release everything. The queue must be idle."""

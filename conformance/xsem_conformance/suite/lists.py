@@ -19,7 +19,7 @@ from xsem_conformance.case.gates import Gates
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotDeclaredError, Symptom, expect
 
 
 @check("XSEM-LIST-001")
@@ -84,7 +84,8 @@ def threads_append_to_lists_of_their_own(context: CaseContext, case: Case) -> No
         thread.start()
     for thread in threads:
         thread.join()
-    expect(not failures, f"a thread failed: {failures[:1]}")
+    if failures:
+        raise BrokenError(f"a thread failed: {failures[0]!r}") from failures[0]
     for each in shared:   # the exporter sees the last signal
         context.arrives(each, 101 if timeline else None)
 
@@ -226,10 +227,10 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
                    f"a {what} changed bytes before event {missing + 1} of {len(gates)}")
             gates.open(missing)
             done.wait(timeout_s=context.patience_s)
-            expect(reached.query(), "an event behind no work is not reached")
+            expect(reached.query(), "an event behind no work is not reached", Symptom.NOT_DONE)
             commands.synchronize(timeout_s=context.patience_s)
             expect(measures.read_there(context, copied, 256) == (new if what == "copy" else filled),
-                   f"a {what} did not take effect after the writes of the other lists")
+                   f"a {what} did not take effect after the writes of the other lists", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-THR-001", deadline_s=60)
@@ -260,12 +261,14 @@ def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    expect(not failures, f"a thread failed: {failures[:1]}")
+    if failures:
+        raise BrokenError(f"a thread failed: {failures[0]!r}") from failures[0]
     for each, (_, value) in zip(shared, given, strict=True):
         context.arrives(each, None if value is None else 100 + value)
         if value is not None and context.peer_reads():
             found = context.peer.value(each.there)
-            expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}")
+            expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}",
+                   Symptom.OTHER_VALUE)
 
 
 def _list_in_turn(context: CaseContext) -> CommandList:

@@ -159,7 +159,7 @@ def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDri
         soon(lambda: driver.query_fence(fence), "a native event never counts as reached", context.patience_s)
         driver.release_fence(fence)
     driver.release_fence(behind)
-    soon(native.works, "the native event does not work after the release of its fence", context.patience_s)
+    soon(native.works, "the native event does not work after the release of its fence", context.patience_s, None)
     again = driver.borrow_event(native.event)
     soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
          context.patience_s)

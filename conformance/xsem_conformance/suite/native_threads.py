@@ -92,7 +92,8 @@ def no_call_overlaps_with_the_applications(context: CaseContext, case: Case) -> 
         finally:
             overlaps.end()
         commands.synchronize(timeout_s=context.patience_s)
-        soon(lambda: not device.releasing(), "released objects of a borrowed queue are not freed", context.patience_s)
+        soon(lambda: not device.releasing(), "released objects of a borrowed queue are not freed", context.patience_s,
+             None)
         expect(native.works(), "the native queue does not work after its use by several threads")
         commands.release()
         expect(native.simultaneous or not overlaps.found,

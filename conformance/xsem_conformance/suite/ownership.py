@@ -19,7 +19,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _AT_ONCE: Final = 3
@@ -50,9 +50,10 @@ def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Ca
         for _, _, given in made:
             if given.state == "taken":
                 soon(lambda given=given: not given.is_open(),   # type: ignore[misc]
-                     "the driver reports that it took the handle, but never closes it", context.patience_s)
+                     "the driver reports that it took the handle, but never closes it", context.patience_s, None)
         expect(not canaries.lost(), f"the driver reports the state {made[0][2].state!r} of the handle, and closes the "
-               f"number of the handle a second time: it closed another file at the numbers {canaries.lost()}")
+               f"number of the handle a second time: it closed another file at the numbers {canaries.lost()}",
+               Symptom.CLOSED_TWICE)
 
 
 def _imported(
@@ -108,7 +109,8 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
             else:
                 _semaphore_once(context, case.handle_type, canaries)
             context.let_go()
-            expect(not canaries.lost(), "the release of an imported object closed the file of another owner")
+            expect(not canaries.lost(), "the release of an imported object closed the file of another owner",
+                   Symptom.CLOSED_TWICE)
 
     for _ in range(5):
         once()
@@ -154,7 +156,8 @@ def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case
             _refused(context, case, number, what)
             canaries.plant(number)
         _refused(context, case, handles.null(), "the null device")
-        expect(not canaries.lost(), "after a refused import the driver closed the file of another owner")
+        expect(not canaries.lost(), "after a refused import the driver closed the file of another owner",
+               Symptom.CLOSED_TWICE)
 
 
 @check("XSEM-IMP-003")
@@ -224,5 +227,5 @@ def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.X
                 raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
             return failure.error
         except Exception as error:
-            raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
-    raise AssertionError(f"the driver imported {what}")
+            raise BrokenError(f"{what}: raised {error!r}, not ImportFailure") from error
+    raise BrokenError(f"the driver imported {what}")

@@ -11,7 +11,7 @@ from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-ORD-008")
@@ -57,7 +57,8 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         device.finish(waits, f"a wait for {signalled}")
         if Feature.READ_VALUE.value in context.peer.about()["features"]:
             found = context.peer.value(after.there)
-            expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
+            expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}",
+                   Symptom.OTHER_VALUE)
     threading.Event().wait(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
     if Feature.READ_VALUE.value in context.peer.about()["features"]:
@@ -104,8 +105,9 @@ def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
                "a recorded fill ran before the wait of its replay")
         context.peer.host_signal(gate.there, value)
         device.finish(waits, "a wait for the replay's signal")
-        expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal")
+        expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal",
+               Symptom.OTHER_BYTES)
         commands.synchronize(timeout_s=context.patience_s)
         expect(measures.read_there(context, memory, 256, 1024) == b"\x11" * 256,
-               "a replay did not copy the bytes from before its fill")
+               "a replay did not copy the bytes from before its fill", Symptom.OTHER_BYTES)
     recording.release()

@@ -10,7 +10,7 @@ from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import never
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 WAITS_FIRST: Final = 200
@@ -189,7 +189,7 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
             device.signal(signals, semaphore, value)
             device.finish(signals, "a signal")
             found = context.peer.value(semaphore.there)
-            expect(found == value, f"the device signalled {value}, and the timeline is at {found}")
+            expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
         device.side.release(another)   # some devices have few queues
 
 
@@ -241,7 +241,7 @@ def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> No
 def value_after_a_signal_below_it(context: CaseContext, case: Case) -> str:
     """Signal 5 and then 3; report the value that the exporter reads."""
     found = measures.value_after_going_back(context, case.handle_type)
-    expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}")
+    expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}", Symptom.OTHER_VALUE)
     return "after a signal of 5 and one of 3 the timeline is at " + ("3" if found == 3 else "5: it never goes back")
 
 

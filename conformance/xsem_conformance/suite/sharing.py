@@ -20,7 +20,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _SIZE: Final = 8192
@@ -146,7 +146,7 @@ def _native(context: CaseContext, hook: str, type: MemoryHandleType) -> tuple[
 def _nothing_keeps_it(context: CaseContext, freed: Callable[[], bool], after: str) -> None:
     context.let_go()
     gc.collect()   # a cycle of references to the array is permitted
-    soon(freed, f"a reference to the array stays after {after}", context.patience_s)
+    soon(freed, f"a reference to the array stays after {after}", context.patience_s, None)
 
 
 def _to_mapping(context: CaseContext, shared: xsem.SharedArray, data: bytes) -> None:
@@ -161,4 +161,5 @@ def _of_mapping(context: CaseContext, shared: xsem.SharedArray) -> bytes:
 
 
 def _same(found: bytes, data: bytes, reader: str, writer: str) -> None:
-    expect(found == data, f"{reader} shows {found[:4].hex()}…, not {data[:4].hex()}…, the bytes of {writer}")
+    expect(found == data, f"{reader} shows {found[:4].hex()}…, not {data[:4].hex()}…, the bytes of {writer}",
+           Symptom.OTHER_BYTES)

@@ -15,7 +15,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 TIMELINES: Final = 16
 LISTS: Final = 4
@@ -72,7 +72,8 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
     expect(len(model.done) == len(events), "the model itself has pending operations")
     if Feature.READ_VALUE.value in context.peer.about()["features"]:
         found = [context.peer.value(each.there) for each in timelines]
-        expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}")
+        expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}",
+               Symptom.OTHER_VALUE)
 
 
 def _owner(timeline: int) -> int:
@@ -150,7 +151,8 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
         exporter.wait(one, semaphore, value + 1)
         exporter.finish(one, f"the wait for {value + 1}")
         found = read()
-        expect(found in (None, value + 1), f"behind a wait for {value + 1} the timeline is at {found}")
+        expect(found in (None, value + 1), f"behind a wait for {value + 1} the timeline is at {found}",
+               Symptom.OTHER_VALUE)
     device.finish(other, "the device's last turn")
 
 
