@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 import errno
 from collections.abc import Iterator
@@ -26,9 +27,11 @@ __all__ = [
     "Outcome",
     "Result",
     "Symptom",
+    "Waived",
     "chain",
     "expect",
     "symptom_of",
+    "with_output",
 ]
 
 NONE: Final = "-"
@@ -204,37 +207,40 @@ class Failure:
     handle_types: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Waived:
+    """The reason and the last day of the waiver that covers a case."""
+
+    reason: str
+    until: dt.date
+
+
 @dataclass
 class Result:
-    """The result of a case.
-
-    Attributes
-    ----------
-    case : Case
-        The case.
-    outcome : Outcome
-        Its outcome.
-    detail : str
-        The reason or the observed behaviour, as a text for the reader.
-    seconds : float
-        The duration.
-    failure : Failure or None
-        The evidence; None for a case that passed or did not run.
-    waiver : str
-        The reason and the last day of the waiver that covers the case.
-    """
+    """The result of a case."""
 
     case: Case
     outcome: Outcome
-    detail: str = ""
+    seen: str = ""                      # the observed behaviour, or the reason of the outcome
     seconds: float = 0.0
-    failure: Failure | None = None
-    waiver: str = ""
+    failure: Failure | None = None      # None for a case that passed or did not run
+    waiver: Waived | None = None
+    printed: str = ""                   # the output of a process that hung or died
 
     @property
-    def seen(self) -> str:
-        """The observed behaviour: the detail without the reason of a waiver."""
-        return self.detail.removeprefix(f"{self.waiver}: ") if self.waiver else self.detail
+    def summary(self) -> str:
+        """The waiver and the observed behaviour, for the reader."""
+        return self.seen if self.waiver is None else f"{self.waiver.reason} (until {self.waiver.until}): {self.seen}"
+
+    @property
+    def detail(self) -> str:
+        """The summary and the output of the process, for the reader."""
+        return with_output(self.summary, self.printed)
+
+
+def with_output(text: str, printed: str) -> str:
+    """Return a text with the output of a process, if there is any."""
+    return f"{text}; it printed:\n{printed}" if printed else text
 
 
 class BrokenError(AssertionError):

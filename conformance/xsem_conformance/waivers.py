@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import Outcome, Result, Waived
 
 __all__ = ["Waiver", "WaiverError", "apply", "concerned", "load"]
 
@@ -122,7 +122,7 @@ def apply(
     """
     problems = []
     # Two waivers for one case both count as matched, and so does a waiver that was applied before.
-    failed = {result.case.key: result.seen for result in results if result.outcome in _WAIVABLE or result.waiver}
+    failed = {result.case.key for result in results if result.outcome in _WAIVABLE or result.waiver}
     unknown = list(not_run)
     for waiver in waivers:
         if waiver.expires < today:
@@ -140,7 +140,6 @@ def apply(
         for result in hits:
             if result.case.key in failed:
                 result.outcome = Outcome.WAIVED
-                result.waiver = f"{waiver.reason} (until {waiver.expires})"
-                result.detail = f"{result.waiver}: {failed[result.case.key]}"
+                result.waiver = Waived(waiver.reason, waiver.expires)
                 waiver.matched.append(result.case.key)
     return problems

@@ -94,7 +94,8 @@ def test_lost_descriptor_follows_from_a_failed_check_of_ownership() -> None:
 
 # ---- deaths
 def died(key: str, *calls: Call) -> Result:
-    return failed(key, "the process died: SIGABRT; it printed:\n" + key, died=True, calls=calls)
+    return Result(Case.from_key(key), Outcome.FAIL, "the process died: SIGABRT", printed=key,
+                  failure=Failure(calls, died=True))
 
 
 def test_deaths_in_one_call_are_one_cause_with_those_outside_a_call() -> None:

@@ -84,6 +84,8 @@ def _case(run: Run, requirement: Requirement, result: Result, cause: int | None)
         "direction": result.case.direction,
         "outcome": result.outcome.value,
         "detail": result.detail,
+        "waiver": None if result.waiver is None else {
+            "reason": result.waiver.reason, "until": result.waiver.until.isoformat()},
         "seconds": result.seconds,
         "failure": None if cause is None else _failure(run, result, requirement, cause),
     }
@@ -114,6 +116,7 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "done": "" if checked is None else " ".join((inspect.getdoc(checked.run) or "").partition("\n\n")[0].split()),
         "expected": requirement.text,
         "seen": result.seen,
+        "printed": result.printed,
         "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds} for each in found.calls],
         "first_calls": found.first_calls if found.left_out else 0,
         "earlier_calls": found.left_out,

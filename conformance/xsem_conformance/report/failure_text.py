@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from xsem_conformance.outcomes import with_output
+
 __all__ = ["duration", "failure_lines", "others"]
 
 _MOST_OTHERS: Final = 8
@@ -23,7 +25,8 @@ def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
         are shown.
     """
     found = case["failure"]
-    lines = [f"{name}: {found[name]}" for name in ("expected", "done", "seen") if found[name]]
+    told = found | {"seen": with_output(found["seen"], found.get("printed", ""))}
+    lines = [f"{name}: {told[name]}" for name in ("expected", "done", "seen") if told[name]]
     lines += [f"at {each['file']}:{each['line']} in {each['function']}" + (f": {each['code']}" if each["code"] else "")
               for each in found["frames"]]
     first, left_out, last = _shortened(found, calls)

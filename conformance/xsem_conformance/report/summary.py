@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xsem_conformance import verdict
+from xsem_conformance.outcomes import with_output
 
 __all__ = [
     "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name",
@@ -25,7 +26,8 @@ SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH", "BU
 
 UNKNOWN: Final = "unknown"
 """The value of a field that is missing in an older report."""
-_WAIVED: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
+# For reports without the field `waiver`, also the committed ones: there the detail is all that tells the waiver.
+_OLDER: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
 
 
 @dataclass
@@ -63,8 +65,7 @@ class Deviation:
     @property
     def seen(self) -> list[str]:
         """The observed behaviour of the cases, without duplicates."""
-        return list(dict.fromkeys(_WAIVED.sub("", case["detail"], count=1) if self.reason else case["detail"]
-                                  for case in self.cases))
+        return list(dict.fromkeys(map(_seen, self.cases)))
 
 
 @dataclass
@@ -166,12 +167,17 @@ def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
             case["requirement"], case["level"], case["area"], case["text"], state))
         each.cases.append(case)
         each.state = min(each.state, state, key=_WORST.index)
-        told = _WAIVED.match(case["detail"]) if state == "waived" else None
-        if told is not None:
-            each.reason, each.until = told["reason"], told["until"]
+        waiver = case.get("waiver") or (_OLDER.match(case["detail"]) if state == "waived" else None)
+        if waiver:
+            each.reason, each.until = waiver["reason"], waiver["until"]
     levels = {level: place for place, level in enumerate(verdict.LEVELS)}
     return sorted(found.values(), key=lambda each: (
         levels.get(each.level, len(levels)), _WORST.index(each.state), each.requirement))
+
+
+def _seen(case: Mapping[str, Any]) -> str:
+    failure = case.get("failure")
+    return with_output(failure["seen"], failure.get("printed", "")) if failure else case["detail"]
 
 
 def tally(report: Report) -> verdict.Tally:

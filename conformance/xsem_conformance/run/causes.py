@@ -43,7 +43,7 @@ class Cause:
         if self.results[0].failure is not None and self.results[0].failure.hung_in:
             hung = dict.fromkeys(each.failure.hung_in for each in self.results if each.failure is not None)
             return f"hangs: {' or '.join(each.replace(': ', ', ') for each in hung if each)} does not return"
-        seen = " ".join(_without_output(self.results[0].detail).split())[:_LONGEST]
+        seen = " ".join(self.results[0].summary.split())[:_LONGEST]
         return f"{self.name}: {seen}" if self.name else seen
 
     @property
@@ -79,22 +79,18 @@ def signature(result: Result) -> tuple[str, ...]:
         return (result.outcome.value, "hang", group(failure.hung_in))
     if failure is not None and failure.died:
         inside = [each.name for each in failure.calls[-1:] if each.seconds is None]
-        return (result.outcome.value, "death", _plain(result.detail), *map(group, inside))
+        return (result.outcome.value, "death", _plain(result.seen), *map(group, inside))
     if saw(result, Symptom.CLOSED_TWICE):
         return (result.outcome.value, "closed twice")
     if failure is not None and failure.frames:
         last_frame = failure.frames[-1]
         return (result.outcome.value, "line", last_frame.file, str(last_frame.line))
-    return (result.outcome.value, "seen", _plain(result.detail))
+    return (result.outcome.value, "seen", _plain(result.seen))
 
 
-def _plain(detail: str) -> str:
-    """Return the observation without its handle types, numbers and printed text."""
-    return _VARIES.sub("#", _without_output(detail))
-
-
-def _without_output(detail: str) -> str:
-    return detail.partition("; it printed:")[0]
+def _plain(seen: str) -> str:
+    """Return the observation without its handle types and numbers."""
+    return _VARIES.sub("#", seen)
 
 
 def _fold_deaths(found: dict[tuple[str, ...], Cause]) -> None:

@@ -19,6 +19,7 @@ from xsem.cli.interpreter import python
 from xsem.cli.questions import innermost
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
 from xsem_conformance.case.polling import PATIENCE_S
+from xsem_conformance.outcomes import with_output
 from xsem_conformance.run import worker
 from xsem_conformance.run.call_log import SIZE, CallLog
 from xsem_conformance.run.hangs import Hangs
@@ -41,14 +42,18 @@ class UnavailableError(Exception):
 
     Attributes
     ----------
+    why, printed : str
+        The reason, and the output of a process that died; the text of the error has both.
     usage : bool
         Whether the name is wrong: no device has this name.
     other_device : bool
         Whether the exporter is another device than the importer.
     """
 
-    def __init__(self, message: str, *, usage: bool = False, other_device: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, why: str, *, printed: str = "", usage: bool = False, other_device: bool = False) -> None:
+        super().__init__(with_output(why, printed))
+        self.why = why
+        self.printed = printed
         self.usage = usage
         self.other_device = other_device
 
@@ -229,12 +234,13 @@ def start(
     if first is None or "unavailable" in first:
         # The process prints the reason at its exit, after it has closed the pipe.
         status = started.close(grace_s=5 if first is None else 0)
-        printed = f"; it printed:\n{tail}" if (tail := started.tail()) else ""
-        said = (first or {}).get("unavailable") or (
-            f"{doing}: {endings.death(status)}{innermost(started.stacks(of_all=False))}{printed}")
+        died = f"{doing}: {endings.death(status)}{innermost(started.stacks(of_all=False))}"
+        printed = started.tail()
         started.forget()
-        raise UnavailableError(said, usage=bool((first or {}).get("usage")),
-                               other_device=bool((first or {}).get("other_device")))
+        if first is None:
+            raise UnavailableError(died, printed=printed)
+        raise UnavailableError(first["unavailable"] or died, usage=bool(first.get("usage")),
+                               other_device=bool(first.get("other_device")))
     return started, About(*pickle.loads(base64.b64decode(first["about"])))  # noqa: S301 - our own process wrote it
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from xsem_conformance.case.polling import PATIENCE_S
-from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result, Symptom
+from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result, Symptom, with_output
 from xsem_conformance.run import worker
 from xsem_conformance.run.frames import frames_in, shortened
 from xsem_conformance.run.hangs import Hangs
@@ -21,6 +22,15 @@ _TOO_LATE: Final = "the time limit of the run was reached"
 
 class DiedError(Exception):
     """The worker process died outside the cases. The message is the cause of the death."""
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """The end of a process that hung or died in place of an answer."""
+
+    why: str
+    printed: str
+    failure: Failure
 
 
 class Workers:
@@ -71,8 +81,8 @@ class Workers:
             self._package = about.package
         return self._worker
 
-    def _ask(self, key: str, deadline_s: float) -> dict[str, Any]:
-        """Return the answer to a request. If the process does not answer, return the outcome of a failed case."""
+    def _ask(self, key: str, deadline_s: float) -> dict[str, Any] | _Lost:
+        """Return the answer to a request."""
         left = float("inf") if self._ends_at is None else self._ends_at - time.monotonic()
         if self._stopped or left <= 0:
             raise NotRunError(_STOPPED if self._stopped else _TOO_LATE)
@@ -106,10 +116,7 @@ class Workers:
         stack = shortened(stack)
         calls, first, left_out = current.log.calls()
         current.forget()
-        return {
-            "outcome": Outcome.FAIL, "detail": why + (f"; it printed:\n{said}" if said else ""),
-            "failure": Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died),
-        }
+        return _Lost(why, said, Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died))
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
         """Run one case.
@@ -159,18 +166,19 @@ class Workers:
             The worker process died.
         """
         answer = self._ask(worker.QUIRKS, deadline_s)
-        if "failure" not in answer:
+        if not isinstance(answer, _Lost):
             return dict(answer["quirks"])
-        if answer["failure"].died:
-            raise DiedError(answer["detail"])
-        return {"problem": answer["detail"]}
+        said = with_output(answer.why, answer.printed)
+        if answer.failure.died:
+            raise DiedError(said)
+        return {"problem": said}
 
     def _result(self, case: Case, key: str, deadline_s: float) -> Result:
         began = time.monotonic()
         answer = self._ask(key, deadline_s)
-        if "failure" in answer:
-            return Result(case, answer["outcome"], answer["detail"], round(time.monotonic() - began, 3),
-                          answer["failure"])
+        if isinstance(answer, _Lost):
+            return Result(case, Outcome.FAIL, answer.why, round(time.monotonic() - began, 3), answer.failure,
+                          printed=answer.printed)
         if answer["refused"]:
             # An operation that the case appended before the refused call may still be pending.
             if any(each.startswith(("device: append", "device: prepared")) for each in answer["returned"]):

@@ -26,7 +26,7 @@ from xsem_conformance.run.runner import DiedError, Workers
 from xsem_conformance.suite import all_checks
 from xsem_conformance.system import launching
 
-__all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey"]
+__all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey", "unavailable"]
 
 _LEAST_S: Final = 3.0
 _QUIRKS: Final = "quirks"
@@ -117,8 +117,8 @@ class Survey:
 
     Attributes
     ----------
-    unavailable : str
-        The reason why the device cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
+    missing : UnavailableError or None
+        The error of a device that cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
         without declared capabilities.
     exporting : str
         The name of the exporter for `xsem.open_device`.
@@ -128,9 +128,14 @@ class Survey:
     exporter: DeviceInfo | None
     capabilities: Capabilities | None
     cases: Sequence[Planned]
-    unavailable: str = ""
+    missing: UnavailableError | None = None
     code: dict[str, str] | None = None
     exporting: str = ""
+
+    @property
+    def unavailable(self) -> str:
+        """The reason why the device cannot be opened; empty if it can."""
+        return "" if self.missing is None else str(self.missing)
 
     @property
     def undeclared(self) -> list[str]:
@@ -159,7 +164,7 @@ def survey(
     except UnavailableError as error:
         if error.usage:
             raise
-        return _of_missing(str(error), exporter, requirements, patience_s)
+        return _of_missing(error, exporter, requirements, patience_s)
     exported = _exporter(exporter, looked, patience_s)
     around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None,
                           second_device=looked.second)
@@ -180,7 +185,7 @@ def _exporter(name: str, importer: About, patience_s: float) -> About:
     return exporter
 
 
-def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement], patience_s: float) -> Survey:
+def _of_missing(why: UnavailableError, exporter: str, requirements: Sequence[Requirement], patience_s: float) -> Survey:
     """Return the plan for a device that cannot be opened: the cases of a device without declared capabilities."""
     try:
         exported = look(exporter, patience_s=patience_s).info
@@ -241,9 +246,9 @@ def run(
     partial = bool(only or cases)
     run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,
                partial=partial)
-    if found.capabilities is None:
-        run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
-        run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in wanted]
+    if found.missing is not None:
+        run_.problems.append(f"{device} cannot be opened: {found.missing}")
+        run_.results += [unavailable(each.case, found.missing) for each in wanted]
         return run_
     run_.not_run = {each.case: "the run was ended" for each in wanted}
     waived = waivers.concerned(waived, only, cases)
@@ -260,7 +265,7 @@ def run(
     run_.refusals = work.refusals()
     run_.problems += waivers.apply(waived, run_.results, began.date(), [each.key for each in run_.not_run])
     if not partial:
-        run_.problems += profile.lacking(found.capabilities)
+        run_.problems += profile.lacking(found.capabilities or Capabilities())
         if not run_.not_run:
             run_.problems += verdict.unmet(profile, requirements, run_.results)
     run_.seconds = round(time.monotonic() - clock, 3)
@@ -381,7 +386,12 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
     try:
         return act()
     except UnavailableError as error:
-        return Result(case, Outcome.UNAVAILABLE, str(error))
+        return unavailable(case, error)
+
+
+def unavailable(case: Case, error: UnavailableError) -> Result:
+    """Return the result of a case on a device that cannot be opened."""
+    return Result(case, Outcome.UNAVAILABLE, error.why, printed=error.printed)
 
 
 def result(
@@ -391,8 +401,9 @@ def result(
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            unavailable = asked.outcome is Outcome.UNAVAILABLE   # without an answer, the device has not failed
-            return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
+            # Without an answer, the device has not failed.
+            outcome = asked.outcome if asked.outcome is Outcome.UNAVAILABLE else Outcome.FAIL
+            return Result(planned.case, outcome, asked.seen, printed=asked.printed)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.inapplicable:
         return Result(planned.case, Outcome.UNSUPPORTED, planned.inapplicable)
