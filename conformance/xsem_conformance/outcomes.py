@@ -140,11 +140,14 @@ class Call:
         The method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``.
     seconds : float or None
         The duration; None if the call has not returned.
+    times : int
+        The number of equal calls in a row. Text and duration are those of the last one.
     """
 
     by: str
     text: str
     seconds: float | None
+    times: int = 1
 
     @property
     def method(self) -> str:

@@ -18,7 +18,7 @@ from xsem_conformance.requirements import AREAS, Requirement
 
 __all__ = [
     "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
-    "counts", "lines", "sentence", "state", "status", "unmet",
+    "clauses", "counts", "lines", "sentence", "state", "status", "unmet",
 ]
 
 GOOD: Final = 0
@@ -162,7 +162,14 @@ class Tally:
 
 
 def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False) -> str:
-    """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)".
+    """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)"."""
+    return "; ".join(text for _, text in clauses(status, profile, tally, problems=problems, partial=partial))
+
+
+def clauses(
+    status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False
+) -> list[tuple[str, str]]:
+    """Return the clauses of the sentence, each with the state of its cases; the first clause has no state.
 
     Parameters
     ----------
@@ -183,20 +190,23 @@ def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, part
         (BAD, True): f"does not meet the requirements that were tried; a part of {profile}",
     }.get((status, partial), f"conformance to {profile} not decided")
     missing = tally.total(states=[NOT_RUN])
-    return "; ".join([said, *(text for text in (
-        _said(tally, "MUST", ["not met"], "requirement", "not met"),
-        _said(tally, "MUST", ["error"], "requirement", "ended with an error"),
-        "no case was tried" if status == NOT_TRIED and not tally.total("MUST", _UNTRIED_STATES)
-        and tally.total() == tally.total(states=_NOT_TRIED_STATES) else "",
-        _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried"),
-        _said(tally, "MUST", ["waived"], "requirement", "waived"),
-        _said(tally, "SHOULD", ["not met"], "recommendation", "not met"),
-        _said(tally, "SHOULD", ["waived"], "recommendation", "waived"),
-        _said(tally, "MAY", ["not met"], "option", "used wrongly"),
-        f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else "",
-        f"{missing} {_plural('case', missing)} not run" if missing else "",
-        f"{problems} {_plural('problem', problems)} outside the cases" if problems else "",
-    ) if text)])
+    untried = status == NOT_TRIED and not tally.total("MUST", _UNTRIED_STATES) and (
+        tally.total() == tally.total(states=_NOT_TRIED_STATES))
+    found = [
+        ("", said),
+        ("not met", _said(tally, "MUST", ["not met"], "requirement", "not met")),
+        ("error", _said(tally, "MUST", ["error"], "requirement", "ended with an error")),
+        ("untried", "no case was tried" if untried else ""),
+        ("untried", _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried")),
+        ("waived", _said(tally, "MUST", ["waived"], "requirement", "waived")),
+        ("not met", _said(tally, "SHOULD", ["not met"], "recommendation", "not met")),
+        ("waived", _said(tally, "SHOULD", ["waived"], "recommendation", "waived")),
+        ("not met", _said(tally, "MAY", ["not met"], "option", "used wrongly")),
+        ("died", f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else ""),
+        (NOT_RUN, f"{missing} {_plural('case', missing)} not run" if missing else ""),
+        ("problems", f"{problems} {_plural('problem', problems)} outside the cases" if problems else ""),
+    ]
+    return [(state, text) for state, text in found if text]
 
 
 def _said(tally: Tally, level: str, states: Sequence[str], noun: str, verb: str) -> str:

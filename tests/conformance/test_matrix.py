@@ -14,7 +14,8 @@ import pytest
 import xsem_host
 from xsem.plugins import registry
 from xsem_conformance import backend_code
-from xsem_conformance.report.matrix import _conclusion, matrix
+from xsem_conformance.report.matrix import matrix
+from xsem_conformance.report.summary import conclusion
 
 HOST = Path(xsem_host.__file__).parent
 NOW = {"xsem_acme": "0f" * 32}
@@ -211,11 +212,12 @@ def test_backend_without_files_has_no_code(module: str, monkeypatch: pytest.Monk
     assert backend_code.of(made_up, 0) is None
 
 
-@pytest.mark.parametrize(("verdict", "said"), [
-    ("conforms to full; 1 requirement waived; 2 recommendations not met (4 cases)",
-     "conforms to full; 1 requirement waived"),
-    ("conforms to core; 2 recommendations not met (3 cases)", "conforms to core"),
-    ("does not conform to core", "does not conform to core"),
+@pytest.mark.parametrize(("cases", "said"), [
+    ([case("XSEM-BUF-001", "WAIVED"), case("XSEM-BUF-001", "WAIVED", direction="in"),
+      case("XSEM-IMP-010", "FAIL", level="SHOULD")], "conforms to full; 1 requirement waived (2 cases)"),
+    ([case("XSEM-BUF-001", "PASS"), case("XSEM-IMP-010", "FAIL", level="SHOULD")], "conforms to full"),
+    ([case("XSEM-BUF-001", "PASS"), case("XSEM-IMP-010", "WAIVED", level="SHOULD")],
+     "conforms to full; 1 recommendation waived"),
 ])
-def test_last_column_says_what_is_waived(verdict: str, said: str) -> None:
-    assert _conclusion(verdict) == said
+def test_last_column_says_what_is_waived(cases: list[dict[str, Any]], said: str) -> None:
+    assert conclusion(report(*BOTH, cases=cases)) == said

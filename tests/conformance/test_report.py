@@ -133,8 +133,8 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
     failure = properties["cases"]["items"]["properties"]["failure"]
     later = ("first_calls", "printed", "died", "symptom", "side")
     same(failure, failed["failure"], may_lack=later)
-    for name in ("calls", "frames"):
-        same(failure["properties"][name]["items"], failed["failure"][name][0])
+    same(failure["properties"]["calls"]["items"], failed["failure"]["calls"][0], may_lack=("times",))
+    same(failure["properties"]["frames"]["items"], failed["failure"]["frames"][0])
     assert [*properties["counts"]["properties"]] == [each.value for each in Outcome]
     assert failure["properties"]["symptom"]["enum"] == [*(each.value for each in Symptom), None]
 

@@ -117,7 +117,7 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "expected": requirement.text,
         "seen": result.seen,
         "printed": result.printed,
-        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds} for each in found.calls],
+        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds, "times": each.times} for each in found.calls],
         "first_calls": found.first_calls if found.left_out else 0,
         "earlier_calls": found.left_out,
         "frames": [dataclasses.asdict(each) for each in found.frames],

@@ -165,7 +165,7 @@ def _capabilities(report: Report) -> dict[str, str]:
 def _quirks(report: Report) -> dict[str, str]:
     # The capabilities have a separate table.
     return {f"{each.title}: {type}" if type else each.title: each.finding for each in quirks(report)
-            if not each.name.startswith("capability ") for type in each.types or ("",)}
+            if not each.declared for type in each.types or ("",)}
 
 
 def _requirements(one: Report, other: Report) -> tuple[list[Difference], list[Difference]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from xsem_conformance.outcomes import with_output
+from xsem_conformance.report.older import times
 
 __all__ = ["duration", "failure_lines", "others"]
 
 _MOST_OTHERS: Final = 8
-_REPEATED: Final = re.compile(r", (\d+) times$")
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
@@ -62,17 +61,14 @@ def _shortened(found: dict[str, Any], most: int) -> tuple[list[dict[str, Any]], 
     if 0 < most < len(calls) - (not left_out):   # the marker takes one line
         head = min(head, most // 3) if left_out else most // 3
         tail = most - head
-        left_out += sum(map(_times, calls[head:len(calls) - tail]))
+        left_out += sum(times(each) for each in calls[head:len(calls) - tail])
     return calls[:head], left_out, calls[len(calls) - tail:]
 
 
-def _times(call: dict[str, Any]) -> int:
-    found = _REPEATED.search(call["call"])
-    return int(found[1]) if found else 1
-
-
 def _call(call: dict[str, Any]) -> str:
-    return f"{call['by']}: {call['call']}  ({duration(call['seconds'])})"
+    count = call.get("times", 1)   # the text of an older report has the number
+    repeated = f", {count} times" if count > 1 else ""
+    return f"{call['by']}: {call['call']}{repeated}  ({duration(call['seconds'])})"
 
 
 def others(cause: dict[str, Any]) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xsem_conformance import verdict
 from xsem_conformance.outcomes import with_output
+from xsem_conformance.report import older
 
 __all__ = [
-    "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name",
-    "handle_types", "tally", "verdict_of",
+    "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "conclusion", "deviations",
+    "device_name", "handle_types", "tally", "verdict_of",
 ]
 
 Report = Mapping[str, Any]
@@ -26,8 +26,6 @@ SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH", "BU
 
 UNKNOWN: Final = "unknown"
 """The value of a field that is missing in an older report."""
-# For reports without the field `waiver`, also the committed ones: there the detail is all that tells the waiver.
-_OLDER: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
 
 
 @dataclass
@@ -167,8 +165,8 @@ def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
             case["requirement"], case["level"], case["area"], case["text"], state))
         each.cases.append(case)
         each.state = min(each.state, state, key=_WORST.index)
-        waiver = case.get("waiver") or (_OLDER.match(case["detail"]) if state == "waived" else None)
-        if waiver:
+        waiver = older.waiver(case)
+        if waiver is not None:
             each.reason, each.until = waiver["reason"], waiver["until"]
     levels = {level: place for place, level in enumerate(verdict.LEVELS)}
     return sorted(found.values(), key=lambda each: (
@@ -196,11 +194,17 @@ def _died(case: Mapping[str, Any]) -> bool:
 
 def verdict_of(report: Report) -> str:
     """Return the verdict of a report as a sentence."""
-    partial = report.get("partial")
-    if partial is None:   # an older report: only the options of its command say this
-        partial = any(f" {each}" in report.get("command", "") for each in ("--only", "--case"))
-    return verdict.sentence(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
-                            partial=partial)
+    return "; ".join(text for _, text in _clauses(report))
+
+
+def conclusion(report: Report) -> str:
+    """Return the first clause of the verdict, and the clauses about waivers."""
+    return "; ".join(text for state, text in _clauses(report) if state in ("", "waived"))
+
+
+def _clauses(report: Report) -> list[tuple[str, str]]:
+    return verdict.clauses(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
+                           partial=older.partial(report))
 
 
 def device_name(report: Report) -> str:

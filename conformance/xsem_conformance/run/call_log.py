@@ -102,7 +102,7 @@ class CallLog:
 
         The calls that are left out belong between the first calls and the other calls.
         """
-        found: list[tuple[int, int, Call]] = []
+        found: list[tuple[int, Call]] = []
         for slot in range(_SLOTS):
             at = _at(slot)
             number, _, seconds, times, length, more, side = _SLOT.unpack_from(self._map, at)
@@ -111,11 +111,10 @@ class CallLog:
             text = self._map[at + _SLOT.size:at + _SLOT.size + length].decode(errors="replace")
             result = self._map[at + _SLOT.size + length:at + _SLOT.size + length + more].decode(errors="replace")
             text += f" -> {result}" if more else ""
-            text += f", {times} times" if times > 1 else ""
-            found.append((number, times, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6))))
+            found.append((number, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6), times)))
         found.sort(key=lambda each: each[0])
-        left_out = _HEAD.unpack_from(self._map)[0] - sum(times for _, times, _ in found)
-        return tuple(call for _, _, call in found), min(_KEPT, len(found)), max(0, left_out)
+        left_out = _HEAD.unpack_from(self._map)[0] - sum(call.times for _, call in found)
+        return tuple(call for _, call in found), min(_KEPT, len(found)), max(0, left_out)
 
     def in_flight(self) -> tuple[str, float] | None:
         """Return the side and the name of the oldest call in flight, and its duration so far in seconds."""
