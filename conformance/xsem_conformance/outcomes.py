@@ -86,22 +86,10 @@ class Symptom(str, enum.Enum):
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One requirement on one handle type in one direction, with one exporter.
-
-    Attributes
-    ----------
-    requirement : str
-        The id of the requirement.
-    handle_type, exporter, direction : str
-        The handle type, the backend of the exporter, and "in" or "out"; `NONE` for a field that does not apply.
-
-    Examples
-    --------
-    >>> Case.from_key("XSEM-BIN-003/opaque_fd/host/in").direction
-    'in'
-    """
+    """One requirement on one handle type in one direction, with one exporter."""
 
     requirement: str
+    # The handle type, the backend of the exporter, and "in" or "out"; `NONE` for a field that does not apply.
     handle_type: str = NONE
     exporter: str = NONE
     direction: str = NONE
@@ -115,13 +103,7 @@ class Case:
 
     @classmethod
     def from_key(cls, key: str) -> Self:
-        """Return the case of a key.
-
-        Raises
-        ------
-        ValueError
-            The text is not a key.
-        """
+        """Return the case of a key."""
         parts = key.split("/")
         if len(parts) != 4 or not all(parts):
             raise ValueError(f"{key!r} is not ID/handle_type/exporter/direction")
@@ -130,24 +112,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a case.
+    """A call of a case."""
 
-    Attributes
-    ----------
-    by : str
-        The side that called its driver: "device", "exporter" or "second process".
-    text : str
-        The method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``.
-    seconds : float or None
-        The duration; None if the call has not returned.
-    times : int
-        The number of equal calls in a row. Text and duration are those of the last one.
-    """
-
-    by: str
-    text: str
-    seconds: float | None
-    times: int = 1
+    by: str   # the side that called its driver: "device", "exporter" or "second process"
+    text: str   # the method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``
+    seconds: float | None   # None if the call has not returned
+    times: int = 1   # equal calls in a row; text and duration are those of the last one
 
     @property
     def method(self) -> str:
@@ -172,42 +142,19 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """The evidence of a failed case.
+    """The evidence of a failed case."""
 
-    Attributes
-    ----------
-    calls : tuple of Call
-        The first calls and the last calls, in the order of their begin.
-    first_calls : int
-        The number of entries of `calls` before the calls that are left out.
-    left_out : int
-        The number of calls that are left out.
-    frames : tuple of Frame
-        The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
-    stack : str
-        The stacks of a process that hung or died; otherwise empty.
-    hung_in : str
-        The call that did not return, as `Call.name`; empty if the case did not hang in a call.
-    died : bool
-        Whether the process of the case died.
-    symptom : Symptom or None
-        What the check saw; None if nothing further follows from it.
-    side : str
-        The side of the case that saw the symptom, for example "device"; empty if the check names none.
-    handle_types : tuple of str
-        The handle types of the semaphores that the case used.
-    """
-
-    calls: tuple[Call, ...] = ()
-    first_calls: int = 0
+    calls: tuple[Call, ...] = ()   # the first calls and the last calls, in the order of their begin
+    first_calls: int = 0   # the number of entries of `calls` before the calls that are left out
     left_out: int = 0
+    # The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
     frames: tuple[Frame, ...] = ()
-    stack: str = ""
-    hung_in: str = ""
+    stack: str = ""   # the stacks of a process that hung or died; otherwise empty
+    hung_in: str = ""   # the call that did not return, as `Call.name`; empty if the case did not hang in a call
     died: bool = False
-    symptom: Symptom | None = None
-    side: str = ""
-    handle_types: tuple[str, ...] = ()
+    symptom: Symptom | None = None   # what the check saw; None if nothing further follows from it
+    side: str = ""   # the side of the case that saw the symptom, for example "device"; empty if the check names none
+    handle_types: tuple[str, ...] = ()   # of the semaphores that the case used
 
 
 @dataclass(frozen=True)

@@ -192,13 +192,7 @@ class _Suite(pytest.Collector):
         self.workers.__exit__(None, None, None)
 
     def result(self, planned: Planned) -> Result:
-        """Run one case.
-
-        Raises
-        ------
-        NotRunError
-            The case did not start or did not end.
-        """
+        """Run one case."""
         from xsem_conformance import waivers
         from xsem_conformance.run.session import refusal, result, unavailable
 

@@ -18,34 +18,14 @@ __all__ = ["CaseParticipant", "Shared", "stay_pending"]
 
 @dataclass(frozen=True)
 class Shared:
-    """An object of the exporter that the device imported: its number on either side.
+    """An object of the exporter that the device imported: its number on either side."""
 
-    Attributes
-    ----------
-    here : int
-        The number in the device's participant.
-    there : int
-        The number in the exporter's participant.
-    """
-
-    here: int
-    there: int
+    here: int   # the number in the device's participant
+    there: int   # the number in the exporter's participant
 
 
 class CaseParticipant:
-    """A participant of one case, with shared objects as arguments in place of numbers.
-
-    Parameters
-    ----------
-    side : Participant
-        The participant that does the work.
-    pick : callable
-        Returns the number of a shared object on this side.
-    name : str
-        The name of this side in messages.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    """
+    """A participant of one case, with shared objects as arguments in place of numbers."""
 
     def __init__(self, side: Participant, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
         self.side = side

@@ -34,20 +34,7 @@ _END_S: Final = 3.0
 
 
 class CaseContext:
-    """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-
-    Raises
-    ------
-    XsemError
-        The device cannot be opened.
-    """
+    """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use."""
 
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s
@@ -64,13 +51,7 @@ class CaseContext:
 
     @property
     def peer(self) -> RemoteParticipant:
-        """The exporter's process.
-
-        Raises
-        ------
-        BlockedError
-            The process cannot open its device.
-        """
+        """The exporter's process."""
         if self._peer is None:
             peer = RemoteParticipant(self._exporter)
             try:
@@ -87,13 +68,7 @@ class CaseContext:
         self._close_peer()
 
     def end_peer(self) -> None:
-        """Ask the exporter's process to exit by itself; the next use starts another process.
-
-        Raises
-        ------
-        BlockedError
-            The process does not exit in time.
-        """
+        """Ask the exporter's process to exit by itself; the next use starts another process."""
         ended = self.peer.ends(max(self.patience_s, _END_S))
         self._close_peer()
         if not ended:
@@ -126,23 +101,16 @@ class CaseContext:
 
     @property
     def driver(self) -> AbleDriver:
-        """A driver of the device, opened through its backend, for direct calls.
-
-        The driver has the abilities that the capabilities declare, because xsem has checked the driver of this device.
-        """
+        """A driver of the device, opened through its backend, for direct calls."""
+        # The driver has the abilities that the capabilities declare, because xsem has checked the driver of this
+        # device.
         if self._driver is None:
             info = self.device.info
             self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
 
     def hook(self, name: str, *args: object) -> Any:
-        """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`.
-
-        Raises
-        ------
-        NotExaminedError
-            The backend does not implement the hook.
-        """
+        """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`."""
         made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)(*args)
         if made is None:
             raise NotExaminedError(
@@ -151,13 +119,7 @@ class CaseContext:
 
     # ---- shared objects
     def semaphore(self, type: str, initial_value: int = 0) -> Shared:
-        """Create a semaphore in the exporter and import it on the device.
-
-        Raises
-        ------
-        BlockedError
-            The exporter does not export that type.
-        """
+        """Create a semaphore in the exporter and import it on the device; BLOCKED if the exporter has no such type."""
         peer = self.peer
         if type not in self._about["semaphore_export"]:
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
@@ -182,15 +144,8 @@ class CaseContext:
                    int(self.peer.about()["max_value_difference"]) // 2)
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
-        """Return the first semaphore type of that kind that the exporter creates and the device imports.
-
-        A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
-
-        Raises
-        ------
-        BlockedError
-            The two have no such type in common.
-        """
+        """Return the first semaphore type of that kind that the exporter creates and the device imports."""
+        # A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
         made = self.peer.about()["semaphore_export"]
         declared = self.device.capabilities
         both = sorted((each for each in declared.semaphore_import
@@ -203,13 +158,7 @@ class CaseContext:
         return both[0].value
 
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
-        """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them.
-
-        Raises
-        ------
-        BlockedError
-            The producer allows no wait before its signal.
-        """
+        """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them."""
         made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
@@ -224,13 +173,7 @@ class CaseContext:
         return Shared(_NOWHERE, there), value_of(type)
 
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
-        """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero.
-
-        Raises
-        ------
-        BlockedError
-            The exporter exports no type, or not the given type, that the device imports.
-        """
+        """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""
         peer = self.peer
         both = [each for each in self._about["memory_export"]
                 if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
@@ -326,11 +269,9 @@ def gets_through(
     producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None, *,
     one_queue: bool = False,
 ) -> None:
-    """Check that a signal of the producer meets a wait of the consumer.
-
-    If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`, both
-    have the same native queue, and a wait before its signal would stall the signal.
-    """
+    """Check that a signal of the producer meets a wait of the consumer."""
+    # If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`,
+    # both have the same native queue, and a wait before its signal would stall the signal.
     waits, signals = consumer.new_list(), producer.new_list()
     early = consumer.waits_early(type) and not one_queue
     if early:

@@ -31,11 +31,9 @@ def never(met: Callable[[], object], otherwise: str) -> None:
 
 
 def none_of(*conditions: tuple[Callable[[], object], str]) -> None:
-    """Check for `SETTLE_S` that all conditions stay false. A condition that returns true fails with its text.
-
-    Several conditions share the time. The check polls, because a backend may mark the end of a list only during a
-    query.
-    """
+    """Check for `SETTLE_S` that all conditions stay false. A condition that returns true fails with its text."""
+    # Several conditions share the time. The check polls, because a backend may mark the end of a list only during a
+    # query.
     deadline = time.monotonic() + SETTLE_S
     while conditions and time.monotonic() < deadline:
         for met, otherwise in conditions:

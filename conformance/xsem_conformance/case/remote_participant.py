@@ -46,17 +46,7 @@ class ParticipantProcess(Protocol):
 
 
 class RemoteParticipant:
-    """A `Participant` in another process.
-
-    Parameters
-    ----------
-    device : str
-        Name as for `xsem.open_device`.
-    role : str
-        The name of the process in messages.
-    failure : type of ParticipantFailedError
-        The class of the error that each method raises when the process fails.
-    """
+    """A `Participant` in another process."""
 
     observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
     """Makes the requests of all participants. The arguments are the role, the operation, its arguments, the request."""

@@ -27,30 +27,9 @@ def _tell(call: str) -> None:
 
 
 def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
-    """Run a case in this process. Print each call before it is made, and the whole traceback.
-
-    A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
-    repeatedly.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    key : str
-        The key of the case.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-
-    Returns
-    -------
-    int
-        The exit status: 0 if the case passed, 3 if the case cannot run here, otherwise 1.
-
-    Raises
-    ------
-    UnknownCaseError, UnavailableError
-        As in `session.run`.
-    """
+    """Run a case in this process. Print each call before it is made, and the whole traceback."""
+    # A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
+    # repeatedly.
     found = survey(device, exporter, list(load().requirements.values()), patience_s)
     [planned] = chosen(found.cases, [key])
     why = found.unavailable or planned.undeclared or planned.inapplicable or planned.blocked

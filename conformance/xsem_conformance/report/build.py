@@ -117,7 +117,8 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "expected": requirement.text,
         "seen": result.seen,
         "printed": result.printed,
-        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds, "times": each.times} for each in found.calls],
+        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds, "times": each.times}
+                  for each in found.calls],
         "first_calls": found.first_calls if found.left_out else 0,
         "earlier_calls": found.left_out,
         "frames": [dataclasses.asdict(each) for each in found.frames],
@@ -131,13 +132,7 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
 
 
 def check(report: dict[str, Any]) -> None:
-    """Check a report against the schema.
-
-    Raises
-    ------
-    ValueError
-        The data do not match the schema.
-    """
+    """Check a report against the schema."""
     import jsonschema
 
     text = resources.files("xsem_conformance.report").joinpath("schema.json").read_text(encoding="utf-8")

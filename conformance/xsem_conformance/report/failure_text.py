@@ -13,16 +13,8 @@ _MOST_OTHERS: Final = 8
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
-    """Return the evidence of a case of a report, with one fact in each line.
-
-    Parameters
-    ----------
-    case : dict
-        The case; its ``failure`` is not null.
-    calls, stack : int
-        Largest number of calls and of lines of the stacks; 0 for all. Of more calls, the first third and the last ones
-        are shown.
-    """
+    """Return the evidence of a case of a report, with one fact in each line."""
+    # At most `calls` calls, of which the first third and the last ones are shown, and `stack` lines; 0 for all.
     found = case["failure"]
     told = found | {"seen": with_output(found["seen"], found.get("printed", ""))}
     lines = [f"{name}: {told[name]}" for name in ("expected", "done", "seen") if told[name]]

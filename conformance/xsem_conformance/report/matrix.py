@@ -17,16 +17,7 @@ _WIDTH: Final = 100
 
 
 def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
-    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row.
-
-    Parameters
-    ----------
-    reports : mapping
-        Reports by the link target of the table.
-    code : mapping
-        The current `backend_code.digest` by the module of the plugin. Results of other code are `STALE`, and so are
-        results without a digest.
-    """
+    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row."""
     lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Deviates | Report |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     deviations: dict[str, list[tuple[Entry, Deviation]]] = {}

@@ -11,30 +11,14 @@ __all__ = ["Quirk", "quirks"]
 
 @dataclass(frozen=True)
 class Quirk:
-    """One behaviour of a device.
+    """One behaviour of a device."""
 
-    Attributes
-    ----------
-    name : str
-        The quirk's name in the report, or the capability.
-    title : str
-        The subject of the quirk.
-    finding : str
-        The measured or declared behaviour.
-    advice : str
-        The necessary action of an application; empty if no action is necessary.
-    types : tuple of str
-        The handle types with this finding; empty for a quirk of the device.
-    declared : bool
-        The quirk is a declared limit, and no measurement.
-    """
-
-    name: str
+    name: str   # in the report, or the capability
     title: str
     finding: str
-    advice: str = ""
-    types: tuple[str, ...] = ()
-    declared: bool = False
+    advice: str = ""   # for an application; empty if no action is necessary
+    types: tuple[str, ...] = ()   # with this finding; empty for a quirk of the device
+    declared: bool = False   # a declared limit, not a measurement
 
     @property
     def text(self) -> str:

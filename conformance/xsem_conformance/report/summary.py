@@ -30,26 +30,14 @@ UNKNOWN: Final = "unknown"
 
 @dataclass
 class Deviation:
-    """One requirement that a device does not meet, with all its cases.
-
-    Attributes
-    ----------
-    requirement, level, area, text : str
-        The requirement.
-    state : str
-        A name of `verdict.STATES`: not met, error or waived. The worst state of the cases.
-    reason, until : str
-        The reason and the last day of the waiver; empty without a waiver.
-    cases : list of dict
-        The cases of the report.
-    """
+    """One requirement that a device does not meet, with all its cases."""
 
     requirement: str
     level: str
     area: str
     text: str
-    state: str
-    reason: str = ""
+    state: str   # the worst of the cases: not met, error or waived
+    reason: str = ""   # of the waiver; empty without a waiver
     until: str = ""
     cases: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -68,28 +56,16 @@ class Deviation:
 
 @dataclass
 class HandleType:
-    """One handle type of a device.
+    """One handle type of a device."""
 
-    Attributes
-    ----------
-    kind, name : str
-        "semaphore" or "memory", and the handle type.
-    declared : bool or None
-        Whether the device declares the import; None: unknown.
-    imports, synchronises : dict
-        "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases has the
-        value "yes". `waived` names the exceptions.
-    waived : dict
-        For "imports" and "synchronises" the requirements with a waived case.
-    deviations : list of Deviation
-        Every requirement, recommendation and option that this type does not meet.
-    """
-
-    kind: str
+    kind: str   # "semaphore" or "memory"
     name: str
-    declared: bool | None
+    declared: bool | None   # whether the device declares the import; None: unknown
+    # "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases has the
+    # value "yes". `waived` names the exceptions.
     imports: dict[str, str] = field(default_factory=dict)
     synchronises: dict[str, str] = field(default_factory=dict)
+    # For "imports" and "synchronises" the requirements with a waived case.
     waived: dict[str, list[str]] = field(default_factory=dict)
     deviations: list[Deviation] = field(default_factory=list)
 

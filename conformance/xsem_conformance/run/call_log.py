@@ -28,17 +28,11 @@ SIZE: Final = _FIRST + _SLOTS * _SLOT_SIZE
 
 
 class CallLog:
-    """The first and the last calls of a case. The worker writes them, and the runner reads them.
+    """The first and the last calls of a case. The worker writes them, and the runner reads them."""
 
-    The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
-    progress. Equal calls in a row share one entry, because most of them are polls. The log leaves out calls between
-    the first and the last calls of a long case.
-
-    Parameters
-    ----------
-    fd : int
-        A file of `SIZE` bytes.
-    """
+    # The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
+    # progress. Equal calls in a row share one entry, because most of them are polls. The log leaves out calls between
+    # the first and the last calls of a long case.
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, SIZE)
@@ -57,10 +51,8 @@ class CallLog:
             self._slot, self._last = -1, None
 
     def begin(self, by: str, call: str, same: str = "") -> tuple[int, int, str]:
-        """Record a call before the call is made. Return the place for `end`.
-
-        Two calls in a row are equal if their `same` is equal. The default of `same` is the text of the call.
-        """
+        """Record a call before the call is made. Return the place for `end`."""
+        # Two calls in a row are equal if their `same` is equal. The default of `same` is the text of the call.
         same = same or call
         side, raw = _SIDES.index(by), call.encode(errors="replace")[:_ROOM - _LONGEST_RESULT]
         with self._lock:
@@ -98,10 +90,8 @@ class CallLog:
             self._last = (slot, _SIDES.index(by), same)
 
     def calls(self) -> tuple[tuple[Call, ...], int, int]:
-        """Return the kept calls in the order of their start, the number of first calls, and the number left out.
-
-        The calls that are left out belong between the first calls and the other calls.
-        """
+        """Return the kept calls in the order of their start, the number of first calls, and the number left out."""
+        # The calls that are left out belong between the first calls and the other calls.
         found: list[tuple[int, Call]] = []
         for slot in range(_SLOTS):
             at = _at(slot)

@@ -24,18 +24,10 @@ _LONGEST: Final = 300
 
 @dataclass(eq=False)
 class Cause:
-    """Failed cases with one probable cause.
+    """Failed cases with one probable cause."""
 
-    Attributes
-    ----------
-    results : list of Result
-        The cases; the first case represents all cases.
-    name : str
-        The cause as a clause; empty if only the observation of the first case is known.
-    """
-
-    results: list[Result] = field(default_factory=list)
-    name: str = ""
+    results: list[Result] = field(default_factory=list)   # the cases; the first case represents all cases
+    name: str = ""   # the cause as a clause; empty if only the observation of the first case is known
 
     @property
     def summary(self) -> str:
@@ -53,11 +45,10 @@ class Cause:
 
 
 def causes(results: Sequence[Result]) -> list[Cause]:
-    """Return the causes of all unpassed results: the worst outcome first, then the largest number of cases.
-
-    Cases have one cause if they follow from a root (`roots`), hung or died in the same call, or failed at the same line
-    of the backend. Other cases have one cause if they report the same observation without handle types and numbers.
-    """
+    """Return the causes of all unpassed results: the worst outcome first, then the largest number of cases."""
+    # Cases have one cause if they follow from a root (`roots`), hung or died in the same call, or failed at the same
+    # line of the backend. Other cases have one cause if they report the same observation without handle types and
+    # numbers.
     rooted = [Cause(mine, root.name) for root, mine in consequences(results)]
     explained = {result.case for cause in rooted for result in cause.results}
     found: dict[tuple[str, ...], Cause] = {}

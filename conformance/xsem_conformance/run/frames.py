@@ -18,17 +18,9 @@ _CODE: Final = 120
 
 
 def frames_of(error: BaseException, package: str) -> tuple[Frame, ...]:
-    """Return the frames of an exception in the files of a package, outermost first.
-
-    The cause of an exception comes before the exception, because the facade raises its own error from a driver's error.
-
-    Parameters
-    ----------
-    error : BaseException
-        The exception.
-    package : str
-        The package or module, as in `backend_code.of`.
-    """
+    """Return the frames of an exception in the files of a package, outermost first."""
+    # The cause of an exception comes before the exception, because the facade raises its own error from a driver's
+    # error.
     for each in reversed(list(chain(error))):
         found = tuple(
             Frame(short, frame.lineno or 0, frame.name, (frame.line or "")[:_CODE])

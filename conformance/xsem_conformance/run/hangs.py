@@ -20,19 +20,11 @@ _OPENS: Final = ("exporter: about", "second process: about")
 
 
 class Hangs:
-    """The calls that hung in a run, shared by all its workers.
+    """The calls that hung in a run, shared by all its workers."""
 
-    A call hangs if it takes longer than 1.5 times the patience, at least 3 s. After a hang, the limit of the call is
-    3 s. After `most` cases in a row that hung in the call, no case makes the call. A case in which the call returns
-    ends the row.
-
-    Parameters
-    ----------
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    most : int
-        Number of cases in a row; 0 for no limit.
-    """
+    # A call hangs if it takes longer than 1.5 times the patience, at least 3 s. After a hang, the limit of the call is
+    # 3 s. After `most` cases in a row that hung in the call, no case makes the call. A case in which the call returns
+    # ends the row.
 
     def __init__(self, patience_s: float, most: int = MOST_HANGS) -> None:
         self._patience_s = patience_s

@@ -38,46 +38,25 @@ _STACKS_S: Final = 2.0
 
 
 class UnavailableError(Exception):
-    """The device cannot be opened; the message is the reason.
-
-    Attributes
-    ----------
-    why, printed : str
-        The reason, and the output of a process that died; the text of the error has both.
-    usage : bool
-        Whether the name is wrong: no device has this name.
-    other_device : bool
-        Whether the exporter is another device than the importer.
-    """
+    """The device cannot be opened; the message is the reason, with the output of a process that died."""
 
     def __init__(self, why: str, *, printed: str = "", usage: bool = False, other_device: bool = False) -> None:
         super().__init__(with_output(why, printed))
         self.why = why
         self.printed = printed
-        self.usage = usage
-        self.other_device = other_device
+        self.usage = usage                 # the name is wrong: no device has this name
+        self.other_device = other_device   # the exporter is another device than the importer
 
 
 @dataclass(frozen=True)
 class About:
-    """The description of a device, from its own process.
+    """The description of a device, from its own process."""
 
-    Attributes
-    ----------
-    info, capabilities
-        As in `xsem.Device`.
-    second : bool
-        Whether the backend has another device.
-    package : str
-        The module of the plugin: see `backend_code.package_of`.
-    code : dict or None
-        See `backend_code.of`. Only `look` with `with_code` sets the code, because its digests read whole libraries.
-    """
-
-    info: DeviceInfo
+    info: DeviceInfo   # as in `xsem.Device`
     capabilities: Capabilities
-    second: bool
-    package: str
+    second: bool   # whether the backend has another device
+    package: str   # the module of the plugin: see `backend_code.package_of`
+    # See `backend_code.of`. Only `look` with `with_code` sets it, because its digests read whole libraries.
     code: dict[str, Any] | None = None
 
 
@@ -120,13 +99,7 @@ class WorkerProcess:
             os.write(self._requests, request)
 
     def answer(self, timeout_s: float, hangs: Hangs | None = None) -> dict[str, Any] | None:
-        """Return the next answer, or None if the process has ended.
-
-        Raises
-        ------
-        HangsError
-            No answer arrives in time, or a call takes longer than `hangs` allows.
-        """
+        """Return the next answer, or None if the process has ended."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._text:
             left = deadline - time.monotonic()
@@ -156,10 +129,8 @@ class WorkerProcess:
         return _read(self._said, -_TAIL)
 
     def stacks(self, *, of_all: bool) -> str:
-        """Return the stacks of the process. With `of_all`, return also the stacks of the other participants.
-
-        A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
-        """
+        """Return the stacks of the process. With `of_all`, return also the stacks of the other participants."""
+        # A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
         if self.process.poll() is None:
             before = self._said.size()
             self._group.ask_for_stacks(of_all=of_all)
@@ -210,15 +181,8 @@ def _told(importer: DeviceInfo | None) -> list[str]:
 def start(
     device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None
 ) -> tuple[WorkerProcess, About]:
-    """Start a process, and wait until it has opened the device.
-
-    The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
-
-    Raises
-    ------
-    UnavailableError
-        The process cannot open the device.
-    """
+    """Start a process, and wait until it has opened the device."""
+    # The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
     started = WorkerProcess(device, exporter, patience_s, importer)
     doing, limit_s = "its start", _START_S
     try:
@@ -248,31 +212,9 @@ def look(
     device: str, importer: DeviceInfo | None = None, exports: Iterable[SemaphoreHandleType] = (), *,
     with_code: bool = False, patience_s: float = PATIENCE_S,
 ) -> About:
-    """Ask a device in a separate process for its description.
-
-    Parameters
-    ----------
-    device : str
-        Name as for `xsem.open_device`.
-    importer : DeviceInfo, optional
-        The device that imports the objects of `device`: see `xsem.facade.discovery.exporter_for`.
-    exports : iterable of SemaphoreHandleType
-        The types that the importer imports. `device` must create a semaphore of one of these types that it exports.
-    with_code : bool
-        Whether to ask for the identity of the code.
-    patience_s : float
-        As for `start`.
-
-    Returns
-    -------
-    About
-        The description.
-
-    Raises
-    ------
-    UnavailableError
-        The device cannot be opened, does not answer, creates no semaphore, or is another device than the importer.
-    """
+    """Ask a device in a separate process for its description."""
+    # `importer` imports the objects of `device`: see `xsem.facade.discovery.exporter_for`. It imports the types
+    # `exports`, and `device` must create a semaphore of one of these types that it exports.
     looked, about = start(device, device, patience_s, importer)
     asked = sorted(each.value for each in exports)
     why = _asked_to_create(looked, asked) if asked else ""

@@ -38,28 +38,11 @@ _METHODS: Final = frozenset(
 
 
 class Recorder:
-    """Writes the calls of this process to a log, and refuses calls that hung before.
-
-    Parameters
-    ----------
-    log : CallLog
-        The log.
-    tell : callable, optional
-        Called before each call with the text of the call, and after the call with its result.
-
-    Attributes
-    ----------
-    skipped : dict of str to str
-        Refused calls, as `Call.name`, each with the reason.
-    refused : str
-        The reason of the first refused call of this case; empty without a refused call.
-    when_refused : callable
-        Called at a refused call.
-    """
+    """Writes the calls of this process to a log, and refuses calls that hung before. `tell` gets each call as text."""
 
     def __init__(self, log: CallLog, *, tell: Callable[[str], object] | None = None) -> None:
-        self.skipped: dict[str, str] = {}
-        self.refused = ""
+        self.skipped: dict[str, str] = {}   # refused calls, as `Call.name`, each with the reason
+        self.refused = ""                   # the reason of the first refused call of this case
         self.when_refused: Callable[[], object] = lambda: None
         self._log = log
         self._tell = tell

@@ -47,10 +47,8 @@ _ROOTS: Final = (
 
 
 def consequences(results: Sequence[Result]) -> list[tuple[Root, list[Result]]]:
-    """Return the roots that the results show, each with its cases. The first case of each root shows it.
-
-    A case belongs to one root. A case that hung or died, or that did not fail, belongs to no root.
-    """
+    """Return the roots that the results show, each with its cases. The first case of each root shows it."""
+    # A case belongs to one root. A case that hung or died, or that did not fail, belongs to no root.
     left = list(results)
     found = []
     for root in _ROOTS:

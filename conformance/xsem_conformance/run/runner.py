@@ -34,21 +34,9 @@ class _Lost:
 
 
 class Workers:
-    """Run cases one after the other in a worker process, and replace a killed process.
+    """Run cases one after the other in a worker process, and replace a killed process."""
 
-    An object is a context manager. The exit of the context ends the process.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    hangs : Hangs, optional
-        The calls that hung. All workers of a run share this object. By default, no call is skipped.
-    ends_at : float, optional
-        The time of `time.monotonic` at which the run ends. A case that is unfinished at this time counts as not run.
-    """
+    # An object is a context manager. The exit of the context ends the process.
 
     def __init__(
         self, device: str, exporter: str, patience_s: float = PATIENCE_S, *, hangs: Hangs | None = None,
@@ -119,29 +107,7 @@ class Workers:
         return _Lost(why, said, Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died))
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
-        """Run one case.
-
-        Parameters
-        ----------
-        case : Case
-            The case.
-        deadline_s : float
-            A case that takes longer counts as hanging: the worker is killed.
-        spoils : bool
-            Whether the next case needs another process.
-
-        Returns
-        -------
-        Result
-            The result; FAIL if the process hangs or dies.
-
-        Raises
-        ------
-        UnavailableError
-            The device cannot be opened.
-        NotRunError
-            The case needs a call that hung before, or the run ends.
-        """
+        """Run one case."""
         result = self._result(case, case.key, deadline_s)
         if spoils:
             self._renew(grace_s=5)
@@ -158,13 +124,7 @@ class Workers:
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """Return the measurements of `xsem_conformance.case.quirks`. After a hang, the only key is "problem".
-
-        Raises
-        ------
-        DiedError
-            The worker process died.
-        """
+        """Return the measurements of `xsem_conformance.case.quirks`. After a hang, the only key is "problem"."""
         answer = self._ask(worker.QUIRKS, deadline_s)
         if not isinstance(answer, _Lost):
             return dict(answer["quirks"])

@@ -34,44 +34,26 @@ _QUIRKS: Final = "quirks"
 
 @dataclass
 class Run:
-    """The results of a run.
+    """The results of a run."""
 
-    Attributes
-    ----------
-    device, exporter : DeviceInfo or None
-        None if it could not be opened.
-    results : list of Result
-        One for each case.
-    refusals : list of Result
-        One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
-        that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
-    problems : list of str
-        Problems outside the cases: waivers, capabilities that the profile needs, a device that cannot be opened, and a
-        process that died in the measurement of quirks.
-    code : dict or None
-        The identity of the tested code: see `backend_code.of`.
-    not_run : dict of Case to str
-        The planned cases without a result, each with the reason.
-    seconds : float
-        The duration so far.
-    partial : bool
-        The run tried only a part of the requirements, so it does not decide the conformance.
-    """
-
-    device: DeviceInfo | None
+    device: DeviceInfo | None   # None if it could not be opened
     exporter: DeviceInfo | None
     capabilities: Capabilities | None
     profile: Profile
     requirements: Sequence[Requirement]
     began: dt.datetime
-    results: list[Result] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)   # one for each case
+    # One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
+    # that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
     refusals: list[Result] = field(default_factory=list)
     quirks: dict[str, Any] = field(default_factory=dict)
+    # Problems outside the cases: waivers, capabilities that the profile needs, a device that cannot be opened, and a
+    # process that died in the measurement of quirks.
     problems: list[str] = field(default_factory=list)
-    code: dict[str, str] | None = None
-    not_run: dict[Case, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    partial: bool = False
+    code: dict[str, str] | None = None   # the identity of the tested code: see `backend_code.of`
+    not_run: dict[Case, str] = field(default_factory=dict)   # the planned cases without a result, each with the reason
+    seconds: float = 0.0   # so far
+    partial: bool = False   # the run tried only a part of the requirements, so it does not decide the conformance
 
     @property
     def status(self) -> int:
@@ -91,46 +73,27 @@ class Run:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a run.
+    """The limits of a run."""
 
-    Attributes
-    ----------
-    jobs : int
-        Number of workers at once.
-    failures : int
-        Number of failures of a MUST after which no further case begins; 0 for no limit.
-    seconds : float or None
-        Longest duration of all cases together.
-    hangs : int
-        Number of cases in a row that hang in one call, after which no case makes this call; 0 for no limit.
-    """
-
-    jobs: int = 1
-    failures: int = 0
-    seconds: float | None = None
-    hangs: int = MOST_HANGS
+    jobs: int = 1   # workers at once
+    failures: int = 0   # of a MUST, after which no further case begins; 0 for no limit
+    seconds: float | None = None   # of all cases together
+    hangs: int = MOST_HANGS   # cases in a row that hang in one call, after which no case makes it; 0 for no limit
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The plan of a run: the cases, and the device and the exporter if they can be opened.
-
-    Attributes
-    ----------
-    missing : UnavailableError or None
-        The error of a device that cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
-        without declared capabilities.
-    exporting : str
-        The name of the exporter for `xsem.open_device`.
-    """
+    """The plan of a run: the cases, and the device and the exporter if they can be opened."""
 
     device: DeviceInfo | None
     exporter: DeviceInfo | None
     capabilities: Capabilities | None
     cases: Sequence[Planned]
+    # The error of a device that cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
+    # without declared capabilities.
     missing: UnavailableError | None = None
     code: dict[str, str] | None = None
-    exporting: str = ""
+    exporting: str = ""   # the name of the exporter for `xsem.open_device`
 
     @property
     def unavailable(self) -> str:
@@ -148,16 +111,9 @@ class Survey:
 def survey(
     device: str, exporter: str, requirements: Sequence[Requirement], patience_s: float = PATIENCE_S
 ) -> Survey:
-    """Inspect both devices and plan the cases.
-
-    An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
-    device may take `patience_s`.
-
-    Raises
-    ------
-    UnavailableError
-        As in `run`.
-    """
+    """Inspect both devices and plan the cases."""
+    # An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
+    # device may take `patience_s`.
     backend = exporter.partition(":")[0]
     try:
         looked = look(device, with_code=True, patience_s=patience_s)
@@ -203,42 +159,9 @@ def run(
     progress: Callable[[Run, Result], object], *, only: Sequence[str] = (), cases: Sequence[str] = (),
     quirks: bool = True, patience_s: float = PATIENCE_S, limits: Limits = Limits(),
 ) -> Run:
-    """Run all cases of a device.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    profile : Profile
-        The profile that the device must reach.
-    waived : sequence of Waiver
-        The known failures.
-    progress : callable
-        Called after each case with the run so far and the result.
-    only : sequence of str
-        Prefixes of ids. The run is limited to these requirements, and measures no quirks.
-    cases : sequence of str
-        Keys of cases. The run is limited to these cases, and measures no quirks.
-    quirks : bool
-        Whether to measure the quirks.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    limits : Limits
-        The limits of the run.
-
-    Returns
-    -------
-    Run
-        The results. A device that cannot be opened gives the outcome UNAVAILABLE.
-
-    Raises
-    ------
-    UnavailableError
-        `device` or `exporter` does not name a device (``usage``), `exporter` is another device (``other_device``), or
-        `exporter` cannot be used. No case has run.
-    UnknownCaseError
-        The device has no case with one of the keys.
-    """
+    """Run all cases of a device, call `progress` after each, and measure the quirks."""
+    # `only` (prefixes of ids) and `cases` (keys) limit the run, which then measures no quirks. An expected result
+    # counts as missing after `patience_s`.
     began, clock = dt.datetime.now(dt.UTC), time.monotonic()
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
     found = survey(device, exporter, requirements, patience_s)
@@ -277,13 +200,7 @@ class UnknownCaseError(ValueError):
 
 
 def chosen(cases: Sequence[Planned], keys: Sequence[str]) -> list[Planned]:
-    """Return the cases with these keys, or all cases without keys.
-
-    Raises
-    ------
-    UnknownCaseError
-        A key names none of the cases.
-    """
+    """Return the cases with these keys, or all cases without keys."""
     for key in keys:
         if not any(each.case.key == key for each in cases):
             alike = [each.case.key for each in cases if each.case.requirement == key.partition("/")[0]]

@@ -59,26 +59,9 @@ def main(
     requests: TextIO, answers: TextIO, log: CallLog, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer each request until the end of `requests`. Before, tell what the process is doing until the device is open.
-
-    Parameters
-    ----------
-    requests, answers : file
-        Files with one JSON value per line. A request has the key of a case and the calls that the case must not make.
-    log : CallLog
-        The log of the calls.
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    importer : tuple of str, optional
-        The name and the UUID of the device that imports the objects of `device`.
-
-    Returns
-    -------
-    int
-        The exit status: 0, or 3 if the device cannot be opened.
-    """
+    """Open the device, and answer each request. Return the exit status: 3 if the device cannot be opened."""
+    # A request is a line with the key of a case and the calls that the case must not make. `importer` is the name and
+    # the UUID of the device that imports the objects of `device`.
     recorder = Recorder(log)
     try:
         name = device.partition(":")[0]

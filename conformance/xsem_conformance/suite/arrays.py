@@ -26,10 +26,8 @@ _NUMBERED_0: Final = {1: "kDLCPU", 3: "kDLCUDAHost", 11: "kDLROCMHost"}
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_the_memorys_device(context: CaseContext, case: Case) -> None:
-    """Each query returns the same DLPack device, DLPack defines its type and id, and an array shows the memory's bytes.
-
-    Other devices of the backend have other DLPack devices, except for host memory.
-    """
+    """Each query returns the same DLPack device, which DLPack defines, and an array shows the memory's bytes."""
+    # Other devices of the backend have other DLPack devices, except for host memory.
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     if found is not None:

@@ -13,10 +13,8 @@ from xsem_conformance.outcomes import Case, Symptom, expect
 
 @check("XSEM-BATCH-001")
 def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
-    """A wait for three semaphores is pending while any one of the semaphores is not signalled.
-
-    Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
-    """
+    """A wait for three semaphores is pending while any one of the semaphores is not signalled."""
+    # Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
     values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
@@ -98,11 +96,9 @@ def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BATCH-004")
 def sixty_four_in_one_batch(context: CaseContext, case: Case) -> None:
-    """A batch of 64 semaphores is signalled completely and waited for completely.
-
-    One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the 64th is missing,
-    and while one in the middle is missing.
-    """
+    """A batch of 64 semaphores is signalled completely and waited for completely."""
+    # One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the 64th is
+    # missing, and while one in the middle is missing.
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(64)]
     signals, waits = producer.new_list(), consumer.new_list()

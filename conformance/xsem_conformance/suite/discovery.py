@@ -64,10 +64,8 @@ answer.close()
 
 @check("XSEM-DISC-001")
 def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
-    """Name, index and id of each device are correct. A second list and the list of another process are equal.
-
-    Lists are equal if all fields of all devices are equal.
-    """
+    """Name, index and id of each device are correct. A second list and the list of another process are equal."""
+    # Lists are equal if all fields of all devices are equal.
     name = context.device.info.backend
     backend = registry().get(name)
     found = list(backend.devices())

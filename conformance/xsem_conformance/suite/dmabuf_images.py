@@ -36,10 +36,9 @@ _VENDOR: Final = 0x0A << 56
 
 @check("XSEM-MIP-016", deadline_s=60)
 def images_of_dmabufs_follow_their_layout(context: CaseContext, case: Case) -> None:
-    """At two offsets, the exporter writes bytes and the device reads elements; then the reverse. Ask for wrong layouts.
-
-    The case needs an exporter of dma-bufs, and the modifier DRM_FORMAT_MOD_LINEAR: only its bytes have a defined order.
-    """
+    """At two offsets, the exporter writes bytes and the device reads elements; then the reverse. Try wrong layouts."""
+    # The case needs an exporter of dma-bufs, and the modifier DRM_FORMAT_MOD_LINEAR: only its bytes have a defined
+    # order.
     info = context.device.info
     if LINEAR not in context.device.capabilities.drm_modifiers:
         raise NotExaminedError(f"{info.id} declares only modifiers of tiles, whose order of bytes is not defined")

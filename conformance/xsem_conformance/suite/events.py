@@ -107,10 +107,8 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
 def _barrier_without_an_event_blocks_its_list(
     context: CaseContext, type: str, gates: Gates, commands: CommandList
 ) -> None:
-    """Append a barrier without a signal event on this thread, then one on another thread.
-
-    The work behind each barrier is a wait for a met semaphore.
-    """
+    """Append a barrier without a signal event on this thread, then one on another thread."""
+    # The work behind each barrier is a wait for a met semaphore.
     producer, _ = context.ends(IN)
     signals = producer.new_list()
     for what, elsewhere in (("a barrier without an event", False), ("a barrier from another thread", True)):
@@ -175,10 +173,8 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 
 @check("XSEM-EVT-005")
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
-    """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached.
-
-    The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
-    """
+    """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached."""
+    # The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
     type = context.some_type()
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)

@@ -28,10 +28,8 @@ _PLACES: Final = (0, 4096 - 32, _SIZE - 64)
 
 @check("XSEM-BUF-011")
 def exports_are_handles_of_the_caller(context: CaseContext, case: Case) -> None:
-    """Import an export. In each of two rounds, export twice, close the first handle and import the second.
-
-    Only the second round must leave no descriptor open: a driver may keep descriptors of its own after the first.
-    """
+    """Import an export. In each of two rounds, export twice, close the first handle and import the second."""
+    # Only the second round must leave no descriptor open: a driver may keep descriptors of its own after the first.
     with _create(context, case) as memory:
         _imported(context, memory, memory.export())
         _exported_twice(context, memory)
@@ -85,10 +83,8 @@ def importers_and_the_creator_see_each_others_bytes(context: CaseContext, case: 
 
 @check("XSEM-BUF-013")
 def imports_and_handles_outlive_the_memory(context: CaseContext, case: Case) -> None:
-    """Release the memory with an import and an unimported handle; read both; release all; count the descriptors.
-
-    The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
-    """
+    """Release the memory with an import and an unimported handle; read both; release all; count the descriptors."""
+    # The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
     leaves_nothing(functools.partial(_outlived, context, case), "memory that was created, exported and released",
                    descriptors=handles.count)
 

@@ -40,10 +40,8 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """A handle with the number 0 imports and works, and the reported state of the handle is true.
-
-    After the import, the number 0 is standard input again. The release of the object does not close this number.
-    """
+    """A handle with the number 0 imports and works, and the reported state of the handle is true."""
+    # After the import, the number 0 is standard input again. The release of the object does not close this number.
     memory = case.kind == "memory"
     shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
     desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
@@ -121,10 +119,8 @@ def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
 # ---- export
 @check("XSEM-OWN-008")
 def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
-    """Close three exports in turn: the other exports stay open, and an import of an open export is the same object.
-
-    The third export is made after the close of the first export.
-    """
+    """Close three exports in turn: the other exports stay open, and an import of an open export is the same object."""
+    # The third export is made after the close of the first export.
     round_trip = _memory_round_trip if case.kind == "memory" else _semaphore_round_trip
     with _made(context, case) as made:
         first, second = made.export(), made.export()

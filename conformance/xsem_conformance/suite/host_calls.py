@@ -27,10 +27,8 @@ def device_reads_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-008")
 def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
-    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value.
-
-    A second semaphore of the device stays unsignalled.
-    """
+    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value."""
+    # A second semaphore of the device stays unsignalled.
     exporter, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     other = context.semaphore(case.handle_type)
@@ -84,11 +82,9 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
 
 @check("XSEM-TL-009")
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
-    """An unmet host wait times out, also at one below its value, and a host wait returns after the exporter's signal.
-
-    A wait that times out does not change the semaphore. A met wait resets a binary semaphore. A second semaphore
-    stays unsignalled.
-    """
+    """An unmet host wait times out, and a host wait returns after the exporter's signal."""
+    # At one below its value, a wait times out, too. A wait that times out does not change the semaphore. A met wait
+    # resets a binary semaphore. A second semaphore stays unsignalled.
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     other = context.here.get(context.semaphore(case.handle_type).here)

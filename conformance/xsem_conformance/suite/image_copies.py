@@ -116,10 +116,9 @@ class _Copies:
         return self._host.numpy().copy()
 
     def both_ways(self, pixels: _Pixels, box: _Box, name: str, pads: tuple[int, int], what: str) -> None:
-        """Copy a box to a buffer and back from other bytes. `pads`: elements after each row, and rows after each slice.
-
-        Every byte between the rows and slices, and around them, must stay.
-        """
+        """Copy a box to a buffer and back from other bytes."""
+        # `pads`: elements after each row, and rows after each slice. Every byte between the rows and slices, and around
+        # them, must stay.
         buffer, (slices, rows, columns, _) = self.buffers[name], pixels.expected[box.index].shape
         row_pitch = (columns + pads[0]) * _ELEMENT
         slice_pitch = row_pitch * (rows + pads[1])
@@ -158,10 +157,8 @@ def _shapes(context: CaseContext) -> Sequence[tuple[str, MipmapDesc]]:
 
 @check("XSEM-MIP-011", deadline_s=120)
 def regions_are_copied_to_and_from_buffers(context: CaseContext, case: Case) -> None:
-    """Whole levels, boxes and single elements, with and without pitches, to and from mappings and host buffers.
-
-    NumPy has the expected bytes. A device that refuses pitches with UnsupportedError is checked without them.
-    """
+    """Whole levels, boxes and single elements, with and without pitches, to and from mappings and host buffers."""
+    # NumPy has the expected bytes. A device that refuses pitches with UnsupportedError is checked without them.
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
@@ -243,10 +240,8 @@ class _Chain:
         self._seed = 0
 
     def append(self, held: int = 0, fences: Sequence[Token] = (), wants: int = 2) -> tuple[Token, bytes]:
-        """Append the three copies, copy number `held` behind `fences`. Return a fence and the new pixels.
-
-        The fence is that of copy number `wants`, or of a barrier for 3.
-        """
+        """Append the three copies, copy number `held` behind `fences`. Return a fence and the new pixels."""
+        # The fence is that of copy number `wants`, or of a barrier for 3.
         self._seed += 1
         data = noise(_SIZE, self._seed)
         ctypes.memmove(self._in, data, _SIZE)
@@ -297,11 +292,9 @@ class _Chain:
 
 @check("XSEM-MIP-013", deadline_s=90)
 def image_copies_are_in_order(context: CaseContext, case: Case) -> None:
-    """Chains of copies, also by another thread, behind a wait of their queue, and each copy behind fences of others.
-
-    The first or the last fence is missing in turn. The copies behind waits and fences need a device that waits before
-    the signal.
-    """
+    """Chains of copies, also by another thread, behind a wait of their queue, and each copy behind fences of others."""
+    # The first or the last fence is missing in turn. The copies behind waits and fences need a device that waits before
+    # the signal.
     if images_are_refused(context, case):
         return
     memory_for_images(context, case)

@@ -68,14 +68,7 @@ def _same(found: Any, data: Any) -> bool:
 
 
 def memory_for_images(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
-    """Import memory of the exporter, of the type of the case, in which the device can map a simple image.
-
-    Raises
-    ------
-    BlockedError
-        The device does not support it: some devices need memory made for an image, and exporters of xsem do not make
-        it. Any other error is a failure.
-    """
+    """Import memory of the exporter, of the type of the case, in which the device can map a simple image."""
     shared = context.memory(IMAGE_MEMORY, case.handle_type)
     memory: xsem.Memory = context.here.get(shared.here)
     try:
@@ -127,10 +120,8 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
 
 @check("XSEM-MIP-001", deadline_s=60)
 def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels.
-
-    The same holds for each other declared format and each of its planes. An undeclared format is refused.
-    """
+    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels."""
+    # The same holds for each other declared format and each of its planes. An undeclared format is refused.
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
@@ -193,11 +184,9 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
 
 @check("XSEM-MIP-003")
 def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> None:
-    """The exporter sees the bytes before the image unchanged, and other bytes from the offset on.
-
-    Another memory is imported as well.
-    Later images over the same import and over another import of the memory show the same pixels.
-    """
+    """The exporter sees the bytes before the image unchanged, and other bytes from the offset on."""
+    # Another memory is imported as well. Later images over the same import and over another import of the memory show
+    # the same pixels.
     if images_are_refused(context, case):
         return
     shared, memory = memory_for_images(context, case)

@@ -248,10 +248,8 @@ two.close()
 
 @check("XSEM-LIFE-007", deadline_s=60)
 def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
-    """A driver works after the close of another driver, each close returns, and no file and no thread remains.
-
-    A driver may fill a cache once. Only a count that grows in two successive series of openings is a leak.
-    """
+    """A driver works after the close of another driver, each close returns, and no file and no thread remains."""
+    # A driver may fill a cache once. Only a count that grows in two successive series of openings is a leak.
     info = context.device.info
     with xsem.open_device(info) as one, xsem.open_device(info) as two:
         for each in (one, two):

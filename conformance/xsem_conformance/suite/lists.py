@@ -194,10 +194,8 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
 
 @check("XSEM-LIST-003")
 def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseContext, case: Case) -> None:
-    """Several lists write behind waits, and another list copies or fills behind the events of all these lists.
-
-    The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
-    """
+    """Several lists write behind waits, and another list copies or fills behind the events of all these lists."""
+    # The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
     producer, device = context.ends(IN)
     type = context.some_type()
     if not device.waits_early(type):

@@ -70,10 +70,8 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
 
 @check("XSEM-BUF-002")
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
-    """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work.
-
-    A device may refuse an offset inside a page with `BadArgumentError`.
-    """
+    """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work."""
+    # A device may refuse an offset inside a page with `BadArgumentError`.
     shared, pages = _written(context, case.handle_type, _OFFSETS)
     memory: xsem.Memory = context.here.get(shared.here)
     commands = context.device.create_command_list()
@@ -129,10 +127,8 @@ def _work_is_right(
 
 @check("XSEM-BUF-004")
 def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
-    """Adjacent mappings write only to their parts, and work after the release of other mappings and other memory.
-
-    A later mapping of the same bytes shows the earlier writes.
-    """
+    """Adjacent mappings write only to their parts, and work after the release of other mappings and other memory."""
+    # A later mapping of the same bytes shows the earlier writes.
     shared = context.memory(SIZE, case.handle_type)
     memory = context.here.get(shared.here)
     buffers = {index: memory.map_buffer(4096 * index, 4096) for index in range(4)}
@@ -173,11 +169,9 @@ def _overlapping(context: CaseContext, type: str) -> None:
 
 @check("XSEM-BUF-003")
 def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
-    """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged.
-
-    A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
-    multiple of four bytes. Then no byte changes.
-    """
+    """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged."""
+    # A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
+    # multiple of four bytes. Then no byte changes.
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
     commands = producer.new_list()
@@ -214,10 +208,8 @@ def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str
 
 @check("XSEM-BUF-010")
 def created_memory_has_its_size_and_its_own_bytes(context: CaseContext, case: Case) -> None:
-    """Create memory of several sizes, write all its bytes, export it, and read all bytes of an import of the export.
-
-    All memory exists at the same time. A device may support only dedicated memory, or only other memory.
-    """
+    """Create memory of several sizes, write all its bytes, export it, and read all bytes of an import of the export."""
+    # All memory exists at the same time. A device may support only dedicated memory, or only other memory.
     type = MemoryHandleType(case.handle_type)
     made: list[xsem.Memory] = []
     for size in _CREATED:

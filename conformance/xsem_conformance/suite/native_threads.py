@@ -22,18 +22,12 @@ _SEMAPHORES: Final = 8
 
 
 class _Overlaps:
-    """Counts the calls on a borrowed queue during the native calls of the application.
+    """Counts the calls on a borrowed queue during the native calls of the application."""
 
-    A native call counts from `begin` to `end`, because the application may call its queue at any moment in between.
-
-    Attributes
-    ----------
-    found : list of str
-        The calls, each with its thread.
-    """
+    # A native call counts from `begin` to `end`, because the application may call its queue at any moment in between.
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.found: list[str] = []   # the calls, each with its thread
         self._native = False
 
     def begin(self) -> None:
@@ -45,13 +39,7 @@ class _Overlaps:
         self._native = False
 
     def watch(self, queue: Any) -> None:
-        """Count the appends to a queue.
-
-        Raises
-        ------
-        AttributeError
-            The queue is an object of a C extension or a class with slots.
-        """
+        """Count the appends to a queue."""
         for name in dir(type(queue)):
             if name.startswith("append_"):
                 setattr(queue, name, self._counted(name, getattr(queue, name)))

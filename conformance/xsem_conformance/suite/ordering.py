@@ -26,10 +26,8 @@ def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
 
 @check("XSEM-ORD-001")
 def later_work_sees_what_was_written_before_the_signal(context: CaseContext, case: Case) -> None:
-    """The consumer's wait and read are pending until the producer writes and signals.
-
-    If the signal must be submitted first, work of the producer holds write and signal back.
-    """
+    """The consumer's wait and read are pending until the producer writes and signals."""
+    # If the signal must be submitted first, work of the producer holds write and signal back.
     producer, consumer = context.ends(case.direction)
     semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)

@@ -32,12 +32,10 @@ _FREED_S: Final = 10.0
 # ---- a successful import
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """The reported state of the handle is true after the import, and remains true until the release of the object.
-
-    After "left" and "unknown", the suite closes the handle, as the facade does. The suite then opens another file at
-    each free number, and the driver must not close this file. After "taken", the driver closes the number, at the
-    latest at the release of the object.
-    """
+    """The reported state of the handle is true after the import, and remains true until the release of the object."""
+    # After "left" and "unknown", the suite closes the handle, as the facade does. The suite then opens another file at
+    # each free number, and the driver must not close this file. After "taken", the driver closes the number, at the
+    # latest at the release of the object.
     with Canaries() as canaries, contextlib.ExitStack() as kept:
         made = [_imported(context, case, canaries, kept) for _ in range(_AT_ONCE)]
         for shared, token, _ in made:
@@ -97,11 +95,9 @@ def nt_handle_stays_the_callers(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Fifty imports with use and release leave the same number of descriptors, and the same files, as before.
-
-    A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
-    suite opens another file at the number that xsem has closed. The release of the object must not close this file.
-    """
+    """Fifty imports with use and release leave the same number of descriptors, and the same files, as before."""
+    # A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
+    # suite opens another file at the number that xsem has closed. The release of the object must not close this file.
     def once() -> None:
         with Canaries() as canaries:
             if case.kind == "memory":
@@ -169,10 +165,8 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code.
-
-    The case also tries each declared type of memory.
-    """
+    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code."""
+    # The case also tries each declared type of memory.
     memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
                 if each.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT)]
     for each, (what, number) in ((each, other) for each in (case, *memories) for other in handles.others()):

@@ -35,10 +35,8 @@ def object_of_another_process_is_the_same_object(context: CaseContext, case: Cas
 
 @check("XSEM-PROC-002", deadline_s=60)
 def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Case) -> None:
-    """Both wait for the exporter's signal, then each for the signal of the other.
-
-    If a wait may come before its signal, each wait is observed pending first.
-    """
+    """Both wait for the exporter's signal, then each for the signal of the other."""
+    # If a wait may come before its signal, each wait is observed pending first.
     shared = context.semaphore(case.handle_type)
     exporter, first = context.ends(IN)
     second = context.second_end(shared)

@@ -16,12 +16,10 @@ from xsem_conformance.outcomes import Case, Symptom, expect
 
 @check("XSEM-ORD-008")
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
-    """A recorded wait, signal and fill run only in a replay, with the values of the replay.
-
-    One recording uses two timelines, and another thread makes its last replay. The second one is on the same list, and
-    is released without a replay before this last replay. The third copies and fills memory between its wait and its
-    signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
-    """
+    """A recorded wait, signal and fill run only in a replay, with the values of the replay."""
+    # One recording uses two timelines, and another thread makes its last replay. The second one is on the same list,
+    # and is released without a replay before this last replay. The third copies and fills memory between its wait and
+    # its signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
     type = context.some_type(SemaphoreKind.TIMELINE)
     _, device = context.ends(IN)
     gate, after = context.semaphore(type), context.semaphore(type)
@@ -82,10 +80,8 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
 
 
 def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
-    """Record a wait, a copy, a fill and a signal; replay twice: the bytes change behind the wait and before the signal.
-
-    The copy takes the bytes from before the fill, so each replay runs once.
-    """
+    """Record a wait, a copy, a fill and a signal: the bytes change behind the wait and before the signal."""
+    # The copy takes the bytes from before the fill, so each replay runs once.
     producer, device = context.ends(IN)
     gate, after, memory = context.semaphore(type), context.semaphore(type), context.memory()
     commands, puts, waits = context.device.create_command_list(), producer.new_list(), device.new_list()

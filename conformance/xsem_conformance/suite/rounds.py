@@ -38,10 +38,8 @@ Round = Callable[[], object]
 
 @check("XSEM-LIFE-012", deadline_s=60)
 def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Use and release the objects of one ability after the other, and count the files and threads after each.
-
-    Every second round runs on another thread.
-    """
+    """Use and release the objects of one ability after the other, and count the files and threads after each."""
+    # Every second round runs on another thread.
     queue = context.driver.create_queue()
     with contextlib.ExitStack() as at_end:
         at_end.callback(queue.close)

@@ -20,10 +20,8 @@ WAITS_FIRST: Final = 200
 # ---- both kinds
 @check("XSEM-WBS-001")
 def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
-    """A wait appended before its signal stays pending, and the signal meets it.
-
-    The same lists wait and signal three times. From the second time, xsem uses the driver's prepared call.
-    """
+    """A wait appended before its signal stays pending, and the signal meets it."""
+    # The same lists wait and signal three times. From the second time, xsem uses the driver's prepared call.
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     if not consumer.waits_early(case.handle_type):
@@ -71,11 +69,10 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
 
 @check("XSEM-BIN-003")
 def met_wait_resets(context: CaseContext, case: Case) -> None:
-    """One signal meets one wait: the next wait is pending until the next signal.
-
-    A driver that signals twice leaves a second signal only if a wait ends between the two signals. The rounds with
-    the wait first provoke this case. Each of these rounds consumes one signal, so a second signal stays until the end.
-    """
+    """One signal meets one wait: the next wait is pending until the next signal."""
+    # A driver that signals twice leaves a second signal only if a wait ends between the two signals. The rounds with
+    # the wait first provoke this case. Each of these rounds consumes one signal, so a second signal stays until the
+    # end.
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -132,11 +129,9 @@ def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-005")
 def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
-    """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value.
-
-    One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
-    call. The other timeline uses new lists for each value.
-    """
+    """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value."""
+    # One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
+    # call. The other timeline uses new lists for each value.
     producer, consumer = context.ends(case.direction)
     limit = min(context.device.capabilities.max_value_difference, context.peer.about()["max_value_difference"])
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
@@ -195,10 +190,8 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-004")
 def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> None:
-    """With the initial values 0, 7 and 2**33, a wait for this value passes, and a wait for the next value is pending.
-
-    The exporter creates the timelines. If the device exports this type, the device also creates timelines.
-    """
+    """With several initial values, a wait for this value passes, and a wait for the next value is pending."""
+    # The exporter creates the timelines. If the device exports this type, the device also creates timelines.
     producer, device = context.ends(IN)
     signals, waits = producer.new_list(), device.new_list()
     for initial in (0, 7, 2**33):

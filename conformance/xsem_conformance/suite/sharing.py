@@ -29,10 +29,8 @@ _SIZE: Final = 8192
 
 @check("XSEM-BUF-014", deadline_s=60)
 def shared_array_is_the_array(context: CaseContext, case: Case) -> None:
-    """Write through the array, its mapping and its imports, read all; drop the array, and release the shared memory.
-
-    The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    """
+    """Write through the array, its mapping and its imports, read all; drop the array, and release the shared memory."""
+    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     leaves_nothing(functools.partial(_shared, context, MemoryHandleType(case.handle_type)),
                    "memory that was shared, exported and released", descriptors=handles.count, threads=handles.threads)
 
@@ -109,10 +107,8 @@ def _import(context: CaseContext, offset: int, name: str, side: Participant, mem
 
 @check("XSEM-BUF-015")
 def unshareable_array_is_refused(context: CaseContext, case: Case) -> None:
-    """Share an array that the device cannot share; then read the array, and drop it.
-
-    The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    """
+    """Share an array that the device cannot share; then read the array, and drop it."""
+    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     leaves_nothing(functools.partial(_refused, context, MemoryHandleType(case.handle_type)), "a refused array",
                    descriptors=handles.count, threads=handles.threads)
 

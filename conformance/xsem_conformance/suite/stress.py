@@ -124,12 +124,10 @@ def _compare(context: CaseContext, model: _Model, events: list[Event], when: str
 
 @check("XSEM-STR-002", deadline_s=90)
 def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
-    """One side signals odd values, the other side signals even values, and each side waits for the other's value.
-
-    If the device may wait before the signal, the device appends ten turns in advance: a wait that is met too early
-    causes an early signal of an even value. If one side can read the timeline, the check reads the value before each
-    odd value and after each even value.
-    """
+    """One side signals odd values, the other side signals even values, and each side waits for the other's value."""
+    # If the device may wait before the signal, the device appends ten turns in advance: a wait that is met too early
+    # causes an early signal of an even value. If one side can read the timeline, the check reads the value before each
+    # odd value and after each even value.
     exporter, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
     one, other = exporter.new_list(), device.new_list()

@@ -115,10 +115,8 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
 
 
 def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *, prepared: bool) -> None:
-    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal.
-
-    Without a prepared call of the driver, do nothing.
-    """
+    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal."""
+    # Without a prepared call of the driver, do nothing.
     driver, value = context.driver, value_of(type)
     met, gate = context.semaphore(type), context.semaphore(type)
     tokens = [context.driver_semaphore(each) for each in (met, gate)]
