@@ -42,6 +42,10 @@ class CaseParticipant:
         """Create a command list; return its number."""
         return self.side.new_list()
 
+    def release(self, number: int) -> None:
+        """Release a list, or a reading, before the end of the case: some devices have few queues."""
+        self.side.release(number)
+
     def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
              memory: Shared | None = None) -> None:
         """Append a wait for one or several semaphores, and acquire the memory."""

@@ -11,13 +11,13 @@ from typing import Any, Final, cast
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
-from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError, BrokenError, NotExaminedError, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, Symptom, expect
 
 __all__ = ["IN", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
 
@@ -189,6 +189,17 @@ class CaseContext:
         peer.release(commands)   # some exporters have few queues
         return shared
 
+    def object_of(self, case: Case) -> Shared:
+        """Create a semaphore or memory of the kind and type of a case in the exporter, and import it on the device."""
+        if case.kind == "memory":
+            return self.memory(type=case.handle_type)
+        return self.semaphore(case.handle_type)
+
+    def exported(self, case: Case, shared: Shared) -> SemaphoreDesc | MemoryDesc:
+        """Export an object of `object_of` again for the device. The caller closes the descriptor."""
+        export = self.peer.export_memory if case.kind == "memory" else self.peer.export_semaphore
+        return export(shared.there, self.importer)
+
     def driver_semaphore(self, shared: Shared) -> Token:
         """Import the exporter's semaphore once more, through `driver`; the caller releases the token there."""
         with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as given:
@@ -283,7 +294,7 @@ def gets_through(
     consumer.finish(waits, f"a wait for the signal of {producer.name}", Symptom.NOT_MET)
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
-        end.side.release(commands)   # some devices have few queues
+        end.release(commands)
 
 
 def bytes_arrive(
@@ -298,4 +309,4 @@ def bytes_arrive(
     expect(consumer.fetch(reading) == data, f"{consumer.name} reads other bytes than {producer.name} wrote",
            Symptom.OTHER_BYTES)
     for end, commands in ((producer, writes), (consumer, reads)):
-        end.side.release(commands)   # some devices have few queues
+        end.release(commands)

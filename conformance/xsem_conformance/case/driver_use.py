@@ -8,12 +8,20 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.polling import soon
-from xsem_conformance.outcomes import Symptom, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
-__all__ = ["fills", "finish", "release", "signals"]
+__all__ = ["finish", "release", "works"]
 
 
-def fills(context: CaseContext, token: Token, shared: Shared) -> None:
+def works(context: CaseContext, case: Case, token: Token, shared: Shared) -> None:
+    """Check that the imported object of a case works."""
+    if case.kind == "memory":
+        _fills(context, token, shared)
+    else:
+        _signals(context, token, shared, case.handle_type)
+
+
+def _fills(context: CaseContext, token: Token, shared: Shared) -> None:
     """Fill the first 256 bytes of imported memory; the exporter reads them."""
     buffer, _ = context.driver.map_buffer(token, 0, 4096)
     commands = context.driver.create_queue()
@@ -24,7 +32,7 @@ def fills(context: CaseContext, token: Token, shared: Shared) -> None:
            Symptom.OTHER_BYTES)
 
 
-def signals(context: CaseContext, token: Token, shared: Shared, type: str) -> None:
+def _signals(context: CaseContext, token: Token, shared: Shared, type: str) -> None:
     """Signal an imported semaphore; the exporter's host waits for the signal."""
     value = value_of(type)
     commands = context.driver.create_queue()

@@ -251,5 +251,5 @@ def read_there(context: CaseContext, memory: Shared, size: int, offset: int = 0)
     producer.finish(reads, "a copy")
     found = producer.fetch(reading)
     for each in (reading, reads):
-        producer.side.release(each)   # some devices have few queues
+        producer.release(each)
     return found

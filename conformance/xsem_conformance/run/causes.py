@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from xsem_conformance.outcomes import WRONG, Failure, Outcome, Result, Symptom
-from xsem_conformance.run.hangs import group
+from xsem_conformance.run.hangs import group, in_words
 from xsem_conformance.run.roots import consequences, saw
 
 __all__ = ["Cause", "causes", "signature"]
@@ -34,7 +34,7 @@ class Cause:
         """One sentence for all cases."""
         if self.results[0].failure is not None and self.results[0].failure.hung_in:
             hung = dict.fromkeys(each.failure.hung_in for each in self.results if each.failure is not None)
-            return f"hangs: {' or '.join(each.replace(': ', ', ') for each in hung if each)} does not return"
+            return f"hangs: {' or '.join(in_words(each) for each in hung if each)} does not return"
         seen = " ".join(self.results[0].summary.split())[:_LONGEST]
         return f"{self.name}: {seen}" if self.name else seen
 

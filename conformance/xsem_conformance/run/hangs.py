@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MOST_HANGS", "Hangs", "group"]
+__all__ = ["MOST_HANGS", "Hangs", "group", "in_words"]
 
 MOST_HANGS: Final = 3
 """Number of cases in a row that hang in one call, after which no case makes the call."""
@@ -60,8 +60,13 @@ class Hangs:
         if not self._most:
             return {}
         with self._lock:
-            return {call: f"it needs {call.replace(': ', ', ')}, which hung in {len(keys)} cases: {', '.join(keys[:3])}"
+            return {call: f"it needs {in_words(call)}, which hung in {len(keys)} cases: {', '.join(keys[:3])}"
                     for call, keys in self._in_a_row.items() if len(keys) >= self._most}
+
+
+def in_words(call: str) -> str:
+    """Return a `Call.name` as a part of a sentence."""
+    return call.replace(": ", ", ")
 
 
 def group(call: str) -> str:

@@ -22,7 +22,7 @@ from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.outcomes import with_output
 from xsem_conformance.run import worker
 from xsem_conformance.run.call_log import SIZE, CallLog
-from xsem_conformance.run.hangs import Hangs
+from xsem_conformance.run.hangs import Hangs, in_words
 from xsem_conformance.system import endings, launching
 
 __all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "look", "start"]
@@ -105,14 +105,14 @@ class WorkerProcess:
             left = deadline - time.monotonic()
             if left <= 0:
                 call = self._in_flight()[0]
-                inside = f": {call.replace(': ', ', ')} does not return" if call else ""
+                inside = f": {in_words(call)} does not return" if call else ""
                 raise HangsError(f"no result after {timeout_s:g} s{inside}", call)
             part = self._answers.receive(min(left, _LOOK_S))
             if part is None:
                 call, seconds = self._in_flight()
                 limit = hangs.limit_s(call) if call and hangs is not None else None
                 if limit is not None and seconds > limit:
-                    raise HangsError(f"{call.replace(': ', ', ')} does not return within {limit:g} s", call)
+                    raise HangsError(f"{in_words(call)} does not return within {limit:g} s", call)
                 continue
             if not part:
                 return None

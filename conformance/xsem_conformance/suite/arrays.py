@@ -65,7 +65,7 @@ def _memory(context: CaseContext) -> Iterator[tuple[xsem.Memory, Shared | None]]
     try:
         shared = context.memory()
     except BlockedError:
-        made = sorted(context.device.capabilities.memory_export, key=lambda each: each.value)
+        made = sorted(context.device.capabilities.memory_export)
         if not made:
             raise
         with context.device.create_memory(made[0], 1 << 16) as memory:
@@ -94,7 +94,7 @@ def _array_is_right(
         writes = producer.new_list()
         producer.write(writes, shared, b"\x3c" * 4096, 4096)
         producer.finish(writes, "a copy")
-        producer.side.release(writes)   # some devices have few queues
+        producer.release(writes)
     expect((array == 0x3c).all(), "an array over mapped memory shows other bytes than the memory", Symptom.OTHER_BYTES)
     if found[0] == _CPU and shared is not None:
         buffer.numpy()[:] = 0x3d

@@ -23,7 +23,7 @@ def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
     for turn, last in enumerate((0, 1, 2, 2, 0, 1)[:turns]):
         wanted = [None if value is None else value + 100 * turn for value in values]
         if turn in (1, 2):
-            consumer.side.release(waits)
+            consumer.release(waits)
             waits = consumer.new_list()
         for index in range(3):
             if index != last:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.spi import Token
+from xsem.types import MemoryDesc
 from xsem_conformance.case.case_participant import CaseParticipant
 from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.direct import AbleDriver
@@ -19,17 +20,14 @@ from xsem_conformance.outcomes import Case, Symptom, expect
 def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) -> None:
     """Each driver imports it: a signal or bytes of one driver arrive at the other driver, in both directions."""
     memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    shared = context.object_of(case)
     _, one = context.ends(IN)
     with xsem.open_device(context.device.info) as opened:
         participant = LocalParticipant(opened)
         try:
-            if memory:
-                with context.peer.export_memory(shared.there, context.importer) as memory_desc:
-                    number = participant.import_memory(memory_desc)
-            else:
-                with context.peer.export_semaphore(shared.there, context.importer) as desc:
-                    number = participant.import_semaphore(desc)
+            with context.exported(case, shared) as desc:
+                number = participant.keep(opened.import_memory(desc) if isinstance(desc, MemoryDesc)
+                                          else opened.import_semaphore(desc))
             other = CaseParticipant(participant, lambda _shared: number, "the second driver", context.patience_s)
             for turn, (producer, consumer) in enumerate(((one, other), (other, one)), 1):
                 if memory:

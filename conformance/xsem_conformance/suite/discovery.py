@@ -97,12 +97,12 @@ def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
            f"the exporter's device is {about['uuid']}, the device {context.importer}")
     exporter, device = context.ends(IN)
     worked = 0
-    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+    for type in sorted(context.device.capabilities.semaphore_import):
         if type.device_bound and type.value in about["semaphore_export"]:
             shared = context.semaphore(type.value)
             gets_through(exporter, device, shared, type.value, value_of(type.value))
             worked += 1
-    for memory in sorted(context.device.capabilities.memory_import, key=lambda each: each.value):
+    for memory in sorted(context.device.capabilities.memory_import):
         if memory.device_bound and memory.value in about["memory_export"]:
             bytes_arrive(exporter, device, context.memory(type=memory.value), b"\x42" * 64, 1024)
             worked += 1

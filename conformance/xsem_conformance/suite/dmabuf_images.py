@@ -83,7 +83,7 @@ def _bytes_are_elements(context: CaseContext, shared: Shared, desc: MipmapDesc, 
     for at in range(0, _SIZE, _PART):
         producer.write(writes, shared, before[at:at + _PART], at)
     producer.finish(writes, "copies")
-    producer.side.release(writes)   # some devices have few queues
+    producer.release(writes)
     expected = np.frombuffer(bytearray(before), np.uint8)
     elements = np.lib.stride_tricks.as_strided(expected[offset:], (rows.rows, rows.row_size), (_PITCH, 1))
     with _image(context, shared, desc, _linear(offset)) as level:

@@ -83,7 +83,7 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
     number = device.new_list()
     for turn, (what, missing) in enumerate([*waits[:None if repeats else 1], ("a barrier", 0), ("a barrier", last)]):
         if what == "a first wait" and turn:
-            device.side.release(number)   # some devices have few queues
+            device.release(number)
             number = device.new_list()
         commands, value = context.here.get(number), value_of(case.handle_type, turn + 1)
         after, behind = context.device.create_event(), context.device.create_event()
@@ -138,7 +138,7 @@ def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> Non
     for turn in range(2 * count + 1 if context.repeats(end, case.handle_type) else 1):
         value, missing = value_of(case.handle_type, turn + 1), turn % count
         if 0 < turn < count:
-            device.side.release(number)   # some devices have few queues
+            device.release(number)
             number = device.new_list()
         events = gates.close()
         context.here.get(number).append_signal(context.here.get(semaphore.here), value, wait_events=events)

@@ -42,9 +42,8 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
     """A handle with the number 0 imports and works, and the reported state of the handle is true."""
     # After the import, the number 0 is standard input again. The release of the object does not close this number.
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     assert isinstance(desc.handle, OwnedHandle)
     with desc, _number_0(desc.handle.fileno()) as put_back, Given(OwnedHandle(0)) as zero:
         token = zero.imported_by(context.driver, dataclasses.replace(desc, handle=zero.handle))
@@ -54,10 +53,7 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
         expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()
         before = handles.identity(0)
-        if memory:
-            driver_use.fills(context, token, shared)
-        else:
-            driver_use.signals(context, token, shared, case.handle_type)
+        driver_use.works(context, case, token, shared)
         driver_use.release(context, token, case.kind)
         expect((kept and zero.state == "taken") or before in (None, handles.identity(0)),
                f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time",

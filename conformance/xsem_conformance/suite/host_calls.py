@@ -77,7 +77,7 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
     exporter.signal(signals, semaphore, value + 1)
     device.finish(waits, f"a wait for {value + 1}")
     for end, commands in ((device, waits), (exporter, signals)):
-        end.side.release(commands)   # some devices have few queues
+        end.release(commands)
 
 
 @check("XSEM-TL-009")

@@ -117,10 +117,9 @@ def _memory_outlives(context: CaseContext, case: Case) -> None:
 @check("XSEM-LIFE-002")
 def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case) -> None:
     """Release returns at once, also a second time, and the pending wait is met."""
-    producer, _ = context.ends(IN)
+    producer, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     imported = context.here.get(semaphore.here)
-    _, device = context.ends(IN)
     commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
         commands.append_wait(imported, value)
@@ -131,16 +130,15 @@ def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case
         hold.pending(commands.query, "a wait whose semaphore was released")
     commands.synchronize(timeout_s=context.patience_s)
     commands.release()
-    producer.side.release(signals)   # some devices have few queues
+    producer.release(signals)
     _release_behind_a_held_signal_keeps_it(context, case)
 
 
 def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> None:
     """The exporter receives a signal that was held behind a wait when its semaphore was released."""
-    producer, _ = context.ends(IN)
+    producer, device = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    _, device = context.ends(IN)
     commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
         commands.append_wait(context.here.get(gate.here), value)

@@ -21,7 +21,7 @@ def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
     commands = end.new_list()
     end.write(commands, memory, data)
     end.finish(commands, "a copy with nothing before it")
-    end.side.release(commands)   # some devices have few queues
+    end.release(commands)
 
 
 @check("XSEM-ORD-001")

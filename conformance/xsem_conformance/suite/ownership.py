@@ -39,10 +39,7 @@ def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Ca
     with Canaries() as canaries, contextlib.ExitStack() as kept:
         made = [_imported(context, case, canaries, kept) for _ in range(_AT_ONCE)]
         for shared, token, _ in made:
-            if case.kind == "memory":
-                driver_use.fills(context, token, shared)
-            else:
-                driver_use.signals(context, token, shared, case.handle_type)
+            driver_use.works(context, case, token, shared)
         for _, token, _ in made:
             driver_use.release(context, token, case.kind)
         for _, _, given in made:
@@ -57,9 +54,8 @@ def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Ca
 def _imported(
     context: CaseContext, case: Case, canaries: Canaries, kept: contextlib.ExitStack
 ) -> tuple[Shared, Token, Given]:
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     with desc:
         given = kept.enter_context(duplicate(desc))
         number = given.handle.fileno()
@@ -79,17 +75,13 @@ def _imported(
 @check("XSEM-OWN-007")
 def nt_handle_stays_the_callers(context: CaseContext, case: Case) -> None:
     """After an import, the NT handle is open. After the close of the handle, the import works."""
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     with desc, duplicate(desc) as given:
         token = given.imported_by(context.driver, desc)
         expect(given.is_open(), "the driver closed an NT handle at its import")
         given.handle.close()
-    if memory:
-        driver_use.fills(context, token, shared)
-    else:
-        driver_use.signals(context, token, shared, case.handle_type)
+    driver_use.works(context, case, token, shared)
     driver_use.release(context, token, case.kind)
 
 
@@ -190,7 +182,7 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
         hold.pending(lambda: device.done(waits), "a wait during a refused import")
     device.finish(waits, "a wait during a refused import")
     for each, commands in ((device, waits), (producer, signals)):
-        each.side.release(commands)   # some devices have few queues
+        each.release(commands)
     for one, other in ((producer, device), (device, producer)):
         gets_through(one, other, context.semaphore(case.handle_type), case.handle_type, value)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import threading
+import time
 
-from xsem.types import Feature, SemaphoreKind
+from xsem.types import SemaphoreKind
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.other_thread import on_another_thread
@@ -53,13 +53,13 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         device.finish(waits, f"a wait for the replay's signal of {signalled}")
         device.wait(waits, after, signalled)
         device.finish(waits, f"a wait for {signalled}")
-        if Feature.READ_VALUE.value in context.peer.about()["features"]:
+        if context.peer_reads():
             found = context.peer.value(after.there)
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}",
                    Symptom.OTHER_VALUE)
-    threading.Event().wait(SETTLE_S)
+    time.sleep(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
-    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+    if context.peer_reads():
         expect(context.peer.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
     if context.device.capabilities.memory_import and context.peer.about()["memory_export"]:

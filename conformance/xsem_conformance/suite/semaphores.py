@@ -86,7 +86,7 @@ def met_wait_resets(context: CaseContext, case: Case) -> None:
     for turn in range(WAITS_FIRST):
         if turn % 10 == 0:   # the driver prepares the signal anew for each list
             producer.finish(signals, "a signal")
-            producer.side.release(signals)
+            producer.release(signals)
             signals = producer.new_list()
         consumer.wait(waits, semaphore)
         producer.signal(signals, semaphore)
@@ -150,7 +150,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
             consumer.wait(waiting, semaphore, value)
         stay_pending(*((consumer, waiting, f"{what} wait for {value} at {value - 1}") for _, waiting, _, what in pairs))
         if value - 1 > below:   # a list's second signal of a semaphore is a repeated one
-            producer.side.release(new_signals)
+            producer.release(new_signals)
             new_signals = producer.new_list()
         producer.signal(signals, kept, value)
         producer.signal(new_signals, renewed, value)
@@ -158,7 +158,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
             consumer.finish(waiting, f"{what} wait for {value}")
         producer.finish(new_signals, f"a signal of {value}")
         for end, commands in ((consumer, new_waits), (producer, new_signals)):
-            end.side.release(commands)   # some devices have few queues
+            end.release(commands)
         below = value
     semaphore = context.semaphore(case.handle_type)
     consumer.wait(waits, semaphore, limit)
@@ -185,7 +185,7 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
             device.finish(signals, "a signal")
             found = context.peer.value(semaphore.there)
             expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
-        device.side.release(another)   # some devices have few queues
+        device.release(another)
 
 
 @check("XSEM-TL-004")
@@ -227,7 +227,7 @@ def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> No
         device.signal(signals, own, initial + 1)
         device.finish(waits, f"a wait for {initial + 1}")
         for each in (waits, signals):
-            device.side.release(each)   # some devices have few queues
+            device.release(each)
 
 
 @check("XSEM-TL-006")

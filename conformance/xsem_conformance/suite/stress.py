@@ -70,7 +70,7 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
         _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
     _compare(context, model, events, f"seed {seed}, at the end")
     expect(len(model.done) == len(events), "the model itself has pending operations")
-    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+    if context.peer_reads():
         found = [context.peer.value(each.there) for each in timelines]
         expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}",
                Symptom.OTHER_VALUE)
