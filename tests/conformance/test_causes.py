@@ -94,7 +94,7 @@ def test_lost_descriptor_follows_from_a_failed_check_of_ownership() -> None:
 
 # ---- deaths
 def died(key: str, *calls: Call) -> Result:
-    return Result(Case.from_key(key), Outcome.FAIL, "the process died: SIGABRT", printed=key,
+    return Result(Case.from_key(key), Outcome.FAIL, "the process died: SIGABRT", printed=f"dump {calls[-1].text}",
                   failure=Failure(calls, died=True))
 
 
