@@ -7,33 +7,38 @@ from typing import Any, Final
 from xsem_conformance.outcomes import with_output
 from xsem_conformance.report.older import times
 
-__all__ = ["duration", "failure_lines", "others"]
+__all__ = ["duration", "failure_items", "failure_lines", "others"]
 
 _MOST_OTHERS: Final = 8
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
     """Return the evidence of a case of a report, with one fact in each line."""
+    return [f"{'  ' * depth}{text}" for depth, text in failure_items(case, calls=calls, stack=stack)]
+
+
+def failure_items(case: dict[str, Any], *, calls: int, stack: int) -> list[tuple[int, str]]:
+    """Return the evidence of a case of a report, each fact with its depth."""
     # At most `calls` calls, of which the first third and the last ones are shown, and `stack` lines; 0 for all.
     found = case["failure"]
     told = found | {"seen": with_output(found["seen"], found.get("printed", ""))}
-    lines = [f"{name}: {told[name]}" for name in ("expected", "done", "seen") if told[name]]
-    lines += [f"at {each['file']}:{each['line']} in {each['function']}" + (f": {each['code']}" if each["code"] else "")
-              for each in found["frames"]]
+    items = [(0, f"{name}: {told[name]}") for name in ("expected", "done", "seen") if told[name]]
+    items += [(0, f"at {each['file']}:{each['line']} in {each['function']}"
+               + (f": {each['code']}" if each["code"] else "")) for each in found["frames"]]
     first, left_out, last = _shortened(found, calls)
     if found["calls"]:
-        lines.append("calls:")
-    lines += [f"  {_call(each)}" for each in first]
+        items.append((0, "calls:"))
+    items += [(1, _call(each)) for each in first]
     if left_out:
-        lines.append(f"  … {left_out} call{'s' if left_out > 1 else ''} …")
-    lines += [f"  {_call(each)}" for each in last]
+        items.append((1, f"… {left_out} call{'s' if left_out > 1 else ''} …"))
+    items += [(1, _call(each)) for each in last]
     dumped = found["stack"].splitlines()
     if dumped:
-        lines += ["stacks:", *(f"  {line}" for line in (dumped[:stack] if stack else dumped))]
+        items += [(0, "stacks:"), *((1, line) for line in (dumped[:stack] if stack else dumped))]
         if stack and len(dumped) > stack:
-            lines.append(f"  … {len(dumped) - stack} more lines in the report")
-    lines.append(f"repeat: {found['repeat']}")
-    return lines
+            items.append((1, f"… {len(dumped) - stack} more lines in the report"))
+    items.append((0, f"repeat: {found['repeat']}"))
+    return items
 
 
 def duration(seconds: float | None) -> str:
