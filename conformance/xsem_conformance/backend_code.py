@@ -18,22 +18,7 @@ __all__ = ["digest", "libraries_in_words", "of", "package_of"]
 
 
 def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
-    """Return the identity of the code of a device for the report; None if the module of the plugin has no files.
-
-    Parameters
-    ----------
-    backend : Backend
-        The backend of the device.
-    index : int
-        Position of the device in `Backend.devices`.
-
-    Returns
-    -------
-    dict or None
-        ``package`` is the module of the plugin, and ``sha256`` its `digest`. ``libraries`` are the vendor's libraries
-        that the backend names, each with a ``name`` and a ``sha256``. The SHA-256 is None for a text and for an
-        unreadable file. ``libraries`` is None if the method of the backend raises.
-    """
+    """Return the identity of the code of a device for the report; None if the module of the plugin has no files."""
     module = package_of(backend)
     try:
         found = importlib.util.find_spec(module)
@@ -51,16 +36,9 @@ def of(backend: spi.Backend, index: int) -> dict[str, Any] | None:
 
 
 def digest(package: Path) -> str:
-    """Return the SHA-256 over names and contents of a backend's files.
-
-    It is equal for a package in a clone and for the installed wheel: caches, line endings and the compiled forms of
-    Python files do not count.
-
-    Parameters
-    ----------
-    package : Path
-        The folder of the package, or the file of a module.
-    """
+    """Return the SHA-256 over names and contents of a backend's files."""
+    # It is equal for a package in a clone and for the installed wheel: caches, line endings and the compiled forms of
+    # Python files do not count.
     sha = hashlib.sha256()
     for name, path in sorted(_files(package)):
         data = path.read_bytes().replace(b"\r\n", b"\n")

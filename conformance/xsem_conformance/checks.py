@@ -18,24 +18,13 @@ DEADLINE_S: Final = 30.0
 
 @dataclass(frozen=True)
 class Check:
-    """The check of one requirement.
-
-    Attributes
-    ----------
-    requirement : str
-        The id of the requirement.
-    run : callable
-        Takes the context and the case. It returns if the requirement is met, and raises `BrokenError` if it is not.
-        For a MAY it returns the observed behaviour as a text.
-    deadline_s : float
-        A check that takes longer counts as hanging.
-    spoils : bool
-        Whether the check may leave the driver in a worse state. The next check then gets another process.
-    """
+    """The check of one requirement."""
 
     requirement: str
+    # It returns if the requirement is met, for a MAY with the observed behaviour, and raises `BrokenError` if not.
     run: Function
-    deadline_s: float
+    deadline_s: float   # a check that takes longer counts as hanging
+    # The check may leave the driver in a worse state, so the next check gets another process.
     spoils: bool = False
 
 
@@ -45,13 +34,7 @@ _checks: dict[str, Check] = {}
 def check(
     requirement: str, *, deadline_s: float = DEADLINE_S, spoils: bool = False
 ) -> Callable[[Function], Function]:
-    """Register a function as the check of a requirement.
-
-    Raises
-    ------
-    ValueError
-        The requirement has a check already.
-    """
+    """Register a function as the check of a requirement."""
 
     def register(function: Function) -> Function:
         if requirement in _checks:

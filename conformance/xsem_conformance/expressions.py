@@ -45,21 +45,9 @@ _ATOM: Final = re.compile(r"(?P<field>\w+)(?::(?P<member>\*|\$type|\w+)|>=(?P<nu
 
 
 def parse(text: str) -> Expression:
-    """Turn an expression into a function of capabilities and handle type.
-
-    The function raises ValueError if the expression contains ``$type`` and the given handle type is None or of the
-    wrong kind for the field.
-
-    Raises
-    ------
-    ValueError
-        The text is not an expression, or names an unknown field or member.
-
-    Examples
-    --------
-    >>> parse("independent_lists>=2")(Capabilities(independent_lists=4), None)
-    True
-    """
+    """Turn an expression into a function of capabilities and handle type."""
+    # The function raises ValueError if the expression contains ``$type`` and the given handle type is None or of the
+    # wrong kind for the field.
     if not text.strip():
         return lambda _capabilities, _type: True
     terms = [[_factor(factor, text) for factor in re.split(r"\band\b", term)] for term in re.split(r"\bor\b", text)]

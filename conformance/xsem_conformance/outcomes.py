@@ -1,10 +1,15 @@
-"""A case, its outcome and its result."""
+"""A case, its outcome and its result, and what a failed check saw."""
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
+import errno
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
+
+from xsem.errors import WaitTimeoutError
 
 __all__ = [
     "NONE",
@@ -21,7 +26,12 @@ __all__ = [
     "NotRunError",
     "Outcome",
     "Result",
+    "Symptom",
+    "Waived",
+    "chain",
     "expect",
+    "symptom_of",
+    "with_output",
 ]
 
 NONE: Final = "-"
@@ -55,24 +65,31 @@ WRONG: Final = frozenset({Outcome.FAIL, Outcome.ERROR})
 """Outcomes of a case that did not end as its requirement says, and is not waived."""
 
 
+class Symptom(str, enum.Enum):
+    """What a failed case saw, where several requirements can see the same fault: see `xsem_conformance.run.roots`."""
+
+    NOT_DONE = "not_done"
+    """An operation, or a fence or an event of it, is not done in time."""
+    BARRIER_NOT_DONE = "barrier_not_done"
+    """A barrier with nothing before it that waits is not done in time."""
+    NOT_MET = "not_met"
+    """A wait is not met by the signal of the other side."""
+    OTHER_VALUE = "other_value"
+    """A timeline does not have the signalled value."""
+    OTHER_BYTES = "other_bytes"
+    """Memory has other bytes than the written ones."""
+    CLOSED_TWICE = "closed_twice"
+    """The driver closed a handle that it no longer owned."""
+    HANDLE_LOST = "handle_lost"
+    """A system call found a descriptor closed, or found another file: probably another owner closed it."""
+
+
 @dataclass(frozen=True, order=True)
 class Case:
-    """One requirement on one handle type in one direction, with one exporter.
-
-    Attributes
-    ----------
-    requirement : str
-        The id of the requirement.
-    handle_type, exporter, direction : str
-        The handle type, the backend of the exporter, and "in" or "out"; `NONE` for a field that does not apply.
-
-    Examples
-    --------
-    >>> Case.from_key("XSEM-BIN-003/opaque_fd/host/in").direction
-    'in'
-    """
+    """One requirement on one handle type in one direction, with one exporter."""
 
     requirement: str
+    # The handle type, the backend of the exporter, and "in" or "out"; `NONE` for a field that does not apply.
     handle_type: str = NONE
     exporter: str = NONE
     direction: str = NONE
@@ -86,13 +103,7 @@ class Case:
 
     @classmethod
     def from_key(cls, key: str) -> Self:
-        """Return the case of a key.
-
-        Raises
-        ------
-        ValueError
-            The text is not a key.
-        """
+        """Return the case of a key."""
         parts = key.split("/")
         if len(parts) != 4 or not all(parts):
             raise ValueError(f"{key!r} is not ID/handle_type/exporter/direction")
@@ -101,26 +112,22 @@ class Case:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a case.
+    """A call of a case."""
 
-    Attributes
-    ----------
-    by : str
-        The side that called its driver: "device", "exporter" or "second process".
-    text : str
-        The method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``.
-    seconds : float or None
-        The duration; None if the call has not returned.
-    """
+    by: str   # the side that called its driver: "device", "exporter" or "second process"
+    text: str   # the method, its arguments in short, and its result: ``append_wait([7], [value=1]) -> 9``
+    seconds: float | None   # None if the call has not returned
+    times: int = 1   # equal calls in a row; text and duration are those of the last one
 
-    by: str
-    text: str
-    seconds: float | None
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return self.text.partition("(")[0]
 
     @property
     def name(self) -> str:
         """The side and the method: ``device: append_wait``."""
-        return f"{self.by}: {self.text.partition('(')[0]}"
+        return f"{self.by}: {self.method}"
 
 
 @dataclass(frozen=True)
@@ -135,70 +142,64 @@ class Frame:
 
 @dataclass(frozen=True)
 class Failure:
-    """The evidence of a failed case.
+    """The evidence of a failed case."""
 
-    Attributes
-    ----------
-    calls : tuple of Call
-        The first calls and the last calls, in the order of their begin.
-    first_calls : int
-        The number of entries of `calls` before the calls that are left out.
-    left_out : int
-        The number of calls that are left out.
-    frames : tuple of Frame
-        The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
-    stack : str
-        The stacks of a process that hung or died; otherwise empty.
-    hung_in : str
-        The call that did not return, as `Call.name`; empty if the case did not hang in a call.
-    died : bool
-        Whether the process of the case died.
-    """
-
-    calls: tuple[Call, ...] = ()
-    first_calls: int = 0
+    calls: tuple[Call, ...] = ()   # the first calls and the last calls, in the order of their begin
+    first_calls: int = 0   # the number of entries of `calls` before the calls that are left out
     left_out: int = 0
+    # The lines of the backend's own files, outermost first; empty if the failure is not an exception of the backend.
     frames: tuple[Frame, ...] = ()
-    stack: str = ""
-    hung_in: str = ""
+    stack: str = ""   # the stacks of a process that hung or died; otherwise empty
+    hung_in: str = ""   # the call that did not return, as `Call.name`; empty if the case did not hang in a call
     died: bool = False
+    symptom: Symptom | None = None   # what the check saw; None if nothing further follows from it
+    side: str = ""   # the side of the case that saw the symptom, for example "device"; empty if the check names none
+    handle_types: tuple[str, ...] = ()   # of the semaphores that the case used
+
+
+@dataclass(frozen=True)
+class Waived:
+    """The reason and the last day of the waiver that covers a case."""
+
+    reason: str
+    until: dt.date
 
 
 @dataclass
 class Result:
-    """The result of a case.
-
-    Attributes
-    ----------
-    case : Case
-        The case.
-    outcome : Outcome
-        Its outcome.
-    detail : str
-        The reason or the observed behaviour, as a text for the reader.
-    seconds : float
-        The duration.
-    failure : Failure or None
-        The evidence; None for a case that passed or did not run.
-    waiver : str
-        The reason and the last day of the waiver that covers the case.
-    """
+    """The result of a case."""
 
     case: Case
     outcome: Outcome
-    detail: str = ""
+    seen: str = ""                      # the observed behaviour, or the reason of the outcome
     seconds: float = 0.0
-    failure: Failure | None = None
-    waiver: str = ""
+    failure: Failure | None = None      # None for a case that passed or did not run
+    waiver: Waived | None = None
+    printed: str = ""                   # the output of a process that hung or died
 
     @property
-    def seen(self) -> str:
-        """The observed behaviour: the detail without the reason of a waiver."""
-        return self.detail.removeprefix(f"{self.waiver}: ") if self.waiver else self.detail
+    def summary(self) -> str:
+        """The waiver and the observed behaviour, for the reader."""
+        return self.seen if self.waiver is None else f"{self.waiver.reason} (until {self.waiver.until}): {self.seen}"
+
+    @property
+    def detail(self) -> str:
+        """The summary and the output of the process, for the reader."""
+        return with_output(self.summary, self.printed)
+
+
+def with_output(text: str, printed: str) -> str:
+    """Return a text with the output of a process, if there is any."""
+    return f"{text}; it printed:\n{printed}" if printed else text
 
 
 class BrokenError(AssertionError):
-    """A requirement is not met; the message states the observed behaviour."""
+    """A requirement is not met; the message states the observed behaviour for the reader."""
+
+    def __init__(self, message: str, *, symptom: Symptom | None = None, side: str = "") -> None:
+        super().__init__(message)
+        self.symptom = symptom
+        self.side = side
 
 
 class BlockedError(Exception):
@@ -217,7 +218,30 @@ class NotRunError(Exception):
     """A case did not start or did not end; the message is the reason."""
 
 
-def expect(met: object, otherwise: str) -> None:
+def expect(met: object, otherwise: str, symptom: Symptom | None = None) -> None:
     """Return if `met` is true; otherwise raise `BrokenError` with the message `otherwise`."""
     if not met:
-        raise BrokenError(otherwise)
+        raise BrokenError(otherwise, symptom=symptom)
+
+
+def symptom_of(error: BaseException) -> tuple[Symptom | None, str]:
+    """Return the symptom of an exception or of its first cause that has one, and the side that saw it."""
+    for each in chain(error):
+        # An error of another process has the symptom that this function found there.
+        symptom: Symptom | None = getattr(each, "symptom", None)
+        if symptom is not None:
+            return symptom, getattr(each, "side", "")
+        if isinstance(each, WaitTimeoutError):
+            return Symptom.NOT_DONE, ""
+        if isinstance(each, OSError) and each.errno in (errno.EBADF, errno.ENOTSOCK):
+            return Symptom.HANDLE_LOST, ""
+    return None, ""
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes, as a traceback shows them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

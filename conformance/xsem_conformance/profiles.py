@@ -14,21 +14,12 @@ __all__ = ["Profile", "profiles"]
 
 @dataclass(frozen=True)
 class Profile:
-    """One profile.
-
-    Attributes
-    ----------
-    name, text : str
-        The name, and a short description.
-    capabilities : tuple of tuple of str
-        The device must declare one capability of each inner tuple.
-    areas : frozenset of str
-        Areas of requirements: each MUST of an area that applies must pass, and at least one case must have run.
-    """
+    """One profile."""
 
     name: str
     text: str
-    capabilities: tuple[tuple[str, ...], ...]
+    capabilities: tuple[tuple[str, ...], ...]   # the device must declare one capability of each inner tuple
+    # Each MUST of these areas that applies must pass, and at least one case of each area must have run.
     areas: frozenset[str]
 
     def lacking(self, capabilities: Capabilities) -> list[str]:

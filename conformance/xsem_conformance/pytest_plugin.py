@@ -156,6 +156,8 @@ def _patience_s(config: pytest.Config) -> float:
 class _Suite(pytest.Collector):
     """The cases of one device. The processes of the device live from the first case to the last case."""
 
+    workers: Workers
+
     def __init__(
         self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, waived: list[Waiver], **node: Any
     ) -> None:
@@ -168,7 +170,6 @@ class _Suite(pytest.Collector):
         self.clock = time.monotonic()
         self.results: dict[str, Result] = {}
         self.refused: dict[str, Result] = {}
-        self.workers: Workers | None = None
 
     def collect(self) -> Iterable[pytest.Item]:
         for planned in self.surveyed.cases:
@@ -179,9 +180,8 @@ class _Suite(pytest.Collector):
         from xsem_conformance.run.hangs import Hangs
         from xsem_conformance.run.runner import Workers
 
-        if self.surveyed.capabilities is not None:
-            self.workers = Workers(
-                self.name, self.surveyed.exporting, self.patience_s, hangs=Hangs(self.patience_s))
+        # A process starts at the first case.
+        self.workers = Workers(self.name, self.surveyed.exporting, self.patience_s, hangs=Hangs(self.patience_s))
 
     @property
     def patience_s(self) -> float:
@@ -189,24 +189,15 @@ class _Suite(pytest.Collector):
         return _patience_s(self.config)
 
     def teardown(self) -> None:
-        if self.workers is not None:
-            self.workers.__exit__(None, None, None)
-            self.workers = None
+        self.workers.__exit__(None, None, None)
 
     def result(self, planned: Planned) -> Result:
-        """Run one case.
-
-        Raises
-        ------
-        NotRunError
-            The case did not start or did not end.
-        """
+        """Run one case."""
         from xsem_conformance import waivers
-        from xsem_conformance.outcomes import Outcome, Result
-        from xsem_conformance.run.session import refusal, result
+        from xsem_conformance.run.session import refusal, result, unavailable
 
-        if self.workers is None:
-            return Result(planned.case, Outcome.UNAVAILABLE, self.surveyed.unavailable)
+        if self.surveyed.missing is not None:
+            return unavailable(planned.case, self.surveyed.missing)
         missing = planned.undeclared
         # The suite can call only the capabilities of `surveyed.undeclared`. Other entries are texts.
         if missing in self.surveyed.undeclared and missing not in self.refused:

@@ -18,7 +18,7 @@ from xsem_conformance.requirements import AREAS, Requirement
 
 __all__ = [
     "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
-    "counts", "lines", "sentence", "state", "status", "unmet",
+    "clauses", "counts", "lines", "sentence", "state", "status", "unmet",
 ]
 
 GOOD: Final = 0
@@ -46,12 +46,10 @@ NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implem
 
 
 def status(results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]) -> int:
-    """Return the exit status.
-
-    A failed SHOULD does not change the status, unless its process died: no driver may end the application's process.
-    A run in which no case was tried has the status NOT_TRIED, for example because the device does not declare what the
-    cases need. A profile that needs an undeclared capability is a problem.
-    """
+    """Return the exit status."""
+    # A failed SHOULD does not change the status, unless its process died: no driver may end the application's process.
+    # A run in which no case was tried has the status NOT_TRIED, for example because the device does not declare what
+    # the cases need. A profile that needs an undeclared capability is a problem.
     if not problems and all(result.outcome in UNOBSERVED | _UNTRIED for result in results):
         return NOT_TRIED
     levels = {each.id: each.level for each in requirements}
@@ -71,10 +69,8 @@ def _died(result: Result) -> bool:
 
 
 def unmet(profile: Profile, requirements: Sequence[Requirement], results: Sequence[Result]) -> list[str]:
-    """Return a message for each area of the profile in which no case passed or is waived.
-
-    An area is not necessary if all its requirements for devices need another system.
-    """
+    """Return a message for each area of the profile in which no case passed or is waived."""
+    # An area is not necessary if all its requirements for devices need another system.
     tried = [each for each in requirements if each.subject != "facade"]
     elsewhere = {each.area for each in tried} - {each.area for each in tried if each.on_this_system}
     area = {each.id: each.area for each in requirements}
@@ -96,25 +92,15 @@ def state(outcome: str) -> str:
 
 @dataclass
 class Tally:
-    """The totals of a run, separate for MUST, SHOULD and MAY.
+    """The totals of a run, separate for MUST, SHOULD and MAY."""
 
-    Attributes
-    ----------
-    rows : dict
-        For each level the number of cases in each state.
-    requirements : dict
-        For each pair of level and state, the requirements of these cases. One requirement can have many cases.
-    called, refused : int
-        The number of undeclared capabilities that the suite called, and the number that xsem refused. The calls are
-        not cases.
-    died : int
-        The number of cases that ended their process and are not waived. Each of them also counts in its state.
-    """
-
-    rows: dict[str, Counter[str]] = field(default_factory=dict)
+    rows: dict[str, Counter[str]] = field(default_factory=dict)   # by level and state
+    # By level and state. One requirement can have many cases.
     requirements: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    # The undeclared capabilities that the suite called, and those that xsem refused. The calls are not cases.
     called: int = 0
     refused: int = 0
+    # The cases that ended their process and are not waived. Each of them also counts in its state.
     died: int = 0
 
     @classmethod
@@ -162,41 +148,37 @@ class Tally:
 
 
 def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False) -> str:
-    """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)".
+    """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)"."""
+    return "; ".join(text for _, text in clauses(status, profile, tally, problems=problems, partial=partial))
 
-    Parameters
-    ----------
-    status : int
-        The exit status.
-    profile : str
-        The profile's name.
-    tally : Tally
-        The totals.
-    problems : int
-        The number of problems outside the cases: see `xsem_conformance.run.session.Run`.
-    partial : bool
-        Whether the run tried only a part of the requirements. Such a run does not decide the conformance.
-    """
+
+def clauses(
+    status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False
+) -> list[tuple[str, str]]:
+    """Return the clauses of the sentence, each with the state of its cases; the first clause has no state."""
     said = {
         (GOOD, False): f"conforms to {profile}", (BAD, False): f"does not conform to {profile}",
         (GOOD, True): f"meets the requirements that were tried; a part of {profile}",
         (BAD, True): f"does not meet the requirements that were tried; a part of {profile}",
     }.get((status, partial), f"conformance to {profile} not decided")
     missing = tally.total(states=[NOT_RUN])
-    return "; ".join([said, *(text for text in (
-        _said(tally, "MUST", ["not met"], "requirement", "not met"),
-        _said(tally, "MUST", ["error"], "requirement", "ended with an error"),
-        "no case was tried" if status == NOT_TRIED and not tally.total("MUST", _UNTRIED_STATES)
-        and tally.total() == tally.total(states=_NOT_TRIED_STATES) else "",
-        _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried"),
-        _said(tally, "MUST", ["waived"], "requirement", "waived"),
-        _said(tally, "SHOULD", ["not met"], "recommendation", "not met"),
-        _said(tally, "SHOULD", ["waived"], "recommendation", "waived"),
-        _said(tally, "MAY", ["not met"], "option", "used wrongly"),
-        f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else "",
-        f"{missing} {_plural('case', missing)} not run" if missing else "",
-        f"{problems} {_plural('problem', problems)} outside the cases" if problems else "",
-    ) if text)])
+    untried = status == NOT_TRIED and not tally.total("MUST", _UNTRIED_STATES) and (
+        tally.total() == tally.total(states=_NOT_TRIED_STATES))
+    found = [
+        ("", said),
+        ("not met", _said(tally, "MUST", ["not met"], "requirement", "not met")),
+        ("error", _said(tally, "MUST", ["error"], "requirement", "ended with an error")),
+        ("untried", "no case was tried" if untried else ""),
+        ("untried", _said(tally, "MUST", _UNTRIED_STATES, "requirement", "could not be tried")),
+        ("waived", _said(tally, "MUST", ["waived"], "requirement", "waived")),
+        ("not met", _said(tally, "SHOULD", ["not met"], "recommendation", "not met")),
+        ("waived", _said(tally, "SHOULD", ["waived"], "recommendation", "waived")),
+        ("not met", _said(tally, "MAY", ["not met"], "option", "used wrongly")),
+        ("died", f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else ""),
+        (NOT_RUN, f"{missing} {_plural('case', missing)} not run" if missing else ""),
+        ("problems", f"{problems} {_plural('problem', problems)} outside the cases" if problems else ""),
+    ]
+    return [(state, text) for state, text in found if text]
 
 
 def _said(tally: Tally, level: str, states: Sequence[str], noun: str, verb: str) -> str:
@@ -211,17 +193,7 @@ def _plural(noun: str, count: int) -> str:
 
 
 def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
-    """Return the totals and the verdict for a terminal; the last line is the verdict.
-
-    Parameters
-    ----------
-    tally : Tally
-        The totals.
-    verdict : str
-        The result of `sentence`.
-    subject : str
-        The device and the exporter.
-    """
+    """Return the totals and the verdict for a terminal; the last line is the verdict."""
     rows = [["", "cases", *tally.states], *([name, *map(str, counts)] for name, counts in tally.table)]
     columns = list(zip(*rows, strict=True))
     aligned = [[each.rjust(max(map(len, column))) for each in column] for column in columns]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xsem_conformance.outcomes import Outcome, Result
+from xsem_conformance.outcomes import Outcome, Result, Waived
 
 __all__ = ["Waiver", "WaiverError", "apply", "concerned", "load"]
 
@@ -22,27 +22,13 @@ class WaiverError(ValueError):
 
 @dataclass
 class Waiver:
-    """One ``[[waiver]]`` of a file.
+    """One ``[[waiver]]`` of a file."""
 
-    Attributes
-    ----------
-    case : str
-        A key of a case; ``*`` matches any text, but not in the id of the requirement.
-    reason : str
-        The reason of the failure.
-    expires : date
-        The last day of the waiver.
-    sometimes : bool
-        The failure is a race: the case fails in some runs and passes in others.
-    matched : list of str
-        Keys of the failed cases that the waiver matched.
-    """
-
-    case: str
+    case: str   # a key; ``*`` matches any text, but not in the id of the requirement
     reason: str
-    expires: dt.date
-    sometimes: bool = False
-    matched: list[str] = field(default_factory=list)
+    expires: dt.date   # the last day of the waiver
+    sometimes: bool = False   # the failure is a race: the case fails in some runs and passes in others
+    matched: list[str] = field(default_factory=list)   # keys of failed cases
 
     @property
     def requirement(self) -> str:
@@ -55,13 +41,7 @@ class Waiver:
 
 
 def load(path: Path) -> list[Waiver]:
-    """Read the waivers of a file.
-
-    Raises
-    ------
-    WaiverError
-        The file cannot be read, or a waiver lacks its case, reason or last day.
-    """
+    """Read the waivers of a file."""
     try:
         read = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -94,17 +74,7 @@ def load(path: Path) -> list[Waiver]:
 
 
 def concerned(waivers: Sequence[Waiver], only: Sequence[str], cases: Sequence[str]) -> list[Waiver]:
-    """Return the waivers of a part of the suite. The other waivers are neither used nor stale in this run.
-
-    Parameters
-    ----------
-    waivers : sequence of Waiver
-        The waivers of a file.
-    only : sequence of str
-        Prefixes of the requirements that run; empty for all.
-    cases : sequence of str
-        Keys of the cases that run; empty for all.
-    """
+    """Return the waivers of a part of the suite. The other waivers are neither used nor stale in this run."""
     return [each for each in waivers
             if (not only or each.requirement.startswith(tuple(only)))
             and (not cases or any(each.matches(key) for key in cases))]
@@ -113,16 +83,13 @@ def concerned(waivers: Sequence[Waiver], only: Sequence[str], cases: Sequence[st
 def apply(
     waivers: Sequence[Waiver], results: Sequence[Result], today: dt.date, not_run: Iterable[str] = ()
 ) -> list[str]:
-    """Change waived failures to WAIVED. Return the problems of the waivers themselves.
-
-    A waiver without a failed case is stale. A waiver with `sometimes` is not stale if a matching case passed.
-
-    `not_run` holds the keys of the cases without a result. The waivers of these cases are not stale. A later call with
-    more results is possible.
-    """
+    """Change waived failures to WAIVED. Return the problems of the waivers themselves."""
+    # A waiver without a failed case is stale. A waiver with `sometimes` is not stale if a matching case passed.
+    # `not_run` holds the keys of the cases without a result. The waivers of these cases are not stale. A later call
+    # with more results is possible.
     problems = []
     # Two waivers for one case both count as matched, and so does a waiver that was applied before.
-    failed = {result.case.key: result.seen for result in results if result.outcome in _WAIVABLE or result.waiver}
+    failed = {result.case.key for result in results if result.outcome in _WAIVABLE or result.waiver}
     unknown = list(not_run)
     for waiver in waivers:
         if waiver.expires < today:
@@ -140,7 +107,6 @@ def apply(
         for result in hits:
             if result.case.key in failed:
                 result.outcome = Outcome.WAIVED
-                result.waiver = f"{waiver.reason} (until {waiver.expires})"
-                result.detail = f"{result.waiver}: {failed[result.case.key]}"
+                result.waiver = Waived(waiver.reason, waiver.expires)
                 waiver.matched.append(result.case.key)
     return problems

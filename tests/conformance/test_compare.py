@@ -119,6 +119,13 @@ def test_two_vendors_make_a_table_of_differences(committed: dict[str, Any]) -> N
     assert all(one != other for table in rows.values() for one, other in table.values())
 
 
+def test_declared_limits_are_differences_of_capabilities_only(committed: dict[str, Any]) -> None:
+    one, other = (copy.deepcopy(committed["cuda"]) for _ in range(2))
+    for report, lists in ((one, 8), (other, 4)):
+        report["capabilities"]["independent_lists"] = lists
+    assert list(differences(one, other).tables) == ["capabilities"]
+
+
 def test_device_does_not_differ_from_itself(committed: dict[str, Any]) -> None:
     assert differences(committed["cuda"], committed["cuda"]).tables == {}
 

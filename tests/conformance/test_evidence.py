@@ -6,7 +6,7 @@ import inspect
 import tempfile
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_equal_calls_in_a_row_are_one_entry(log: CallLog) -> None:
     for answer in ("False", "False", "True"):
         log.end(log.begin("device", "query_fence(1)"), "device", answer)
     (only,), _, left_out = log.calls()
-    assert (only.text, left_out) == ("query_fence(1) -> True, 3 times", 0)
+    assert (only.text, only.times, left_out) == ("query_fence(1) -> True", 3, 0)
 
 
 def test_log_keeps_the_first_and_the_last_calls_and_those_that_have_not_returned(log: CallLog) -> None:
@@ -123,6 +123,9 @@ def test_recorder_writes_calls_in_short_and_keeps_the_classes(log: CallLog, reco
         "create_queue() -> HostQueue#1", "create_semaphore(timeline_semaphore_fd, 3) -> Timeline#2",
         "host_signal(Timeline#2, 0x10000000000)",
         "append_wait([Timeline#2], [value=7], [], [], True) -> HostFence#3"]
+    assert recorder.handle_types() == ["timeline_semaphore_fd"]
+    recorder.new_case()
+    assert recorder.handle_types() == []
 
 
 class Compiled:
@@ -169,9 +172,9 @@ def test_waits_that_differ_only_in_the_timeout_are_one_entry(log: CallLog, recor
     driver.host_wait(3, 7, 4)
     driver.host_wait(3, 7, timeout_ns=5)
     driver.host_wait(3, 8, 5_000_000_000)
-    assert [each.text for each in log.calls()[0]] == [
-        "wait_fence(1, 2.5 ms) -> True, 3 times", "wait_fence(2, 2.5 ms) -> True",
-        "host_wait(3, 7, 0 ms) -> False, 2 times", "host_wait(3, 8, 5000 ms) -> False"]
+    assert [(each.text, each.times) for each in log.calls()[0]] == [
+        ("wait_fence(1, 2.5 ms) -> True", 3), ("wait_fence(2, 2.5 ms) -> True", 1),
+        ("host_wait(3, 7, 0 ms) -> False", 2), ("host_wait(3, 8, 5000 ms) -> False", 1)]
 
 
 def test_methods_with_a_timeout_are_those_of_the_interface() -> None:
@@ -245,10 +248,11 @@ def test_backend_is_recorded_from_its_next_open(log: CallLog, recorder: Recorder
 
 
 # ---- the calls of a failure as text
-def shown(calls: list[str], most: int, *, first: int = 0, left_out: int = 0) -> list[str]:
+def shown(calls: Sequence[str | tuple[str, int]], most: int, *, first: int = 0, left_out: int = 0) -> list[str]:
+    entries = [{"call": each} if isinstance(each, str) else {"call": each[0], "times": each[1]} for each in calls]
     case = {"failure": {
         "expected": "", "done": "", "seen": "", "frames": [], "stack": "", "repeat": "again", "first_calls": first,
-        "earlier_calls": left_out, "calls": [{"by": "device", "call": each, "seconds": 0.0021} for each in calls]}}
+        "earlier_calls": left_out, "calls": [each | {"by": "device", "seconds": 0.0021} for each in entries]}}
     lines = failure_lines(case, calls=most, stack=0)
     assert (lines[0], lines[-1]) == ("calls:", "repeat: again")
     return [each.strip().removeprefix("device: ").removesuffix("  (2.1 ms)") for each in lines[1:-1]]
@@ -265,9 +269,10 @@ def test_text_shows_the_first_calls_and_the_last_ones() -> None:
     assert shown(calls, 6, first=1, left_out=7)[:3] == ["c0()", "… 10 calls …", "c4()"]
 
 
-def test_text_counts_each_repeated_call_that_it_leaves_out() -> None:
-    calls = ["a()", "b() -> False, 40 times", "c()", "d()", "e()"]
-    assert shown(calls, 3) == ["a()", "… 41 calls …", "d()", "e()"]
+@pytest.mark.parametrize("repeated", [("b() -> False", 40), "b() -> False, 40 times"])   # now, and in older reports
+def test_text_counts_each_repeated_call_that_it_leaves_out(repeated: str | tuple[str, int]) -> None:
+    assert shown(["a()", repeated, "c()", "d()", "e()"], 3) == ["a()", "… 41 calls …", "d()", "e()"]
+    assert shown([repeated], 0) == ["b() -> False, 40 times"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from xsem.types import DeviceInfo
-from xsem_conformance.outcomes import UNOBSERVED, Call, Case, Failure, Frame, Outcome, Result
+from xsem_conformance.outcomes import UNOBSERVED, Call, Case, Failure, Frame, Outcome, Result, Symptom
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import build, check
 from xsem_conformance.report.html import html as page
@@ -129,12 +129,14 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
     for name in ("handle_types", "refusals", "causes", "not_run"):
         same(properties[name]["items"], report[name][0])
     failed = next(each for each in report["cases"] if each["failure"] is not None)
-    same(properties["cases"]["items"], failed, may_lack=("failure",))
+    same(properties["cases"]["items"], failed, may_lack=("failure", "waiver"))
     failure = properties["cases"]["items"]["properties"]["failure"]
-    same(failure, failed["failure"], may_lack=("first_calls", "died"))   # as in older reports
-    for name in ("calls", "frames"):
-        same(failure["properties"][name]["items"], failed["failure"][name][0])
+    later = ("first_calls", "printed", "died", "symptom", "side")
+    same(failure, failed["failure"], may_lack=later)
+    same(failure["properties"]["calls"]["items"], failed["failure"]["calls"][0], may_lack=("times",))
+    same(failure["properties"]["frames"]["items"], failed["failure"]["frames"][0])
     assert [*properties["counts"]["properties"]] == [each.value for each in Outcome]
+    assert failure["properties"]["symptom"]["enum"] == [*(each.value for each in Symptom), None]
 
 
 def test_keys_are_unique_and_stand_for_their_cases(report: dict[str, Any]) -> None:

@@ -99,7 +99,8 @@ def test_hang_costs_one_case_only(run: Run, tmp_path: Path) -> None:
     assert report["complete"]
     assert done.returncode == 1
     [failed] = [each for each in report["cases"] if each["outcome"] == "FAIL"]
-    assert failed["failure"]["calls"][-1] == {"by": "device", "call": "dlpack_device()", "seconds": None}
+    assert failed["failure"]["calls"][-1] == {
+        "by": "device", "call": "dlpack_device()", "seconds": None, "times": 1}
     assert failed["failure"]["frames"][-1]["function"] == "dlpack_device"
     assert "1. FAIL in 1 case, first" in done.stdout
     assert "at odd_backend.py:" in done.stdout or "odd_backend.py:" in done.stdout

@@ -11,10 +11,9 @@ __all__ = ["Canaries"]
 
 
 class Canaries:
-    """Duplicates of one pipe at numbers that the check chooses.
+    """Duplicates of one pipe at numbers that the check chooses."""
 
-    The end of the ``with`` block closes the files that are still open.
-    """
+    # The end of the ``with`` block closes the files that are still open.
 
     def __init__(self) -> None:
         self._file = handles.pipe()

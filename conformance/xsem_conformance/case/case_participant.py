@@ -11,40 +11,21 @@ import xsem
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import none_of
 from xsem_conformance.case.remote_participant import ParticipantFailedError
+from xsem_conformance.outcomes import BrokenError, Symptom
 
 __all__ = ["CaseParticipant", "Shared", "stay_pending"]
 
 
 @dataclass(frozen=True)
 class Shared:
-    """An object of the exporter that the device imported: its number on either side.
+    """An object of the exporter that the device imported: its number on either side."""
 
-    Attributes
-    ----------
-    here : int
-        The number in the device's participant.
-    there : int
-        The number in the exporter's participant.
-    """
-
-    here: int
-    there: int
+    here: int   # the number in the device's participant
+    there: int   # the number in the exporter's participant
 
 
 class CaseParticipant:
-    """A participant of one case, with shared objects as arguments in place of numbers.
-
-    Parameters
-    ----------
-    side : Participant
-        The participant that does the work.
-    pick : callable
-        Returns the number of a shared object on this side.
-    name : str
-        The name of this side in messages.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    """
+    """A participant of one case, with shared objects as arguments in place of numbers."""
 
     def __init__(self, side: Participant, pick: Callable[[Shared], int], name: str, patience_s: float) -> None:
         self.side = side
@@ -60,6 +41,10 @@ class CaseParticipant:
     def new_list(self) -> int:
         """Create a command list; return its number."""
         return self.side.new_list()
+
+    def release(self, number: int) -> None:
+        """Release a list, or a reading, before the end of the case: some devices have few queues."""
+        self.side.release(number)
 
     def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
              memory: Shared | None = None) -> None:
@@ -110,14 +95,15 @@ class CaseParticipant:
         """Check that the list is not idle and stays so."""
         stay_pending((self, commands, what))
 
-    def finish(self, commands: int, what: str) -> None:
+    def finish(self, commands: int, what: str, symptom: Symptom = Symptom.NOT_DONE) -> None:
         """Check that the list becomes idle."""
         try:
             self.side.synchronize(commands, self._patience_s)
         except (xsem.WaitTimeoutError, ParticipantFailedError) as error:
             if error.reason != "timeout":
                 raise
-            raise AssertionError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal") from error
+            raise BrokenError(f"{self.name}: {what} was not done {self._patience_s:g} s after its signal",
+                              symptom=symptom, side=self.name) from error
 
 
 def stay_pending(*lists: tuple[CaseParticipant, int, str]) -> None:

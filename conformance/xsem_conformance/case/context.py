@@ -11,15 +11,15 @@ from typing import Any, Final, cast
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
-from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.direct import AbleDriver, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError, NotExaminedError
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, Symptom, expect
 
-__all__ = ["IN", "OUT", "CaseContext", "gets_through", "value_of"]
+__all__ = ["IN", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
 
 IN: Final = "in"
 """Direction: the exporter produces, the device consumes."""
@@ -34,20 +34,7 @@ _END_S: Final = 3.0
 
 
 class CaseContext:
-    """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-
-    Raises
-    ------
-    XsemError
-        The device cannot be opened.
-    """
+    """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use."""
 
     def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
         self.patience_s = patience_s
@@ -64,13 +51,7 @@ class CaseContext:
 
     @property
     def peer(self) -> RemoteParticipant:
-        """The exporter's process.
-
-        Raises
-        ------
-        BlockedError
-            The process cannot open its device.
-        """
+        """The exporter's process."""
         if self._peer is None:
             peer = RemoteParticipant(self._exporter)
             try:
@@ -87,13 +68,7 @@ class CaseContext:
         self._close_peer()
 
     def end_peer(self) -> None:
-        """Ask the exporter's process to exit by itself; the next use starts another process.
-
-        Raises
-        ------
-        BlockedError
-            The process does not exit in time.
-        """
+        """Ask the exporter's process to exit by itself; the next use starts another process."""
         ended = self.peer.ends(max(self.patience_s, _END_S))
         self._close_peer()
         if not ended:
@@ -126,23 +101,16 @@ class CaseContext:
 
     @property
     def driver(self) -> AbleDriver:
-        """A driver of the device, opened through its backend, for direct calls.
-
-        The driver has the abilities that the capabilities declare, because xsem has checked the driver of this device.
-        """
+        """A driver of the device, opened through its backend, for direct calls."""
+        # The driver has the abilities that the capabilities declare, because xsem has checked the driver of this
+        # device.
         if self._driver is None:
             info = self.device.info
             self._driver = cast("AbleDriver", registry().get(info.backend).open(info.index))
         return self._driver
 
     def hook(self, name: str, *args: object) -> Any:
-        """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`.
-
-        Raises
-        ------
-        NotExaminedError
-            The backend does not implement the hook.
-        """
+        """Call a hook of the backend for `driver`, and return the result of the hook; see `SuiteHooks`."""
         made = getattr(registry().get(self.device.info.backend).suite_hooks(self.driver), name)(*args)
         if made is None:
             raise NotExaminedError(
@@ -151,13 +119,7 @@ class CaseContext:
 
     # ---- shared objects
     def semaphore(self, type: str, initial_value: int = 0) -> Shared:
-        """Create a semaphore in the exporter and import it on the device.
-
-        Raises
-        ------
-        BlockedError
-            The exporter does not export that type.
-        """
+        """Create a semaphore in the exporter and import it on the device; BLOCKED if the exporter has no such type."""
         peer = self.peer
         if type not in self._about["semaphore_export"]:
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
@@ -182,15 +144,8 @@ class CaseContext:
                    int(self.peer.about()["max_value_difference"]) // 2)
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
-        """Return the first semaphore type of that kind that the exporter creates and the device imports.
-
-        A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
-
-        Raises
-        ------
-        BlockedError
-            The two have no such type in common.
-        """
+        """Return the first semaphore type of that kind that the exporter creates and the device imports."""
+        # A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
         made = self.peer.about()["semaphore_export"]
         declared = self.device.capabilities
         both = sorted((each for each in declared.semaphore_import
@@ -203,13 +158,7 @@ class CaseContext:
         return both[0].value
 
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
-        """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them.
-
-        Raises
-        ------
-        BlockedError
-            The producer allows no wait before its signal.
-        """
+        """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them."""
         made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
@@ -224,13 +173,7 @@ class CaseContext:
         return Shared(_NOWHERE, there), value_of(type)
 
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
-        """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero.
-
-        Raises
-        ------
-        BlockedError
-            The exporter exports no type, or not the given type, that the device imports.
-        """
+        """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""
         peer = self.peer
         both = [each for each in self._about["memory_export"]
                 if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
@@ -245,6 +188,17 @@ class CaseContext:
         peer.synchronize(commands, self.patience_s)
         peer.release(commands)   # some exporters have few queues
         return shared
+
+    def object_of(self, case: Case) -> Shared:
+        """Create a semaphore or memory of the kind and type of a case in the exporter, and import it on the device."""
+        if case.kind == "memory":
+            return self.memory(type=case.handle_type)
+        return self.semaphore(case.handle_type)
+
+    def exported(self, case: Case, shared: Shared) -> SemaphoreDesc | MemoryDesc:
+        """Export an object of `object_of` again for the device. The caller closes the descriptor."""
+        export = self.peer.export_memory if case.kind == "memory" else self.peer.export_semaphore
+        return export(shared.there, self.importer)
 
     def driver_semaphore(self, shared: Shared) -> Token:
         """Import the exporter's semaphore once more, through `driver`; the caller releases the token there."""
@@ -263,7 +217,8 @@ class CaseContext:
         except ParticipantFailedError as error:
             if error.reason != "timeout":
                 raise
-            raise AssertionError(f"the device's signal does not reach the exporter: {error}") from error
+            raise BrokenError(f"the device's signal does not reach the exporter: {error}",
+                              symptom=Symptom.NOT_MET, side="exporter") from error
 
     def second_end(self, shared: Shared) -> CaseParticipant:
         """Import the semaphore in the second process; return that process as a side, for this semaphore only."""
@@ -325,11 +280,9 @@ def gets_through(
     producer: CaseParticipant, consumer: CaseParticipant, shared: Shared, type: str, value: int | None, *,
     one_queue: bool = False,
 ) -> None:
-    """Check that a signal of the producer meets a wait of the consumer.
-
-    If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`, both
-    have the same native queue, and a wait before its signal would stall the signal.
-    """
+    """Check that a signal of the producer meets a wait of the consumer."""
+    # If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`,
+    # both have the same native queue, and a wait before its signal would stall the signal.
     waits, signals = consumer.new_list(), producer.new_list()
     early = consumer.waits_early(type) and not one_queue
     if early:
@@ -338,7 +291,22 @@ def gets_through(
     producer.signal(signals, shared, value)
     if not early:
         consumer.wait(waits, shared, value)
-    consumer.finish(waits, f"a wait for the signal of {producer.name}")
+    consumer.finish(waits, f"a wait for the signal of {producer.name}", Symptom.NOT_MET)
     producer.finish(signals, "a signal")
     for end, commands in ((consumer, waits), (producer, signals)):
-        end.side.release(commands)   # some devices have few queues
+        end.release(commands)
+
+
+def bytes_arrive(
+    producer: CaseParticipant, consumer: CaseParticipant, memory: Shared, data: bytes, offset: int = 0
+) -> None:
+    """Check that the consumer reads the bytes that the producer has written."""
+    writes, reads = producer.new_list(), consumer.new_list()
+    producer.write(writes, memory, data, offset)
+    producer.finish(writes, "a copy")
+    reading = consumer.read(reads, memory, len(data), offset)
+    consumer.finish(reads, "a copy")
+    expect(consumer.fetch(reading) == data, f"{consumer.name} reads other bytes than {producer.name} wrote",
+           Symptom.OTHER_BYTES)
+    for end, commands in ((producer, writes), (consumer, reads)):
+        end.release(commands)

@@ -44,37 +44,20 @@ class AbleDriver(
 
 
 class Given:
-    """A handle for one import through a driver, and the state of the handle.
+    """A handle for one import through a driver, and the state of the handle."""
 
-    The end of the ``with`` block closes the number if the driver has left it open.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        The handle. This object closes it.
-
-    Attributes
-    ----------
-    state : "taken", "left" or "unknown"
-        The state that the driver reported; "unknown" before an import.
-    """
+    # The end of the ``with`` block closes the number if the driver has left it open.
 
     def __init__(self, handle: OwnedHandle) -> None:
         self.handle = handle
-        self.state: HandleState = "unknown"
+        self.state: HandleState = "unknown"   # as the driver reports it
         self._number = handle.fileno()
         self._before = handles.identity(self._number)
         self._kept = OwnedHandle(handles.duplicate(self._number))
         self._fd = DriverFd(handle, self._kept)
 
     def imported_by(self, driver: DeviceDriver, desc: SemaphoreDesc | MemoryDesc) -> Token:
-        """Import the handle through the driver, and return the token. The caller releases the token.
-
-        Raises
-        ------
-        ImportFailure
-            The driver refuses the handle.
-        """
+        """Import the handle through the driver, and return the token. The caller releases the token."""
         able = cast("AbleDriver", driver)
         try:
             if isinstance(desc, MemoryDesc):

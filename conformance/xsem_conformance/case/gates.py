@@ -15,14 +15,7 @@ _MOST: Final = 3
 
 
 class Gates:
-    """Lists of the device that wait for the exporter: at most three, and at most `independent_lists` - 1.
-
-    Parameters
-    ----------
-    context : CaseContext
-    type : str
-        The type of the semaphores. The device must declare a wait before the signal for this type.
-    """
+    """Lists of the device that wait for the exporter: at most three, and at most `independent_lists` - 1."""
 
     def __init__(self, context: CaseContext, type: str) -> None:
         count = max(1, min(_MOST, context.device.capabilities.independent_lists - 1))

@@ -26,34 +26,13 @@ _WORK_S = 1.0
 
 
 class Hold:
-    """A signal that is held back.
-
-    Parameters
-    ----------
-    over : callable
-        Returns whether the signal may have been made.
-    """
+    """A signal that is held back."""
 
     def __init__(self, over: Callable[[], bool]) -> None:
         self._over = over
 
     def pending(self, done: Callable[[], bool], what: str) -> None:
-        """Check that an operation that waits for the signal stays pending.
-
-        Parameters
-        ----------
-        done : callable
-            Returns whether the operation is done.
-        what : str
-            The name of the operation in messages.
-
-        Raises
-        ------
-        BrokenError
-            The operation is done before its signal.
-        BlockedError
-            The work that holds the signal back ended before the first observation.
-        """
+        """Check that an operation that waits for the signal stays pending; BLOCKED if the signal cannot be held."""
         seen = False
         deadline = time.monotonic() + SETTLE_S
         while time.monotonic() < deadline:
@@ -71,15 +50,8 @@ class Hold:
 def held(
     producer: CaseParticipant, consumer: CaseParticipant, signals: int, type: str, submit: Callable[[], object]
 ) -> Iterator[Hold]:
-    """Hold back the appends of `submit` on the producer's list `signals`; the last one signals a semaphore of `type`.
-
-    Append the consumer's waits inside the context.
-
-    Raises
-    ------
-    BlockedError
-        The consumer may not wait before the signal, and the producer has no work that holds the signal back.
-    """
+    """Hold back the appends of `submit` on the producer's list `signals`; the caller appends its waits inside."""
+    # The last append of `submit` signals a semaphore of `type`.
     if consumer.waits_early(type):
         yield Hold(lambda: False)
         submit()

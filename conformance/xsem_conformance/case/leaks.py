@@ -16,21 +16,8 @@ _SETTLES_S: Final = 2.0
 
 
 def growth(work: Callable[[], object], times: int, patience_s: float, *counts: Callable[[], int]) -> list[int]:
-    """Run `work` in one or two series. Return the growth of each count; 0 for a count that grows in one series only.
-
-    The first series may fill a cache of the driver once. A count that grows in two successive series is a leak.
-
-    Parameters
-    ----------
-    work : callable
-        One round.
-    times : int
-        Number of rounds of a series.
-    patience_s : float
-        Seconds until a higher count is growth, at most 2.
-    *counts : callable
-        Each returns a number, for example of threads.
-    """
+    """Run `work` in one or two series. Return the growth of each count; 0 for a count that grows in one series only."""
+    # The first series may fill a cache of the driver once. A count that grows in two successive series is a leak.
     grown = _series(work, times, patience_s, counts)
     if not any(grown):
         return grown
@@ -39,25 +26,14 @@ def growth(work: Callable[[], object], times: int, patience_s: float, *counts: C
 
 
 def leaves_nothing(work: Callable[[], object], what: str, **counts: Callable[[], int]) -> None:
-    """Run `work` twice, and check that no count is higher after the second run than before it.
-
-    The first run does not count: a driver may keep descriptors and threads of its own after it.
-
-    Parameters
-    ----------
-    work : callable
-        One run.
-    what : str
-        The subject of the failure.
-    **counts : callable
-        By the name of the counted objects, for example ``descriptors``.
-    """
+    """Run `work` twice, and check that no count is higher after the second run than before it."""
+    # The first run does not count: a driver may keep descriptors and threads of its own after it.
     work()
     before = {name: each() for name, each in counts.items()}
     work()
     for name, each in counts.items():
         old = before[name]
-        soon(functools.partial(_at_most, each, old), f"{what} leaves {name}")
+        soon(functools.partial(_at_most, each, old), f"{what} leaves {name}", symptom=None)
 
 
 def _at_most(count: Callable[[], int], old: int) -> bool:

@@ -52,15 +52,7 @@ WAKE_UP_S: Final = 1.0
 
 
 def is_held(call: Callable[[], object], meet: Callable[[], object], patience_s: float, hold_s: float) -> bool:
-    """Run `call` on a separate thread, then call `meet`; return whether `call` was blocked for `hold_s`.
-
-    Raises
-    ------
-    BrokenError
-        The call does not return within `patience_s` after `meet`.
-    BaseException
-        The exception of `call`.
-    """
+    """Run `call` on a separate thread, then call `meet`; return whether `call` was blocked for `hold_s`."""
     thread = OtherThread(call)
     held = not thread.ends_within(hold_s)
     meet()
@@ -84,10 +76,8 @@ def _list_idle_at_end(context: CaseContext) -> Iterator[AbleQueue]:
 
 
 def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = BLOCKS_S) -> int:
-    """Append signals behind an unmet wait; return the number of appends that return, at most `most`.
-
-    For a binary type, signals and waits alternate.
-    """
+    """Append signals behind an unmet wait; return the number of appends that return, at most `most`."""
+    # For a binary type, signals and waits alternate.
     value = value_of(type)
     gate, other = context.semaphore(type), context.semaphore(type)
     held, after = context.driver_semaphore(gate), context.driver_semaphore(other)
@@ -124,11 +114,9 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
 
 
 def release_behind_a_wait(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -> str:
-    """Release an idle semaphore through the driver while a wait for another semaphore is pending; return the behaviour.
-
-    The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers crash
-    on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
-    """
+    """Release an idle semaphore through the driver beside a pending wait for another one; return the behaviour."""
+    # The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers
+    # crash on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
     early = context.some_type()
     shared, value = context.semaphore(early), value_of(early)
     token, idle = context.driver_semaphore(shared), context.driver_semaphore(context.semaphore(type))
@@ -238,10 +226,8 @@ def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
 
 # ---- mappings
 def overlap(context: CaseContext, type: str) -> tuple[bytes, bytes, bytes]:
-    """Write through one of two overlapping mappings; return the old, the new and the observed bytes.
-
-    The observed bytes are a copy through the other mapping.
-    """
+    """Write through one of two overlapping mappings; return the old, the new and the observed bytes."""
+    # The observed bytes are a copy through the other mapping.
     old, new, size = b"\x11" * 256, b"\xee" * 256, 1 << 16
     producer, _ = context.ends("in")
     shared, copied = context.memory(size, type), context.memory(size, type)
@@ -265,5 +251,5 @@ def read_there(context: CaseContext, memory: Shared, size: int, offset: int = 0)
     producer.finish(reads, "a copy")
     found = producer.fetch(reading)
     for each in (reading, reads):
-        producer.side.release(each)   # some devices have few queues
+        producer.release(each)
     return found

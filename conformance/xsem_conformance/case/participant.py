@@ -71,16 +71,7 @@ class Participant(Protocol):
 
 
 class LocalParticipant:
-    """A `Participant` in this process.
-
-    Parameters
-    ----------
-    device : Device
-        The device of this participant. The caller keeps it and releases it.
-    lend : callable, optional
-        Takes a size in bytes and returns the number of imported memory of that size. `occupy` uses it when only copies
-        to such memory run on the device.
-    """
+    """A `Participant` in this process."""
 
     def __init__(self, device: xsem.Device, lend: Callable[[int], int] | None = None) -> None:
         self.device = device
@@ -131,10 +122,8 @@ class LocalParticipant:
                 time.sleep(0.005)
 
     def create_semaphore(self, type: str, importer: str | None, initial_value: int = 0) -> tuple[int, SemaphoreDesc]:
-        """Create a semaphore; return its number and a descriptor for the device with the UUID `importer`.
-
-        The caller closes the descriptor.
-        """
+        """Create a semaphore; return its number and a descriptor for the device with the UUID `importer`."""
+        # The caller closes the descriptor.
         number = self.keep(self.device.create_semaphore(SemaphoreHandleType(type), initial_value=initial_value))
         return number, self.export_semaphore(number, importer)
 
@@ -186,11 +175,9 @@ class LocalParticipant:
         return [self.get(each) for each in semaphores], list(values)
 
     def occupy(self, commands: int, seconds: float) -> None:
-        """Append work of about `seconds` to an idle list: fills of the participant's own memory.
-
-        NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread when no work is pending.
-        It copies to such memory on the device. Both were measured on an H200.
-        """
+        """Append work of about `seconds` to an idle list: fills of the participant's own memory."""
+        # NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread when no work is pending.
+        # It copies to such memory on the device. Both were measured on an H200.
         if self._filled is None:
             self._filled = self.device.host_buffer(_FILLED)
         while len(self._staging) < _WRITES:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from xsem_conformance.outcomes import expect
+from xsem_conformance.outcomes import Symptom, expect
 
 __all__ = ["PATIENCE_S", "SETTLE_S", "never", "none_of", "soon"]
 
@@ -16,11 +16,12 @@ SETTLE_S: Final = 0.05
 """Seconds of observation for an event that must not happen. A slow device may pass wrongly, but never fails wrongly."""
 
 
-def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S) -> None:
-    """Wait until `met` returns true; fail with `otherwise` after `timeout_s`."""
+def soon(met: Callable[[], object], otherwise: str, timeout_s: float = PATIENCE_S,
+         symptom: Symptom | None = Symptom.NOT_DONE) -> None:
+    """Wait until `met` returns true; fail with `otherwise` and the symptom after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not met():
-        expect(time.monotonic() < deadline, otherwise)
+        expect(time.monotonic() < deadline, otherwise, symptom)
         time.sleep(0.001)
 
 
@@ -30,11 +31,9 @@ def never(met: Callable[[], object], otherwise: str) -> None:
 
 
 def none_of(*conditions: tuple[Callable[[], object], str]) -> None:
-    """Check for `SETTLE_S` that all conditions stay false. A condition that returns true fails with its text.
-
-    Several conditions share the time. The check polls, because a backend may mark the end of a list only during a
-    query.
-    """
+    """Check for `SETTLE_S` that all conditions stay false. A condition that returns true fails with its text."""
+    # Several conditions share the time. The check polls, because a backend may mark the end of a list only during a
+    # query.
     deadline = time.monotonic() + SETTLE_S
     while conditions and time.monotonic() < deadline:
         for met, otherwise in conditions:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from xsem.data.handles import OwnedHandle
 from xsem.errors import XsemError
 from xsem.spi import ImportFailure
-from xsem.types import Feature, OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import OsHandleKind, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import Given, duplicate
@@ -37,8 +37,7 @@ def measure(context: CaseContext) -> dict[str, Any]:
 
 
 def _types(context: CaseContext, kind: SemaphoreKind) -> list[SemaphoreHandleType]:
-    return sorted((each for each in context.device.capabilities.semaphore_import if each.kind is kind),
-                  key=lambda each: each.value)
+    return sorted(each for each in context.device.capabilities.semaphore_import if each.kind is kind)
 
 
 def resets_on_wait(context: CaseContext) -> dict[str, bool | str]:
@@ -69,7 +68,7 @@ def _resets(context: CaseContext, type: str) -> bool:
 def wait_before_signal(context: CaseContext) -> dict[str, bool]:
     """Return for each type whether a wait appended before its signal is submitted stays pending until the signal."""
     found = {}
-    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+    for type in sorted(context.device.capabilities.semaphore_import):
         if type not in context.device.capabilities.wait_before_signal:
             found[type.value] = False
             continue
@@ -96,7 +95,7 @@ def pending_appends(context: CaseContext) -> int | str:
 def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
     """Return for each fd type the reported state and the real state of a refused file descriptor."""
     found = {}
-    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+    for type in sorted(context.device.capabilities.semaphore_import):
         if type.os_handle_kind.value != "fd":
             continue
         with Given(OwnedHandle(handles.null())) as given:
@@ -112,7 +111,7 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
 def fd_after_import(context: CaseContext) -> dict[str, str]:
     """Return for each fd type the reported state of an imported file descriptor."""
     found = {}
-    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+    for type in sorted(context.device.capabilities.semaphore_import):
         shared = context.semaphore(type.value)
         with context.peer.export_semaphore(shared.there, context.importer) as desc:
             with duplicate(desc) as given:
@@ -155,7 +154,7 @@ def _memories(context: CaseContext) -> list[str]:
 
 def timeline_goes_back(context: CaseContext) -> dict[str, str]:
     """Return for each timeline type the value after a signal of 5 and a signal of 3."""
-    if Feature.READ_VALUE.value not in context.peer.about()["features"]:
+    if not context.peer_reads():
         return dict.fromkeys((type.value for type in _types(context, SemaphoreKind.TIMELINE)),
                              "the exporter cannot read it")
     return {type.value: str(measures.value_after_going_back(context, type.value))

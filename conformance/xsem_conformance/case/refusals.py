@@ -71,11 +71,9 @@ def undeclared(capabilities: Capabilities) -> Iterator[str]:
 
 
 def refuses(context: CaseContext, name: str) -> tuple[Outcome, str]:
-    """Return UNSUPPORTED if xsem refuses the capability with UnsupportedError, otherwise FAIL; and the details.
-
-    The call of a feature needs an object, for example a semaphore. If the device cannot get the object, no call is
-    possible, and the outcome is also UNSUPPORTED.
-    """
+    """Return UNSUPPORTED if xsem refuses the capability with UnsupportedError, otherwise FAIL; and the details."""
+    # The call of a feature needs an object, for example a semaphore. If the device cannot get the object, no call is
+    # possible, and the outcome is also UNSUPPORTED.
     kind, _, what = name.partition(":")
     try:
         calls = _CALLS[kind](context, what)

@@ -17,7 +17,7 @@ from xsem import ipc
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.case.participant import OPERATIONS, LocalParticipant
-from xsem_conformance.outcomes import BrokenError
+from xsem_conformance.outcomes import BrokenError, Symptom, symptom_of
 from xsem_conformance.system import endings, peers
 
 __all__ = ["ParticipantFailedError", "ParticipantProcess", "RemoteParticipant", "SecondFailedError", "main"]
@@ -28,9 +28,10 @@ _ANSWER_S: Final = 60.0
 class ParticipantFailedError(Exception):
     """The other process reports an error, or does not answer; `reason` is the reason of that error, or empty."""
 
-    def __init__(self, message: str, *, reason: str = "") -> None:
+    def __init__(self, message: str, *, reason: str = "", symptom: Symptom | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.symptom = symptom
 
 
 class SecondFailedError(ParticipantFailedError, BrokenError):
@@ -45,17 +46,7 @@ class ParticipantProcess(Protocol):
 
 
 class RemoteParticipant:
-    """A `Participant` in another process.
-
-    Parameters
-    ----------
-    device : str
-        Name as for `xsem.open_device`.
-    role : str
-        The name of the process in messages.
-    failure : type of ParticipantFailedError
-        The class of the error that each method raises when the process fails.
-    """
+    """A `Participant` in another process."""
 
     observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
     """Makes the requests of all participants. The arguments are the role, the operation, its arguments, the request."""
@@ -90,7 +81,9 @@ class RemoteParticipant:
         if "error" in answer:
             message.close()
             said = answer["error"]
-            raise self._failure(f"{self.role}, {operation}: {said['message']}", reason=said["reason"])
+            symptom = said.get("symptom")
+            raise self._failure(f"{self.role}, {operation}: {said['message']}", reason=said["reason"],
+                                symptom=symptom and Symptom(symptom))
         given = [*message.semaphores, *message.memories]
         if given:
             return (answer["result"], given[0]) if answer["result"] is not None else given[0]
@@ -236,10 +229,10 @@ def _answer(
         return {"error": {"reason": "unknown_operation", "message": f"no operation {operation!r}"}}, []
     try:
         result = getattr(participant, operation)(*message.semaphores, *message.memories, *asked["arguments"])
-    except XsemError as error:
-        return {"error": {"reason": error.reason, "message": str(error)}}, []
     except Exception as error:
-        return {"error": {"reason": "", "message": f"{type(error).__name__}: {error}"}}, []
+        reason, said = (error.reason, str(error)) if isinstance(error, XsemError) else (
+            "", f"{type(error).__name__}: {error}")
+        return {"error": {"reason": reason, "message": said, "symptom": symptom_of(error)[0]}}, []
     if isinstance(result, tuple):
         return {"result": result[0]}, [result[1]]
     if isinstance(result, SemaphoreDesc | MemoryDesc):

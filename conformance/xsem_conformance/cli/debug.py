@@ -16,7 +16,7 @@ from xsem_conformance.requirements import load
 from xsem_conformance.run.call_log import SIZE, CallLog
 from xsem_conformance.run.recorder import Recorder
 from xsem_conformance.run.session import chosen, survey
-from xsem_conformance.run.worker import judged, run_check
+from xsem_conformance.run.worker import Judged, judged, run_check
 from xsem_conformance.suite import all_checks
 
 __all__ = ["debug"]
@@ -27,30 +27,9 @@ def _tell(call: str) -> None:
 
 
 def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
-    """Run a case in this process. Print each call before it is made, and the whole traceback.
-
-    A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
-    repeatedly.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    key : str
-        The key of the case.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-
-    Returns
-    -------
-    int
-        The exit status: 0 if the case passed, 3 if the case cannot run here, otherwise 1.
-
-    Raises
-    ------
-    UnknownCaseError, UnavailableError
-        As in `session.run`.
-    """
+    """Run a case in this process. Print each call before it is made, and the whole traceback."""
+    # A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
+    # repeatedly.
     found = survey(device, exporter, list(load().requirements.values()), patience_s)
     [planned] = chosen(found.cases, [key])
     why = found.unavailable or planned.undeclared or planned.inapplicable or planned.blocked
@@ -68,14 +47,13 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
         recorder.new_case()
         faulthandler.dump_traceback_later(checked.deadline_s, repeat=True)
         try:
-            detail = run_check(context, Case.from_key(key))
-            outcome = Outcome.PASS
+            ended = Judged(Outcome.PASS, run_check(context, Case.from_key(key)))
         except Exception as error:
             traceback.print_exception(error)
-            outcome, detail, _ = judged(error, backend_code.package_of(backend))
+            ended = judged(error, backend_code.package_of(backend))
         finally:
             faulthandler.cancel_dump_traceback_later()
             recorder.detach()
-        print(f"{outcome.value} {key}{f': {detail}' if detail else ''}")
+        print(f"{ended.outcome.value} {key}{f': {ended.seen}' if ended.seen else ''}")
         context.close()
-    return 0 if outcome is Outcome.PASS else 3 if outcome in {Outcome.BLOCKED, *UNOBSERVED} else 1
+    return 0 if ended.outcome is Outcome.PASS else 3 if ended.outcome in {Outcome.BLOCKED, *UNOBSERVED} else 1

@@ -22,10 +22,9 @@ _SHARE: Final = 10   # the command uses at most a tenth of a run for its reports
 
 
 class OutputFiles:
-    """The output files of a run: option and path.
+    """The output files of a run: option and path."""
 
-    A write replaces the whole file. The file of a killed run is therefore a readable report of its finished cases.
-    """
+    # A write replaces the whole file. The file of a killed run is therefore a readable report of its finished cases.
 
     def __init__(self, places: dict[str, Path]) -> None:
         self._places = places

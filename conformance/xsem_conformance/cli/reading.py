@@ -27,13 +27,7 @@ def add_command(
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read a report.
-
-    Raises
-    ------
-    OSError, ValueError, RecursionError
-        The file cannot be read, or is not a report. The message names the file.
-    """
+    """Read a report."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

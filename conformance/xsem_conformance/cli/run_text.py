@@ -30,12 +30,12 @@ class Progress:
     def show(self, run: Run, result: Result) -> None:
         """Print the lines that a result causes, if any."""
         from xsem_conformance.run.causes import signature
-        from xsem_conformance.run.roots import is_missing
+        from xsem_conformance.run.roots import MISSING, saw
 
         done, total = len(run.results), len(run.results) + len(run.not_run)
         if result.outcome not in {Outcome.PASS, *UNOBSERVED}:
             # One line for all awaited results that did not come: the causes tell them apart at the end.
-            key = ("missing",) if is_missing(result) else signature(result)
+            key = ("missing",) if saw(result, *MISSING) else signature(result)
             if key not in self._seen:
                 self._seen.add(key)
                 level = {each.id: each.level for each in run.requirements}[result.case.requirement]

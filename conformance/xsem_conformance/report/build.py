@@ -84,6 +84,8 @@ def _case(run: Run, requirement: Requirement, result: Result, cause: int | None)
         "direction": result.case.direction,
         "outcome": result.outcome.value,
         "detail": result.detail,
+        "waiver": None if result.waiver is None else {
+            "reason": result.waiver.reason, "until": result.waiver.until.isoformat()},
         "seconds": result.seconds,
         "failure": None if cause is None else _failure(run, result, requirement, cause),
     }
@@ -114,25 +116,23 @@ def _failure(run: Run, result: Result, requirement: Requirement, cause: int) -> 
         "done": "" if checked is None else " ".join((inspect.getdoc(checked.run) or "").partition("\n\n")[0].split()),
         "expected": requirement.text,
         "seen": result.seen,
-        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds} for each in found.calls],
+        "printed": result.printed,
+        "calls": [{"by": each.by, "call": each.text, "seconds": each.seconds, "times": each.times}
+                  for each in found.calls],
         "first_calls": found.first_calls if found.left_out else 0,
         "earlier_calls": found.left_out,
         "frames": [dataclasses.asdict(each) for each in found.frames],
         "stack": found.stack,
         "died": found.died,
+        "symptom": found.symptom and found.symptom.value,
+        "side": found.side,
         "repeat": repeat(run, result.case.key),
         "cause": cause,
     }
 
 
 def check(report: dict[str, Any]) -> None:
-    """Check a report against the schema.
-
-    Raises
-    ------
-    ValueError
-        The data do not match the schema.
-    """
+    """Check a report against the schema."""
     import jsonschema
 
     text = resources.files("xsem_conformance.report").joinpath("schema.json").read_text(encoding="utf-8")

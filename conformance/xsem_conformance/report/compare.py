@@ -26,20 +26,12 @@ class NotComparableError(ValueError):
 
 @dataclass
 class Comparison:
-    """Lines for the reader.
-
-    Attributes
-    ----------
-    worse, better : list of str
-        Cases with a worse or a better outcome.
-    gone, new : list of str
-        Cases that only the first or only the second report contains.
-    """
+    """Lines for the reader."""
 
     worse: list[str] = field(default_factory=list)
     better: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)   # only in the first report
+    new: list[str] = field(default_factory=list)   # only in the second report
 
 
 @dataclass(frozen=True)
@@ -53,30 +45,17 @@ class Difference:
 
 @dataclass(frozen=True)
 class Differences:
-    """The differences of two devices.
-
-    Attributes
-    ----------
-    one, other : str
-        The two devices.
-    tables : dict
-        The rows for each title: the verdict, handle types, capabilities, requirements with different results, the
-        number of cases that apply to one device only, quirks. A title without rows is absent.
-    """
+    """The differences of two devices."""
 
     one: str
     other: str
+    # The rows for each title: the verdict, handle types, capabilities, requirements with different results, the number
+    # of cases that apply to one device only, quirks. A title without rows is absent.
     tables: dict[str, list[Difference]]
 
 
 def same_device(one: Report, other: Report) -> bool:
-    """Return whether two reports are of one device, or of two devices of one model with one backend and exporter.
-
-    Raises
-    ------
-    NotComparableError
-        The schemas differ, or one argument is not a report.
-    """
+    """Return whether two reports are of one device, or of two devices of one model with one backend and exporter."""
     if not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         raise NotComparableError("one of the two files is not a report")
     if one.get("schema") != other.get("schema"):
@@ -165,7 +144,7 @@ def _capabilities(report: Report) -> dict[str, str]:
 def _quirks(report: Report) -> dict[str, str]:
     # The capabilities have a separate table.
     return {f"{each.title}: {type}" if type else each.title: each.finding for each in quirks(report)
-            if not each.name.startswith("capability ") for type in each.types or ("",)}
+            if not each.declared for type in each.types or ("",)}
 
 
 def _requirements(one: Report, other: Report) -> tuple[list[Difference], list[Difference]]:

@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
-__all__ = ["duration", "failure_lines", "others"]
+from xsem_conformance.outcomes import with_output
+from xsem_conformance.report.older import times
+
+__all__ = ["duration", "failure_items", "failure_lines", "others"]
 
 _MOST_OTHERS: Final = 8
-_REPEATED: Final = re.compile(r", (\d+) times$")
 
 
 def failure_lines(case: dict[str, Any], *, calls: int, stack: int) -> list[str]:
-    """Return the evidence of a case of a report, with one fact in each line.
+    """Return the evidence of a case of a report, with one fact in each line."""
+    return [f"{'  ' * depth}{text}" for depth, text in failure_items(case, calls=calls, stack=stack)]
 
-    Parameters
-    ----------
-    case : dict
-        The case; its ``failure`` is not null.
-    calls, stack : int
-        Largest number of calls and of lines of the stacks; 0 for all. Of more calls, the first third and the last ones
-        are shown.
-    """
+
+def failure_items(case: dict[str, Any], *, calls: int, stack: int) -> list[tuple[int, str]]:
+    """Return the evidence of a case of a report, each fact with its depth."""
+    # At most `calls` calls, of which the first third and the last ones are shown, and `stack` lines; 0 for all.
     found = case["failure"]
-    lines = [f"{name}: {found[name]}" for name in ("expected", "done", "seen") if found[name]]
-    lines += [f"at {each['file']}:{each['line']} in {each['function']}" + (f": {each['code']}" if each["code"] else "")
-              for each in found["frames"]]
+    told = found | {"seen": with_output(found["seen"], found.get("printed", ""))}
+    items = [(0, f"{name}: {told[name]}") for name in ("expected", "done", "seen") if told[name]]
+    items += [(0, f"at {each['file']}:{each['line']} in {each['function']}"
+               + (f": {each['code']}" if each["code"] else "")) for each in found["frames"]]
     first, left_out, last = _shortened(found, calls)
     if found["calls"]:
-        lines.append("calls:")
-    lines += [f"  {_call(each)}" for each in first]
+        items.append((0, "calls:"))
+    items += [(1, _call(each)) for each in first]
     if left_out:
-        lines.append(f"  … {left_out} call{'s' if left_out > 1 else ''} …")
-    lines += [f"  {_call(each)}" for each in last]
+        items.append((1, f"… {left_out} call{'s' if left_out > 1 else ''} …"))
+    items += [(1, _call(each)) for each in last]
     dumped = found["stack"].splitlines()
     if dumped:
-        lines += ["stacks:", *(f"  {line}" for line in (dumped[:stack] if stack else dumped))]
+        items += [(0, "stacks:"), *((1, line) for line in (dumped[:stack] if stack else dumped))]
         if stack and len(dumped) > stack:
-            lines.append(f"  … {len(dumped) - stack} more lines in the report")
-    lines.append(f"repeat: {found['repeat']}")
-    return lines
+            items.append((1, f"… {len(dumped) - stack} more lines in the report"))
+    items.append((0, f"repeat: {found['repeat']}"))
+    return items
 
 
 def duration(seconds: float | None) -> str:
@@ -59,17 +58,14 @@ def _shortened(found: dict[str, Any], most: int) -> tuple[list[dict[str, Any]], 
     if 0 < most < len(calls) - (not left_out):   # the marker takes one line
         head = min(head, most // 3) if left_out else most // 3
         tail = most - head
-        left_out += sum(map(_times, calls[head:len(calls) - tail]))
+        left_out += sum(times(each) for each in calls[head:len(calls) - tail])
     return calls[:head], left_out, calls[len(calls) - tail:]
 
 
-def _times(call: dict[str, Any]) -> int:
-    found = _REPEATED.search(call["call"])
-    return int(found[1]) if found else 1
-
-
 def _call(call: dict[str, Any]) -> str:
-    return f"{call['by']}: {call['call']}  ({duration(call['seconds'])})"
+    count = call.get("times", 1)   # the text of an older report has the number
+    repeated = f", {count} times" if count > 1 else ""
+    return f"{call['by']}: {call['call']}{repeated}  ({duration(call['seconds'])})"
 
 
 def others(cause: dict[str, Any]) -> str:

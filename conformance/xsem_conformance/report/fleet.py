@@ -24,27 +24,13 @@ __all__ = ["Change", "Entry", "Fleet", "entries", "fleet"]
 
 @dataclass
 class Entry:
-    """One device with one exporter, in its newest report.
-
-    Attributes
-    ----------
-    file : str
-        The name of the report.
-    report : mapping
-        The report.
-    handle_types : list of HandleType
-        The handle types that the device declares, has tried or deviates with.
-    deviations : list of Deviation
-        The deviations of the device itself, without a handle type.
-    code_around : dict
-        For each advice to an application, the quirks and limits that are its reason.
-    """
+    """One device with one exporter, in its newest report."""
 
     file: str
     report: Report
-    handle_types: list[HandleType]
-    deviations: list[Deviation]
-    code_around: dict[str, list[Quirk]]
+    handle_types: list[HandleType]   # that the device declares, has tried or deviates with
+    deviations: list[Deviation]   # of the device itself, without a handle type
+    code_around: dict[str, list[Quirk]]   # for each advice to an application, the quirks and limits that are its reason
 
     @property
     def name(self) -> str:
@@ -79,24 +65,15 @@ class Entry:
 
 @dataclass
 class Change:
-    """Two reports of one device, for example before and after a driver update.
-
-    Attributes
-    ----------
-    before, after : Entry
-        The older and the newer report.
-    worse, better, new, gone : list of str
-        Cases, as `compare` returns them.
-    tables : dict
-        The differences of the verdict, the handle types, the capabilities and the quirks.
-    """
+    """Two reports of one device, for example before and after a driver update."""
 
     before: Entry
     after: Entry
-    worse: list[str]
+    worse: list[str]   # cases, as `compare` returns them
     better: list[str]
     new: list[str]
     gone: list[str]
+    # The differences of the verdict, the handle types, the capabilities and the quirks.
     tables: dict[str, list[Difference]] = field(default_factory=dict)
 
 
@@ -117,17 +94,10 @@ def entries(reports: Mapping[str, Report]) -> list[Entry]:
 
 
 def fleet(reports: Mapping[str, Report]) -> Fleet:
-    """Return the matrix of these reports.
-
-    A report replaces an older report of the same device if the driver, the backend or the suite differs. Two machines
-    with the same model and the same software both have an entry. Two reports are of the same device if their UUIDs are
-    equal. Without UUIDs, the backend, the exporter and the name must be equal.
-
-    Raises
-    ------
-    NotComparableError
-        The schemas differ.
-    """
+    """Return the matrix of these reports."""
+    # A report replaces an older report of the same device if the driver, the backend or the suite differs. Two machines
+    # with the same model and the same software both have an entry. Two reports are of the same device if their UUIDs
+    # are equal. Without UUIDs, the backend, the exporter and the name must be equal.
     found: list[Entry] = []
     changes: list[Change] = []
     for entry in entries(reports):

@@ -12,13 +12,11 @@ __all__ = ["junit"]
 
 
 def junit(report: dict[str, Any]) -> str:
-    """Return one suite with a test case for each key, and the requirement as a property.
-
-    UNSUPPORTED, NOT_EXAMINED, WAIVED and every unpassed case that is not a MUST count as skipped: they do not change
-    the verdict. Cases that were not run also count as skipped. The text of a failure is the evidence of the case. If
-    several cases have one cause, only the first case has the whole evidence. The other cases name the first case.
-    XML 1.0, section 2.2, excludes most unprintable characters, so all unprintable characters are replaced.
-    """
+    """Return one suite with a test case for each key, and the requirement as a property."""
+    # UNSUPPORTED, NOT_EXAMINED, WAIVED and every unpassed case that is not a MUST count as skipped: they do not change
+    # the verdict. Cases that were not run also count as skipped. The text of a failure is the evidence of the case. If
+    # several cases have one cause, only the first case has the whole evidence. The other cases name the first case. XML
+    # 1.0, section 2.2, excludes most unprintable characters, so all unprintable characters are replaced.
     tags = [_tag(case) for case in report["cases"]]
     not_run = report.get("not_run", [])
     causes = {each["number"]: each for each in report.get("causes", [])}

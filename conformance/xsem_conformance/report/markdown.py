@@ -8,7 +8,7 @@ from typing import Any, Final
 from xsem.cli.text import printable
 from xsem_conformance.backend_code import libraries_in_words
 from xsem_conformance.outcomes import UNOBSERVED
-from xsem_conformance.report.failure_text import failure_lines, others
+from xsem_conformance.report.failure_text import failure_items, others
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, handle_types, tally, verdict_of
 from xsem_conformance.requirements import AREAS
@@ -84,9 +84,9 @@ def _not_passed(report: dict[str, Any]) -> list[str]:
             lines.append(f"  - {len(cause['cases'])} cases: {one_line(others(cause))}")
         if cause["summary"] not in first["detail"]:
             lines.append(f"  - cause: {one_line(cause['summary'])}")
-        # The item already contains the requirement's sentence. Lines of a list begin with blanks.
-        lines += [f"  {'  ' * line.startswith('  ')}- {one_line(line.strip())}"
-                  for line in failure_lines(first, calls=_CALLS, stack=_STACK)[1:]]
+        # The item already contains the requirement's sentence.
+        lines += [f"  {'  ' * depth}- {one_line(text.strip())}"
+                  for depth, text in failure_items(first, calls=_CALLS, stack=_STACK)[1:]]
         if len(cause["cases"]) > 1:
             lines += ["  - <details><summary>All cases</summary>",
                       *(f"    `{key}`" for key in cause["cases"]), "    </details>"]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from xsem_conformance.report.fleet import Entry, entries
 from xsem_conformance.report.markdown import one_line
-from xsem_conformance.report.summary import COLUMNS, Deviation, HandleType
+from xsem_conformance.report.summary import COLUMNS, Deviation, HandleType, conclusion
 
 __all__ = ["STALE", "matrix"]
 
@@ -17,23 +17,14 @@ _WIDTH: Final = 100
 
 
 def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
-    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row.
-
-    Parameters
-    ----------
-    reports : mapping
-        Reports by the link target of the table.
-    code : mapping
-        The current `backend_code.digest` by the module of the plugin. Results of other code are `STALE`, and so are
-        results without a digest.
-    """
+    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row."""
     lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Deviates | Report |",
              "| --- | --- | --- | --- | --- | --- | --- | --- |"]
     deviations: dict[str, list[tuple[Entry, Deviation]]] = {}
     for entry in entries(reports):
         fresh = _fresh(entry.report, code)
         first = [one_line(entry.name), one_line(entry.exporter)]
-        last = f"[{entry.date}]({entry.file}): {one_line(_conclusion(entry.verdict))}"
+        last = f"[{entry.date}]({entry.file}): {one_line(conclusion(entry.report))}"
         for type in entry.handle_types:
             said = [type.said(column) for column in COLUMNS] + [_deviates(type)]
             cells = [*first, f"{type.kind} `{type.name}`", *(said if fresh else [STALE] * len(said)), last]
@@ -47,12 +38,6 @@ def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) ->
 def _deviates(type: HandleType) -> str:
     return ", ".join(f"`{each.requirement}` ({each.level}{', waived' if each.state == 'waived' else ''})"
                      for each in type.deviations) or "-"
-
-
-def _conclusion(verdict: str) -> str:
-    """Return the first clause of a verdict, and the clause about waivers."""
-    first, *others = verdict.split("; ")
-    return "; ".join([first, *(each for each in others if each.endswith(" waived"))])
 
 
 def _explained(deviations: Mapping[str, list[tuple[Entry, Deviation]]]) -> list[str]:

@@ -13,10 +13,8 @@ __all__ = ["render", "shown"]
 
 
 def render(template: str, **values: Any) -> str:
-    """Return the page of a template.
-
-    The Content-Security-Policy of the page allows only its own style and script, by their hashes.
-    """
+    """Return the page of a template."""
+    # The Content-Security-Policy of the page allows only its own style and script, by their hashes.
     import jinja2
 
     def load(name: str) -> str:

@@ -11,27 +11,14 @@ __all__ = ["Quirk", "quirks"]
 
 @dataclass(frozen=True)
 class Quirk:
-    """One behaviour of a device.
+    """One behaviour of a device."""
 
-    Attributes
-    ----------
-    name : str
-        The quirk's name in the report, or the capability.
-    title : str
-        The subject of the quirk.
-    finding : str
-        The measured or declared behaviour.
-    advice : str
-        The necessary action of an application; empty if no action is necessary.
-    types : tuple of str
-        The handle types with this finding; empty for a quirk of the device.
-    """
-
-    name: str
+    name: str   # in the report, or the capability
     title: str
     finding: str
-    advice: str = ""
-    types: tuple[str, ...] = ()
+    advice: str = ""   # for an application; empty if no action is necessary
+    types: tuple[str, ...] = ()   # with this finding; empty for a quirk of the device
+    declared: bool = False   # a declared limit, not a measurement
 
     @property
     def text(self) -> str:
@@ -68,22 +55,26 @@ def _limits(capabilities: Mapping[str, Any]) -> list[Quirk]:
     late = sorted(set(into) - set(capabilities.get("wait_before_signal", into)))
     if late:
         found.append(Quirk("capability wait_before_signal", "Wait before its signal", "not declared",
-                           "Submit the signal before you append its wait.", tuple(late)))
+                           "Submit the signal before you append its wait.", tuple(late), declared=True))
     if capabilities.get("needs_handover"):
         found.append(Quirk("capability needs_handover", "Handover of memory", "declared as needed",
-                           "Name memory in acquire= and release= at each handover to another device or API."))
+                           "Name memory in acquire= and release= at each handover to another device or API.",
+                           declared=True))
     lists = capabilities.get("independent_lists")
     if lists is not None:
         found.append(Quirk("capability independent_lists", "Independent lists", f"{lists} lists can be used at once",
-                           f"Let at most {lists - 1} {'list' if lists == 2 else 'lists'} wait at the same time."))
+                           f"Let at most {lists - 1} {'list' if lists == 2 else 'lists'} wait at the same time.",
+                           declared=True))
     if capabilities.get("max_pending") is not None:
         found.append(Quirk("capability max_pending", "Pending appends",
                            f"at most {capabilities['max_pending']} appends behind an unmet wait",
-                           "Expect WouldBlockError from the next append. Repeat the append after the wait is met."))
+                           "Expect WouldBlockError from the next append. Repeat the append after the wait is met.",
+                           declared=True))
     if into and capabilities.get("resets_on_wait") is False:
         found.append(Quirk("capability resets_on_wait", "Reset of a binary semaphore",
                            "a met wait does not reset the semaphore",
-                           "Let the exporter reset the semaphore, and call Semaphore.mark_reset after each reset."))
+                           "Let the exporter reset the semaphore, and call Semaphore.mark_reset after each reset.",
+                           declared=True))
     return found
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xsem_conformance import verdict
+from xsem_conformance.outcomes import with_output
+from xsem_conformance.report import older
 
 __all__ = [
-    "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "deviations", "device_name",
-    "handle_types", "tally", "verdict_of",
+    "COLUMNS", "IMPORTS", "SYNCHRONISES", "Deviation", "HandleType", "Report", "conclusion", "deviations",
+    "device_name", "handle_types", "tally", "verdict_of",
 ]
 
 Report = Mapping[str, Any]
@@ -25,31 +26,18 @@ SYNCHRONISES: Final = frozenset({"BIN", "TL", "ORD", "WBS", "PROC", "BATCH", "BU
 
 UNKNOWN: Final = "unknown"
 """The value of a field that is missing in an older report."""
-_WAIVED: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
 
 
 @dataclass
 class Deviation:
-    """One requirement that a device does not meet, with all its cases.
-
-    Attributes
-    ----------
-    requirement, level, area, text : str
-        The requirement.
-    state : str
-        A name of `verdict.STATES`: not met, error or waived. The worst state of the cases.
-    reason, until : str
-        The reason and the last day of the waiver; empty without a waiver.
-    cases : list of dict
-        The cases of the report.
-    """
+    """One requirement that a device does not meet, with all its cases."""
 
     requirement: str
     level: str
     area: str
     text: str
-    state: str
-    reason: str = ""
+    state: str   # the worst of the cases: not met, error or waived
+    reason: str = ""   # of the waiver; empty without a waiver
     until: str = ""
     cases: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -63,34 +51,21 @@ class Deviation:
     @property
     def seen(self) -> list[str]:
         """The observed behaviour of the cases, without duplicates."""
-        return list(dict.fromkeys(_WAIVED.sub("", case["detail"], count=1) if self.reason else case["detail"]
-                                  for case in self.cases))
+        return list(dict.fromkeys(map(_seen, self.cases)))
 
 
 @dataclass
 class HandleType:
-    """One handle type of a device.
+    """One handle type of a device."""
 
-    Attributes
-    ----------
-    kind, name : str
-        "semaphore" or "memory", and the handle type.
-    declared : bool or None
-        Whether the device declares the import; None: unknown.
-    imports, synchronises : dict
-        "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases has the
-        value "yes". `waived` names the exceptions.
-    waived : dict
-        For "imports" and "synchronises" the requirements with a waived case.
-    deviations : list of Deviation
-        Every requirement, recommendation and option that this type does not meet.
-    """
-
-    kind: str
+    kind: str   # "semaphore" or "memory"
     name: str
-    declared: bool | None
+    declared: bool | None   # whether the device declares the import; None: unknown
+    # "yes", "no", "waived", "not tried" or "-" for each direction. A direction with passed and waived cases has the
+    # value "yes". `waived` names the exceptions.
     imports: dict[str, str] = field(default_factory=dict)
     synchronises: dict[str, str] = field(default_factory=dict)
+    # For "imports" and "synchronises" the requirements with a waived case.
     waived: dict[str, list[str]] = field(default_factory=dict)
     deviations: list[Deviation] = field(default_factory=list)
 
@@ -166,12 +141,17 @@ def deviations(cases: Iterable[Mapping[str, Any]]) -> list[Deviation]:
             case["requirement"], case["level"], case["area"], case["text"], state))
         each.cases.append(case)
         each.state = min(each.state, state, key=_WORST.index)
-        told = _WAIVED.match(case["detail"]) if state == "waived" else None
-        if told is not None:
-            each.reason, each.until = told["reason"], told["until"]
+        waiver = older.waiver(case)
+        if waiver is not None:
+            each.reason, each.until = waiver["reason"], waiver["until"]
     levels = {level: place for place, level in enumerate(verdict.LEVELS)}
     return sorted(found.values(), key=lambda each: (
         levels.get(each.level, len(levels)), _WORST.index(each.state), each.requirement))
+
+
+def _seen(case: Mapping[str, Any]) -> str:
+    failure = case.get("failure")
+    return with_output(failure["seen"], failure.get("printed", "")) if failure else case["detail"]
 
 
 def tally(report: Report) -> verdict.Tally:
@@ -190,11 +170,17 @@ def _died(case: Mapping[str, Any]) -> bool:
 
 def verdict_of(report: Report) -> str:
     """Return the verdict of a report as a sentence."""
-    partial = report.get("partial")
-    if partial is None:   # an older report: only the options of its command say this
-        partial = any(f" {each}" in report.get("command", "") for each in ("--only", "--case"))
-    return verdict.sentence(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
-                            partial=partial)
+    return "; ".join(text for _, text in _clauses(report))
+
+
+def conclusion(report: Report) -> str:
+    """Return the first clause of the verdict, and the clauses about waivers."""
+    return "; ".join(text for state, text in _clauses(report) if state in ("", "waived"))
+
+
+def _clauses(report: Report) -> list[tuple[str, str]]:
+    return verdict.clauses(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
+                           partial=older.partial(report))
 
 
 def device_name(report: Report) -> str:

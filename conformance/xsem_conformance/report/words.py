@@ -13,17 +13,9 @@ __all__ = ["MARKS", "Mark", "mark_of"]
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of a page for the cases of one outcome at one level.
+    """The mark of a page for the cases of one outcome at one level."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the class in the style of the page, and the value in its filter.
-    sign, label, meaning : str
-        The sign, its label, and a sentence for the legend.
-    """
-
-    name: str
+    name: str   # the class in the style of the page, and the value in its filter
     sign: str
     label: str
     meaning: str

@@ -28,17 +28,11 @@ SIZE: Final = _FIRST + _SLOTS * _SLOT_SIZE
 
 
 class CallLog:
-    """The first and the last calls of a case. The worker writes them, and the runner reads them.
+    """The first and the last calls of a case. The worker writes them, and the runner reads them."""
 
-    The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
-    progress. Equal calls in a row share one entry, because most of them are polls. The log leaves out calls between
-    the first and the last calls of a long case.
-
-    Parameters
-    ----------
-    fd : int
-        A file of `SIZE` bytes.
-    """
+    # The worker writes a call before it makes the call. The log of a killed process therefore contains the call in
+    # progress. Equal calls in a row share one entry, because most of them are polls. The log leaves out calls between
+    # the first and the last calls of a long case.
 
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, SIZE)
@@ -57,10 +51,8 @@ class CallLog:
             self._slot, self._last = -1, None
 
     def begin(self, by: str, call: str, same: str = "") -> tuple[int, int, str]:
-        """Record a call before the call is made. Return the place for `end`.
-
-        Two calls in a row are equal if their `same` is equal. The default of `same` is the text of the call.
-        """
+        """Record a call before the call is made. Return the place for `end`."""
+        # Two calls in a row are equal if their `same` is equal. The default of `same` is the text of the call.
         same = same or call
         side, raw = _SIDES.index(by), call.encode(errors="replace")[:_ROOM - _LONGEST_RESULT]
         with self._lock:
@@ -98,11 +90,9 @@ class CallLog:
             self._last = (slot, _SIDES.index(by), same)
 
     def calls(self) -> tuple[tuple[Call, ...], int, int]:
-        """Return the kept calls in the order of their start, the number of first calls, and the number left out.
-
-        The calls that are left out belong between the first calls and the other calls.
-        """
-        found: list[tuple[int, int, Call]] = []
+        """Return the kept calls in the order of their start, the number of first calls, and the number left out."""
+        # The calls that are left out belong between the first calls and the other calls.
+        found: list[tuple[int, Call]] = []
         for slot in range(_SLOTS):
             at = _at(slot)
             number, _, seconds, times, length, more, side = _SLOT.unpack_from(self._map, at)
@@ -111,11 +101,10 @@ class CallLog:
             text = self._map[at + _SLOT.size:at + _SLOT.size + length].decode(errors="replace")
             result = self._map[at + _SLOT.size + length:at + _SLOT.size + length + more].decode(errors="replace")
             text += f" -> {result}" if more else ""
-            text += f", {times} times" if times > 1 else ""
-            found.append((number, times, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6))))
+            found.append((number, Call(_SIDES[side], text, None if seconds < 0 else round(seconds, 6), times)))
         found.sort(key=lambda each: each[0])
-        left_out = _HEAD.unpack_from(self._map)[0] - sum(times for _, times, _ in found)
-        return tuple(call for _, _, call in found), min(_KEPT, len(found)), max(0, left_out)
+        left_out = _HEAD.unpack_from(self._map)[0] - sum(call.times for _, call in found)
+        return tuple(call for _, call in found), min(_KEPT, len(found)), max(0, left_out)
 
     def in_flight(self) -> tuple[str, float] | None:
         """Return the side and the name of the oldest call in flight, and its duration so far in seconds."""

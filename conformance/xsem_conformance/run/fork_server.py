@@ -44,13 +44,7 @@ class _Forked:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the end of the process.
-
-        Raises
-        ------
-        TimeoutExpired
-            The process still runs after `timeout` seconds.
-        """
+        """Wait for the end of the process."""
         if not select.select([self._descriptor], [], [], timeout)[0]:
             raise subprocess.TimeoutExpired("participant", timeout or 0)
 
@@ -59,14 +53,7 @@ class _Forked:
 
 
 def serve_forks() -> Callable[[], object] | None:
-    """Fork the server, and let `RemoteParticipant` use the server. The process must still have only one thread.
-
-    Returns
-    -------
-    callable or None
-        In a process that the server has forked: the work of this process. The process exits after the work. Otherwise
-        None.
-    """
+    """Fork the server, and let `RemoteParticipant` use the server. The process must still have only one thread."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     if os.fork():

@@ -6,10 +6,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator
 from typing import Final
 
-from xsem_conformance.outcomes import Frame
+from xsem_conformance.outcomes import Frame, chain
 
 __all__ = ["frames_in", "frames_of", "shortened", "where"]
 
@@ -19,18 +18,10 @@ _CODE: Final = 120
 
 
 def frames_of(error: BaseException, package: str) -> tuple[Frame, ...]:
-    """Return the frames of an exception in the files of a package, outermost first.
-
-    The cause of an exception comes before the exception, because the facade raises its own error from a driver's error.
-
-    Parameters
-    ----------
-    error : BaseException
-        The exception.
-    package : str
-        The package or module, as in `backend_code.of`.
-    """
-    for each in reversed(list(_chain(error))):
+    """Return the frames of an exception in the files of a package, outermost first."""
+    # The cause of an exception comes before the exception, because the facade raises its own error from a driver's
+    # error.
+    for each in reversed(list(chain(error))):
         found = tuple(
             Frame(short, frame.lineno or 0, frame.name, (frame.line or "")[:_CODE])
             for frame in traceback.extract_tb(each.__traceback__) if _of(short := _relative(frame.filename), package))
@@ -57,14 +48,6 @@ def where(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     last = next((each for each in reversed(frames) if "suite" in each.filename), frames[-1] if frames else None)
     return "" if last is None else f"{os.path.basename(last.filename)}:{last.lineno}"
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _relative(file: str) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MOST_HANGS", "Hangs", "group"]
+__all__ = ["MOST_HANGS", "Hangs", "group", "in_words"]
 
 MOST_HANGS: Final = 3
 """Number of cases in a row that hang in one call, after which no case makes the call."""
@@ -20,19 +20,11 @@ _OPENS: Final = ("exporter: about", "second process: about")
 
 
 class Hangs:
-    """The calls that hung in a run, shared by all its workers.
+    """The calls that hung in a run, shared by all its workers."""
 
-    A call hangs if it takes longer than 1.5 times the patience, at least 3 s. After a hang, the limit of the call is
-    3 s. After `most` cases in a row that hung in the call, no case makes the call. A case in which the call returns
-    ends the row.
-
-    Parameters
-    ----------
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    most : int
-        Number of cases in a row; 0 for no limit.
-    """
+    # A call hangs if it takes longer than 1.5 times the patience, at least 3 s. After a hang, the limit of the call is
+    # 3 s. After `most` cases in a row that hung in the call, no case makes the call. A case in which the call returns
+    # ends the row.
 
     def __init__(self, patience_s: float, most: int = MOST_HANGS) -> None:
         self._patience_s = patience_s
@@ -68,8 +60,13 @@ class Hangs:
         if not self._most:
             return {}
         with self._lock:
-            return {call: f"it needs {call.replace(': ', ', ')}, which hung in {len(keys)} cases: {', '.join(keys[:3])}"
+            return {call: f"it needs {in_words(call)}, which hung in {len(keys)} cases: {', '.join(keys[:3])}"
                     for call, keys in self._in_a_row.items() if len(keys) >= self._most}
+
+
+def in_words(call: str) -> str:
+    """Return a `Call.name` as a part of a sentence."""
+    return call.replace(": ", ", ")
 
 
 def group(call: str) -> str:

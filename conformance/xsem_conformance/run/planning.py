@@ -17,44 +17,26 @@ __all__ = ["Planned", "Surroundings", "no_common_type", "plan"]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The environment of the device under test.
-
-    Attributes
-    ----------
-    exporter : str
-        The backend of the exporter.
-    capabilities : Capabilities
-        The capabilities that the exporter declares.
-    exporter_uuid, second_device : bool
-        Whether the exporter's device has a UUID, and whether the device's backend has another device.
-    """
+    """The environment of the device under test."""
 
     exporter: str
-    capabilities: Capabilities
-    exporter_uuid: bool
-    second_device: bool
+    capabilities: Capabilities   # of the exporter
+    exporter_uuid: bool   # the exporter's device has a UUID
+    second_device: bool   # the device's backend has another device
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A case, and the reason why it cannot run, if there is one.
-
-    Attributes
-    ----------
-    undeclared : str
-        The capability that the device does not declare; empty if the device declares all. The form is that of
-        `xsem_conformance.case.refusals` if the suite can call the capability, otherwise a text.
-    inapplicable : str
-        The reason why the requirement does not apply on this system; empty if it applies.
-    blocked : str
-        The capability that the exporter does not declare, as a text; empty if the exporter declares all.
-    """
+    """A case, and the reason why it cannot run, if there is one."""
 
     case: Case
     requirement: Requirement
     check: Check
+    # The capability that the device does not declare; empty if the device declares all. The form is that of
+    # `xsem_conformance.case.refusals` if the suite can call the capability, otherwise a text.
     undeclared: str = ""
-    inapplicable: str = ""
+    inapplicable: str = ""   # the reason why the requirement does not apply on this system; empty if it applies
+    # The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     blocked: str = ""
 
 
@@ -90,11 +72,9 @@ def plan(
 
 
 def no_common_type(importer: Capabilities, exporter: Capabilities) -> str:
-    """Return the reason why no object of the exporter can be imported, as a text without a subject; otherwise empty.
-
-    One common handle type is enough: the cases of the other types are then BLOCKED. A device without imports needs no
-    exporter.
-    """
+    """Return the reason why no object of the exporter can be imported, as a text without a subject; otherwise empty."""
+    # One common handle type is enough: the cases of the other types are then BLOCKED. A device without imports needs no
+    # exporter.
     # By kind: a semaphore type and a memory type of one name are equal, because both enumerations are strings.
     if exporter.semaphore_export & importer.semaphore_import or exporter.memory_export & importer.memory_import:
         return ""

@@ -15,15 +15,7 @@ Task = TypeVar("Task")
 
 
 class Pool(Generic[Task]):
-    """Runs tasks on threads. Each thread has its own `Workers`. With one element, the caller's thread runs all tasks.
-
-    Parameters
-    ----------
-    workers : sequence of Workers
-        One for each thread. The caller ends them.
-    act : callable
-        Runs one task with the workers of the thread.
-    """
+    """Runs tasks on threads, each with its own `Workers`. With one element, the caller's thread runs all tasks."""
 
     def __init__(self, workers: Sequence[Workers], act: Callable[[Workers, Task], object]) -> None:
         self._workers = workers

@@ -19,9 +19,10 @@ from xsem.cli.interpreter import python
 from xsem.cli.questions import innermost
 from xsem.types import Capabilities, DeviceInfo, SemaphoreHandleType
 from xsem_conformance.case.polling import PATIENCE_S
+from xsem_conformance.outcomes import with_output
 from xsem_conformance.run import worker
 from xsem_conformance.run.call_log import SIZE, CallLog
-from xsem_conformance.run.hangs import Hangs
+from xsem_conformance.run.hangs import Hangs, in_words
 from xsem_conformance.system import endings, launching
 
 __all__ = ["About", "HangsError", "UnavailableError", "WorkerProcess", "look", "start"]
@@ -37,42 +38,25 @@ _STACKS_S: Final = 2.0
 
 
 class UnavailableError(Exception):
-    """The device cannot be opened; the message is the reason.
+    """The device cannot be opened; the message is the reason, with the output of a process that died."""
 
-    Attributes
-    ----------
-    usage : bool
-        Whether the name is wrong: no device has this name.
-    other_device : bool
-        Whether the exporter is another device than the importer.
-    """
-
-    def __init__(self, message: str, *, usage: bool = False, other_device: bool = False) -> None:
-        super().__init__(message)
-        self.usage = usage
-        self.other_device = other_device
+    def __init__(self, why: str, *, printed: str = "", usage: bool = False, other_device: bool = False) -> None:
+        super().__init__(with_output(why, printed))
+        self.why = why
+        self.printed = printed
+        self.usage = usage                 # the name is wrong: no device has this name
+        self.other_device = other_device   # the exporter is another device than the importer
 
 
 @dataclass(frozen=True)
 class About:
-    """The description of a device, from its own process.
+    """The description of a device, from its own process."""
 
-    Attributes
-    ----------
-    info, capabilities
-        As in `xsem.Device`.
-    second : bool
-        Whether the backend has another device.
-    package : str
-        The module of the plugin: see `backend_code.package_of`.
-    code : dict or None
-        See `backend_code.of`. Only `look` with `with_code` sets the code, because its digests read whole libraries.
-    """
-
-    info: DeviceInfo
+    info: DeviceInfo   # as in `xsem.Device`
     capabilities: Capabilities
-    second: bool
-    package: str
+    second: bool   # whether the backend has another device
+    package: str   # the module of the plugin: see `backend_code.package_of`
+    # See `backend_code.of`. Only `look` with `with_code` sets it, because its digests read whole libraries.
     code: dict[str, Any] | None = None
 
 
@@ -115,26 +99,20 @@ class WorkerProcess:
             os.write(self._requests, request)
 
     def answer(self, timeout_s: float, hangs: Hangs | None = None) -> dict[str, Any] | None:
-        """Return the next answer, or None if the process has ended.
-
-        Raises
-        ------
-        HangsError
-            No answer arrives in time, or a call takes longer than `hangs` allows.
-        """
+        """Return the next answer, or None if the process has ended."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._text:
             left = deadline - time.monotonic()
             if left <= 0:
                 call = self._in_flight()[0]
-                inside = f": {call.replace(': ', ', ')} does not return" if call else ""
+                inside = f": {in_words(call)} does not return" if call else ""
                 raise HangsError(f"no result after {timeout_s:g} s{inside}", call)
             part = self._answers.receive(min(left, _LOOK_S))
             if part is None:
                 call, seconds = self._in_flight()
                 limit = hangs.limit_s(call) if call and hangs is not None else None
                 if limit is not None and seconds > limit:
-                    raise HangsError(f"{call.replace(': ', ', ')} does not return within {limit:g} s", call)
+                    raise HangsError(f"{in_words(call)} does not return within {limit:g} s", call)
                 continue
             if not part:
                 return None
@@ -151,10 +129,8 @@ class WorkerProcess:
         return _read(self._said, -_TAIL)
 
     def stacks(self, *, of_all: bool) -> str:
-        """Return the stacks of the process. With `of_all`, return also the stacks of the other participants.
-
-        A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
-        """
+        """Return the stacks of the process. With `of_all`, return also the stacks of the other participants."""
+        # A hanging process writes its stacks after a signal. A crashed process has already written its stacks.
         if self.process.poll() is None:
             before = self._said.size()
             self._group.ask_for_stacks(of_all=of_all)
@@ -205,15 +181,8 @@ def _told(importer: DeviceInfo | None) -> list[str]:
 def start(
     device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None
 ) -> tuple[WorkerProcess, About]:
-    """Start a process, and wait until it has opened the device.
-
-    The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
-
-    Raises
-    ------
-    UnavailableError
-        The process cannot open the device.
-    """
+    """Start a process, and wait until it has opened the device."""
+    # The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
     started = WorkerProcess(device, exporter, patience_s, importer)
     doing, limit_s = "its start", _START_S
     try:
@@ -229,12 +198,13 @@ def start(
     if first is None or "unavailable" in first:
         # The process prints the reason at its exit, after it has closed the pipe.
         status = started.close(grace_s=5 if first is None else 0)
-        printed = f"; it printed:\n{tail}" if (tail := started.tail()) else ""
-        said = (first or {}).get("unavailable") or (
-            f"{doing}: {endings.death(status)}{innermost(started.stacks(of_all=False))}{printed}")
+        died = f"{doing}: {endings.death(status)}{innermost(started.stacks(of_all=False))}"
+        printed = started.tail()
         started.forget()
-        raise UnavailableError(said, usage=bool((first or {}).get("usage")),
-                               other_device=bool((first or {}).get("other_device")))
+        if first is None:
+            raise UnavailableError(died, printed=printed)
+        raise UnavailableError(first["unavailable"] or died, usage=bool(first.get("usage")),
+                               other_device=bool(first.get("other_device")))
     return started, About(*pickle.loads(base64.b64decode(first["about"])))  # noqa: S301 - our own process wrote it
 
 
@@ -242,31 +212,9 @@ def look(
     device: str, importer: DeviceInfo | None = None, exports: Iterable[SemaphoreHandleType] = (), *,
     with_code: bool = False, patience_s: float = PATIENCE_S,
 ) -> About:
-    """Ask a device in a separate process for its description.
-
-    Parameters
-    ----------
-    device : str
-        Name as for `xsem.open_device`.
-    importer : DeviceInfo, optional
-        The device that imports the objects of `device`: see `xsem.facade.discovery.exporter_for`.
-    exports : iterable of SemaphoreHandleType
-        The types that the importer imports. `device` must create a semaphore of one of these types that it exports.
-    with_code : bool
-        Whether to ask for the identity of the code.
-    patience_s : float
-        As for `start`.
-
-    Returns
-    -------
-    About
-        The description.
-
-    Raises
-    ------
-    UnavailableError
-        The device cannot be opened, does not answer, creates no semaphore, or is another device than the importer.
-    """
+    """Ask a device in a separate process for its description."""
+    # `importer` imports the objects of `device`: see `xsem.facade.discovery.exporter_for`. It imports the types
+    # `exports`, and `device` must create a semaphore of one of these types that it exports.
     looked, about = start(device, device, patience_s, importer)
     asked = sorted(each.value for each in exports)
     why = _asked_to_create(looked, asked) if asked else ""

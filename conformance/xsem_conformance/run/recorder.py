@@ -17,7 +17,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 from xsem import spi
-from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case.remote_participant import RemoteParticipant
 from xsem_conformance.outcomes import NotRunError
 from xsem_conformance.run.call_log import CallLog
@@ -38,28 +38,11 @@ _METHODS: Final = frozenset(
 
 
 class Recorder:
-    """Writes the calls of this process to a log, and refuses calls that hung before.
-
-    Parameters
-    ----------
-    log : CallLog
-        The log.
-    tell : callable, optional
-        Called before each call with the text of the call, and after the call with its result.
-
-    Attributes
-    ----------
-    skipped : dict of str to str
-        Refused calls, as `Call.name`, each with the reason.
-    refused : str
-        The reason of the first refused call of this case; empty without a refused call.
-    when_refused : callable
-        Called at a refused call.
-    """
+    """Writes the calls of this process to a log, and refuses calls that hung before. `tell` gets each call as text."""
 
     def __init__(self, log: CallLog, *, tell: Callable[[str], object] | None = None) -> None:
-        self.skipped: dict[str, str] = {}
-        self.refused = ""
+        self.skipped: dict[str, str] = {}   # refused calls, as `Call.name`, each with the reason
+        self.refused = ""                   # the reason of the first refused call of this case
         self.when_refused: Callable[[], object] = lambda: None
         self._log = log
         self._tell = tell
@@ -67,6 +50,7 @@ class Recorder:
         self._wrapped: set[type] = set()
         self._undo: list[Callable[[], object]] = []
         self._returned: set[str] = set()
+        self._types: set[str] = set()
         self._names: dict[int, tuple[str, Any]] = {}
         self._count = 0
 
@@ -120,12 +104,17 @@ class Recorder:
         """Begin a case."""
         self._log.clear()
         self._returned.clear()
+        self._types.clear()
         self._names.clear()
         self._count, self.refused = 0, ""
 
     def returned(self) -> list[str]:
         """Return the calls of this case that returned without an exception, each as `Call.name`."""
         return sorted(self._returned)
+
+    def handle_types(self) -> list[str]:
+        """Return the handle types of the semaphores that calls of this case created, exported or imported."""
+        return sorted(self._types)
 
     # ---- calls
     def _recorded(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,9 +186,11 @@ class Recorder:
 
     # ---- arguments in short
     def _shown(self, value: Any) -> str:
-        """Return a value as a short text. The method calls no code of the backend."""
+        """Return a value as a short text, and note its handle type. The method calls no code of the backend."""
         if value is None or isinstance(value, (bool, float)):
             return repr(value)
+        if isinstance(value, SemaphoreHandleType):
+            self._types.add(value.value)
         if isinstance(value, enum.Enum):
             return str(value.value)
         if isinstance(value, int):
@@ -213,7 +204,7 @@ class Recorder:
         if isinstance(value, OwnedHandle):
             return "handle"
         if isinstance(value, (SemaphoreDesc, MemoryDesc)):
-            return f"{type(value).__name__}({value.type.value})"
+            return f"{type(value).__name__}({self._shown(value.type)})"
         if isinstance(value, spi.Imported):
             return f"{self._shown(value.token)}, handle {value.handle}"
         if is_dataclass(value) and type(value).__module__.startswith("xsem."):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from xsem_conformance.case.polling import PATIENCE_S
-from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result
+from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result, Symptom, with_output
 from xsem_conformance.run import worker
 from xsem_conformance.run.frames import frames_in, shortened
 from xsem_conformance.run.hangs import Hangs
@@ -23,22 +24,19 @@ class DiedError(Exception):
     """The worker process died outside the cases. The message is the cause of the death."""
 
 
+@dataclass(frozen=True)
+class _Lost:
+    """The end of a process that hung or died in place of an answer."""
+
+    why: str
+    printed: str
+    failure: Failure
+
+
 class Workers:
-    """Run cases one after the other in a worker process, and replace a killed process.
+    """Run cases one after the other in a worker process, and replace a killed process."""
 
-    An object is a context manager. The exit of the context ends the process.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    hangs : Hangs, optional
-        The calls that hung. All workers of a run share this object. By default, no call is skipped.
-    ends_at : float, optional
-        The time of `time.monotonic` at which the run ends. A case that is unfinished at this time counts as not run.
-    """
+    # An object is a context manager. The exit of the context ends the process.
 
     def __init__(
         self, device: str, exporter: str, patience_s: float = PATIENCE_S, *, hangs: Hangs | None = None,
@@ -71,8 +69,8 @@ class Workers:
             self._package = about.package
         return self._worker
 
-    def _ask(self, key: str, deadline_s: float) -> dict[str, Any]:
-        """Return the answer to a request. If the process does not answer, return the outcome of a failed case."""
+    def _ask(self, key: str, deadline_s: float) -> dict[str, Any] | _Lost:
+        """Return the answer to a request."""
         left = float("inf") if self._ends_at is None else self._ends_at - time.monotonic()
         if self._stopped or left <= 0:
             raise NotRunError(_STOPPED if self._stopped else _TOO_LATE)
@@ -106,35 +104,10 @@ class Workers:
         stack = shortened(stack)
         calls, first, left_out = current.log.calls()
         current.forget()
-        return {
-            "outcome": Outcome.FAIL, "detail": why + (f"; it printed:\n{said}" if said else ""),
-            "failure": Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died),
-        }
+        return _Lost(why, said, Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died))
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
-        """Run one case.
-
-        Parameters
-        ----------
-        case : Case
-            The case.
-        deadline_s : float
-            A case that takes longer counts as hanging: the worker is killed.
-        spoils : bool
-            Whether the next case needs another process.
-
-        Returns
-        -------
-        Result
-            The result; FAIL if the process hangs or dies.
-
-        Raises
-        ------
-        UnavailableError
-            The device cannot be opened.
-        NotRunError
-            The case needs a call that hung before, or the run ends.
-        """
+        """Run one case."""
         result = self._result(case, case.key, deadline_s)
         if spoils:
             self._renew(grace_s=5)
@@ -151,37 +124,36 @@ class Workers:
         return self._result(Case(capability), worker.REFUSAL + capability, deadline_s)
 
     def quirks(self, deadline_s: float = 120) -> dict[str, Any]:
-        """Return the measurements of `xsem_conformance.case.quirks`. After a hang, the only key is "problem".
-
-        Raises
-        ------
-        DiedError
-            The worker process died.
-        """
+        """Return the measurements of `xsem_conformance.case.quirks`. After a hang, the only key is "problem"."""
         answer = self._ask(worker.QUIRKS, deadline_s)
-        if "failure" not in answer:
+        if not isinstance(answer, _Lost):
             return dict(answer["quirks"])
-        if answer["failure"].died:
-            raise DiedError(answer["detail"])
-        return {"problem": answer["detail"]}
+        said = with_output(answer.why, answer.printed)
+        if answer.failure.died:
+            raise DiedError(said)
+        return {"problem": said}
 
     def _result(self, case: Case, key: str, deadline_s: float) -> Result:
         began = time.monotonic()
         answer = self._ask(key, deadline_s)
-        if "failure" in answer:
-            return Result(case, answer["outcome"], answer["detail"], round(time.monotonic() - began, 3),
-                          answer["failure"])
+        if isinstance(answer, _Lost):
+            return Result(case, Outcome.FAIL, answer.why, round(time.monotonic() - began, 3), answer.failure,
+                          printed=answer.printed)
         if answer["refused"]:
             # An operation that the case appended before the refused call may still be pending.
             if any(each.startswith(("device: append", "device: prepared")) for each in answer["returned"]):
                 self._renew(grace_s=0)
             raise NotRunError(answer["refused"])
         self._hangs.ended(answer["returned"])
-        result = Result(case, Outcome(answer["outcome"]), answer["detail"], answer["seconds"])
+        result = Result(case, Outcome(answer["outcome"]), answer["seen"], answer["seconds"])
         if result.outcome in (Outcome.FAIL, Outcome.ERROR):
             if self._worker is not None:
                 calls, first, left_out = self._worker.log.calls()
-                result.failure = Failure(calls, first, left_out, tuple(Frame(**each) for each in answer["frames"]))
+                symptom = answer["symptom"]
+                result.failure = Failure(
+                    calls, first, left_out, tuple(Frame(**each) for each in answer["frames"]),
+                    symptom=symptom and Symptom(symptom), side=answer["side"],
+                    handle_types=tuple(answer["handle_types"]))
             # A failed case may leave pending waits. Pending waits would block the next case.
             self._renew(grace_s=0)
         return result

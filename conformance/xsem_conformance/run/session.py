@@ -26,7 +26,7 @@ from xsem_conformance.run.runner import DiedError, Workers
 from xsem_conformance.suite import all_checks
 from xsem_conformance.system import launching
 
-__all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey"]
+__all__ = ["Limits", "Run", "Survey", "UnknownCaseError", "chosen", "refusal", "result", "run", "survey", "unavailable"]
 
 _LEAST_S: Final = 3.0
 _QUIRKS: Final = "quirks"
@@ -34,44 +34,26 @@ _QUIRKS: Final = "quirks"
 
 @dataclass
 class Run:
-    """The results of a run.
+    """The results of a run."""
 
-    Attributes
-    ----------
-    device, exporter : DeviceInfo or None
-        None if it could not be opened.
-    results : list of Result
-        One for each case.
-    refusals : list of Result
-        One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
-        that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
-    problems : list of str
-        Problems outside the cases: waivers, capabilities that the profile needs, a device that cannot be opened, and a
-        process that died in the measurement of quirks.
-    code : dict or None
-        The identity of the tested code: see `backend_code.of`.
-    not_run : dict of Case to str
-        The planned cases without a result, each with the reason.
-    seconds : float
-        The duration so far.
-    partial : bool
-        The run tried only a part of the requirements, so it does not decide the conformance.
-    """
-
-    device: DeviceInfo | None
+    device: DeviceInfo | None   # None if it could not be opened
     exporter: DeviceInfo | None
     capabilities: Capabilities | None
     profile: Profile
     requirements: Sequence[Requirement]
     began: dt.datetime
-    results: list[Result] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)   # one for each case
+    # One for each undeclared capability: UNSUPPORTED if xsem refuses it. The result decides the outcome of the cases
+    # that need the capability. The verdict contains only these cases, so a waiver of the cases is sufficient.
     refusals: list[Result] = field(default_factory=list)
     quirks: dict[str, Any] = field(default_factory=dict)
+    # Problems outside the cases: waivers, capabilities that the profile needs, a device that cannot be opened, and a
+    # process that died in the measurement of quirks.
     problems: list[str] = field(default_factory=list)
-    code: dict[str, str] | None = None
-    not_run: dict[Case, str] = field(default_factory=dict)
-    seconds: float = 0.0
-    partial: bool = False
+    code: dict[str, str] | None = None   # the identity of the tested code: see `backend_code.of`
+    not_run: dict[Case, str] = field(default_factory=dict)   # the planned cases without a result, each with the reason
+    seconds: float = 0.0   # so far
+    partial: bool = False   # the run tried only a part of the requirements, so it does not decide the conformance
 
     @property
     def status(self) -> int:
@@ -91,46 +73,32 @@ class Run:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a run.
+    """The limits of a run."""
 
-    Attributes
-    ----------
-    jobs : int
-        Number of workers at once.
-    failures : int
-        Number of failures of a MUST after which no further case begins; 0 for no limit.
-    seconds : float or None
-        Longest duration of all cases together.
-    hangs : int
-        Number of cases in a row that hang in one call, after which no case makes this call; 0 for no limit.
-    """
-
-    jobs: int = 1
-    failures: int = 0
-    seconds: float | None = None
-    hangs: int = MOST_HANGS
+    jobs: int = 1   # workers at once
+    failures: int = 0   # of a MUST, after which no further case begins; 0 for no limit
+    seconds: float | None = None   # of all cases together
+    hangs: int = MOST_HANGS   # cases in a row that hang in one call, after which no case makes it; 0 for no limit
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The plan of a run: the cases, and the device and the exporter if they can be opened.
-
-    Attributes
-    ----------
-    unavailable : str
-        The reason why the device cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
-        without declared capabilities.
-    exporting : str
-        The name of the exporter for `xsem.open_device`.
-    """
+    """The plan of a run: the cases, and the device and the exporter if they can be opened."""
 
     device: DeviceInfo | None
     exporter: DeviceInfo | None
     capabilities: Capabilities | None
     cases: Sequence[Planned]
-    unavailable: str = ""
+    # The error of a device that cannot be opened. `capabilities` is then None, and `cases` are the cases of a device
+    # without declared capabilities.
+    missing: UnavailableError | None = None
     code: dict[str, str] | None = None
-    exporting: str = ""
+    exporting: str = ""   # the name of the exporter for `xsem.open_device`
+
+    @property
+    def unavailable(self) -> str:
+        """The reason why the device cannot be opened; empty if it can."""
+        return "" if self.missing is None else str(self.missing)
 
     @property
     def undeclared(self) -> list[str]:
@@ -143,23 +111,16 @@ class Survey:
 def survey(
     device: str, exporter: str, requirements: Sequence[Requirement], patience_s: float = PATIENCE_S
 ) -> Survey:
-    """Inspect both devices and plan the cases.
-
-    An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
-    device may take `patience_s`.
-
-    Raises
-    ------
-    UnavailableError
-        As in `run`.
-    """
+    """Inspect both devices and plan the cases."""
+    # An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
+    # device may take `patience_s`.
     backend = exporter.partition(":")[0]
     try:
         looked = look(device, with_code=True, patience_s=patience_s)
     except UnavailableError as error:
         if error.usage:
             raise
-        return _of_missing(str(error), exporter, requirements, patience_s)
+        return _of_missing(error, exporter, requirements, patience_s)
     exported = _exporter(exporter, looked, patience_s)
     around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None,
                           second_device=looked.second)
@@ -180,7 +141,7 @@ def _exporter(name: str, importer: About, patience_s: float) -> About:
     return exporter
 
 
-def _of_missing(why: str, exporter: str, requirements: Sequence[Requirement], patience_s: float) -> Survey:
+def _of_missing(why: UnavailableError, exporter: str, requirements: Sequence[Requirement], patience_s: float) -> Survey:
     """Return the plan for a device that cannot be opened: the cases of a device without declared capabilities."""
     try:
         exported = look(exporter, patience_s=patience_s).info
@@ -198,42 +159,9 @@ def run(
     progress: Callable[[Run, Result], object], *, only: Sequence[str] = (), cases: Sequence[str] = (),
     quirks: bool = True, patience_s: float = PATIENCE_S, limits: Limits = Limits(),
 ) -> Run:
-    """Run all cases of a device.
-
-    Parameters
-    ----------
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    profile : Profile
-        The profile that the device must reach.
-    waived : sequence of Waiver
-        The known failures.
-    progress : callable
-        Called after each case with the run so far and the result.
-    only : sequence of str
-        Prefixes of ids. The run is limited to these requirements, and measures no quirks.
-    cases : sequence of str
-        Keys of cases. The run is limited to these cases, and measures no quirks.
-    quirks : bool
-        Whether to measure the quirks.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    limits : Limits
-        The limits of the run.
-
-    Returns
-    -------
-    Run
-        The results. A device that cannot be opened gives the outcome UNAVAILABLE.
-
-    Raises
-    ------
-    UnavailableError
-        `device` or `exporter` does not name a device (``usage``), `exporter` is another device (``other_device``), or
-        `exporter` cannot be used. No case has run.
-    UnknownCaseError
-        The device has no case with one of the keys.
-    """
+    """Run all cases of a device, call `progress` after each, and measure the quirks."""
+    # `only` (prefixes of ids) and `cases` (keys) limit the run, which then measures no quirks. An expected result
+    # counts as missing after `patience_s`.
     began, clock = dt.datetime.now(dt.UTC), time.monotonic()
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
     found = survey(device, exporter, requirements, patience_s)
@@ -241,9 +169,9 @@ def run(
     partial = bool(only or cases)
     run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,
                partial=partial)
-    if found.capabilities is None:
-        run_.problems.append(f"{device} cannot be opened: {found.unavailable}")
-        run_.results += [Result(each.case, Outcome.UNAVAILABLE, found.unavailable) for each in wanted]
+    if found.missing is not None:
+        run_.problems.append(f"{device} cannot be opened: {found.missing}")
+        run_.results += [unavailable(each.case, found.missing) for each in wanted]
         return run_
     run_.not_run = {each.case: "the run was ended" for each in wanted}
     waived = waivers.concerned(waived, only, cases)
@@ -260,7 +188,7 @@ def run(
     run_.refusals = work.refusals()
     run_.problems += waivers.apply(waived, run_.results, began.date(), [each.key for each in run_.not_run])
     if not partial:
-        run_.problems += profile.lacking(found.capabilities)
+        run_.problems += profile.lacking(found.capabilities or Capabilities())
         if not run_.not_run:
             run_.problems += verdict.unmet(profile, requirements, run_.results)
     run_.seconds = round(time.monotonic() - clock, 3)
@@ -272,13 +200,7 @@ class UnknownCaseError(ValueError):
 
 
 def chosen(cases: Sequence[Planned], keys: Sequence[str]) -> list[Planned]:
-    """Return the cases with these keys, or all cases without keys.
-
-    Raises
-    ------
-    UnknownCaseError
-        A key names none of the cases.
-    """
+    """Return the cases with these keys, or all cases without keys."""
     for key in keys:
         if not any(each.case.key == key for each in cases):
             alike = [each.case.key for each in cases if each.case.requirement == key.partition("/")[0]]
@@ -381,7 +303,12 @@ def _tried(case: Case, act: Callable[[], Result]) -> Result:
     try:
         return act()
     except UnavailableError as error:
-        return Result(case, Outcome.UNAVAILABLE, str(error))
+        return unavailable(case, error)
+
+
+def unavailable(case: Case, error: UnavailableError) -> Result:
+    """Return the result of a case on a device that cannot be opened."""
+    return Result(case, Outcome.UNAVAILABLE, error.why, printed=error.printed)
 
 
 def result(
@@ -391,8 +318,9 @@ def result(
     if planned.undeclared:
         asked = refused.get(planned.undeclared)
         if asked is not None and asked.outcome is not Outcome.UNSUPPORTED:
-            unavailable = asked.outcome is Outcome.UNAVAILABLE   # without an answer, the device has not failed
-            return Result(planned.case, Outcome.UNAVAILABLE if unavailable else Outcome.FAIL, asked.detail)
+            # Without an answer, the device has not failed.
+            outcome = asked.outcome if asked.outcome is Outcome.UNAVAILABLE else Outcome.FAIL
+            return Result(planned.case, outcome, asked.seen, printed=asked.printed)
         return Result(planned.case, Outcome.UNSUPPORTED, f"not declared: {planned.undeclared}")
     if planned.inapplicable:
         return Result(planned.case, Outcome.UNSUPPORTED, planned.inapplicable)

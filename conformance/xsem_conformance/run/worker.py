@@ -18,6 +18,7 @@ import os
 import pickle
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 import xsem
@@ -30,14 +31,23 @@ from xsem_conformance.case.context import CaseContext
 from xsem_conformance.case.quirks import measure
 from xsem_conformance.case.refusals import refuses
 from xsem_conformance.case.remote_participant import ParticipantFailedError
-from xsem_conformance.outcomes import BlockedError, Case, Frame, NotDeclaredError, NotExaminedError, Outcome
+from xsem_conformance.outcomes import (
+    BlockedError,
+    Case,
+    Frame,
+    NotDeclaredError,
+    NotExaminedError,
+    Outcome,
+    Symptom,
+    symptom_of,
+)
 from xsem_conformance.run.call_log import CallLog
 from xsem_conformance.run.frames import frames_of, where
 from xsem_conformance.run.recorder import Recorder
 from xsem_conformance.suite import all_checks
 from xsem_conformance.system import endings, launching
 
-__all__ = ["judged", "main", "run_case", "run_check"]
+__all__ = ["Judged", "judged", "main", "run_case", "run_check"]
 
 REFUSAL = "refusal:"
 QUIRKS = "quirks"
@@ -49,26 +59,9 @@ def main(
     requests: TextIO, answers: TextIO, log: CallLog, device: str, exporter: str, patience_s: float,
     importer: tuple[str, str] | None = None,
 ) -> int:
-    """Answer each request until the end of `requests`. Before, tell what the process is doing until the device is open.
-
-    Parameters
-    ----------
-    requests, answers : file
-        Files with one JSON value per line. A request has the key of a case and the calls that the case must not make.
-    log : CallLog
-        The log of the calls.
-    device, exporter : str
-        Names as for `xsem.open_device`.
-    patience_s : float
-        Seconds until an expected result counts as missing.
-    importer : tuple of str, optional
-        The name and the UUID of the device that imports the objects of `device`.
-
-    Returns
-    -------
-    int
-        The exit status: 0, or 3 if the device cannot be opened.
-    """
+    """Open the device, and answer each request. Return the exit status: 3 if the device cannot be opened."""
+    # A request is a line with the key of a case and the calls that the case must not make. `importer` is the name and
+    # the UUID of the device that imports the objects of `device`.
     recorder = Recorder(log)
     try:
         name = device.partition(":")[0]
@@ -105,21 +98,31 @@ def main(
         if key == EXPORTER:
             _say(answers, unusable=_unusable(context, asked["types"]))
             continue
-        outcome, detail, frames = run_case(context, key, package)
-        _say(answers, key=key, outcome=outcome.value, detail=detail, seconds=round(time.monotonic() - began, 4),
-             frames=[dataclasses.asdict(each) for each in frames], refused=recorder.refused,
-             returned=recorder.returned())
+        found = run_case(context, key, package)
+        _say(answers, key=key, **dataclasses.asdict(found), seconds=round(time.monotonic() - began, 4),
+             refused=recorder.refused, returned=recorder.returned(), handle_types=recorder.handle_types())
     context.close()
     return 0
 
 
-def run_case(context: CaseContext, key: str, package: str) -> tuple[Outcome, str, tuple[Frame, ...]]:
-    """Run a case, or ask for a refusal. Return the outcome, the observation, and the lines of the backend's package."""
+@dataclass(frozen=True)
+class Judged:
+    """The end of a check, with the lines of the backend's package that led to a failure."""
+
+    outcome: Outcome
+    seen: str
+    frames: tuple[Frame, ...] = ()
+    symptom: Symptom | None = None
+    side: str = ""
+
+
+def run_case(context: CaseContext, key: str, package: str) -> Judged:
+    """Run a case, or ask for a refusal."""
     try:
         if key.startswith(REFUSAL):
             with context.fresh():
-                return (*refuses(context, key.removeprefix(REFUSAL)), ())
-        return Outcome.PASS, run_check(context, Case.from_key(key)), ()
+                return Judged(*refuses(context, key.removeprefix(REFUSAL)))
+        return Judged(Outcome.PASS, run_check(context, Case.from_key(key)))
     except Exception as error:
         return judged(error, package)
 
@@ -132,11 +135,11 @@ def run_check(context: CaseContext, case: Case) -> str:
             case.requirement, plain, case.exporter, case.direction, kind)) or ""
 
 
-def judged(error: Exception, package: str) -> tuple[Outcome, str, tuple[Frame, ...]]:
-    """Return the outcome and the observation for an exception of a check, and the lines of the backend's package."""
+def judged(error: Exception, package: str) -> Judged:
+    """Judge an exception of a check."""
     frames = frames_of(error, package)
-    outcome, detail = _judged(error, f"{frames[-1].file}:{frames[-1].line}" if frames else where(error))
-    return outcome, detail, frames
+    outcome, seen = _judged(error, f"{frames[-1].file}:{frames[-1].line}" if frames else where(error))
+    return Judged(outcome, seen, frames, *symptom_of(error))
 
 
 def _judged(error: Exception, place: str) -> tuple[Outcome, str]:

@@ -15,7 +15,7 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 _CPU: Final = 1
 _DEFINED: Final = frozenset({1, 2, 3, 4, *range(7, 19)})
@@ -26,10 +26,8 @@ _NUMBERED_0: Final = {1: "kDLCPU", 3: "kDLCUDAHost", 11: "kDLROCMHost"}
 
 @check("XSEM-BUF-006")
 def dlpack_device_is_the_memorys_device(context: CaseContext, case: Case) -> None:
-    """Each query returns the same DLPack device, DLPack defines its type and id, and an array shows the memory's bytes.
-
-    Other devices of the backend have other DLPack devices, except for host memory.
-    """
+    """Each query returns the same DLPack device, which DLPack defines, and an array shows the memory's bytes."""
+    # Other devices of the backend have other DLPack devices, except for host memory.
     found = context.driver.dlpack_device()
     expect(found == context.driver.dlpack_device(), "dlpack_device differs from call to call")
     if found is not None:
@@ -67,7 +65,7 @@ def _memory(context: CaseContext) -> Iterator[tuple[xsem.Memory, Shared | None]]
     try:
         shared = context.memory()
     except BlockedError:
-        made = sorted(context.device.capabilities.memory_export, key=lambda each: each.value)
+        made = sorted(context.device.capabilities.memory_export)
         if not made:
             raise
         with context.device.create_memory(made[0], 1 << 16) as memory:
@@ -96,9 +94,9 @@ def _array_is_right(
         writes = producer.new_list()
         producer.write(writes, shared, b"\x3c" * 4096, 4096)
         producer.finish(writes, "a copy")
-        producer.side.release(writes)   # some devices have few queues
-    expect((array == 0x3c).all(), "an array over mapped memory shows other bytes than the memory")
+        producer.release(writes)
+    expect((array == 0x3c).all(), "an array over mapped memory shows other bytes than the memory", Symptom.OTHER_BYTES)
     if found[0] == _CPU and shared is not None:
         buffer.numpy()[:] = 0x3d
         expect(measures.read_there(context, shared, 4096, 4096) == b"\x3d" * 4096,
-               "bytes written through an array do not reach the memory")
+               "bytes written through an array do not reach the memory", Symptom.OTHER_BYTES)

@@ -8,15 +8,13 @@ from xsem.types import SemaphoreKind
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-BATCH-001")
 def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
-    """A wait for three semaphores is pending while any one of the semaphores is not signalled.
-
-    Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
-    """
+    """A wait for three semaphores is pending while any one of the semaphores is not signalled."""
+    # Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
     values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
@@ -25,7 +23,7 @@ def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
     for turn, last in enumerate((0, 1, 2, 2, 0, 1)[:turns]):
         wanted = [None if value is None else value + 100 * turn for value in values]
         if turn in (1, 2):
-            consumer.side.release(waits)
+            consumer.release(waits)
             waits = consumer.new_list()
         for index in range(3):
             if index != last:
@@ -56,7 +54,8 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
             consumer.finish(waits, f"a wait for the batch's {value or 'signal'}")
             if value is not None and context.peer_reads():
                 found = context.peer.value(semaphore.there)
-                expect(found == value, f"a batch signalled {value}, and the timeline is at {found}")
+                expect(found == value, f"a batch signalled {value}, and the timeline is at {found}",
+                       Symptom.OTHER_VALUE)
             elif value is not None:
                 consumer.wait(waits, semaphore, value + 1)
                 consumer.stays_pending(waits, f"a wait for {value + 1}, where the batch signalled {value},")
@@ -97,11 +96,9 @@ def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-BATCH-004")
 def sixty_four_in_one_batch(context: CaseContext, case: Case) -> None:
-    """A batch of 64 semaphores is signalled completely and waited for completely.
-
-    One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the 64th is missing,
-    and while one in the middle is missing.
-    """
+    """A batch of 64 semaphores is signalled completely and waited for completely."""
+    # One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the 64th is
+    # missing, and while one in the middle is missing.
     producer, consumer = context.ends(case.direction)
     semaphores = [context.semaphore(case.handle_type) for _ in range(64)]
     signals, waits = producer.new_list(), consumer.new_list()

@@ -7,49 +7,36 @@ from collections.abc import Sequence
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.spi import Token
-from xsem_conformance.case.case_participant import CaseParticipant, Shared
-from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem.types import MemoryDesc
+from xsem_conformance.case.case_participant import CaseParticipant
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.direct import AbleDriver
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-DEV-005")
 def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) -> None:
     """Each driver imports it: a signal or bytes of one driver arrive at the other driver, in both directions."""
     memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
+    shared = context.object_of(case)
     _, one = context.ends(IN)
     with xsem.open_device(context.device.info) as opened:
         participant = LocalParticipant(opened)
         try:
-            if memory:
-                with context.peer.export_memory(shared.there, context.importer) as memory_desc:
-                    number = participant.import_memory(memory_desc)
-            else:
-                with context.peer.export_semaphore(shared.there, context.importer) as desc:
-                    number = participant.import_semaphore(desc)
+            with context.exported(case, shared) as desc:
+                number = participant.keep(opened.import_memory(desc) if isinstance(desc, MemoryDesc)
+                                          else opened.import_semaphore(desc))
             other = CaseParticipant(participant, lambda _shared: number, "the second driver", context.patience_s)
             for turn, (producer, consumer) in enumerate(((one, other), (other, one)), 1):
                 if memory:
-                    _bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
+                    bytes_arrive(producer, consumer, shared, bytes([turn]) * 64)
                 else:
                     gets_through(producer, consumer, shared, case.handle_type, value_of(case.handle_type, turn),
                                  one_queue=context.device.capabilities.independent_lists < 2)
         finally:
             participant.forget()
-
-
-def _bytes_arrive(producer: CaseParticipant, consumer: CaseParticipant, memory: Shared, data: bytes) -> None:
-    writes, reads = producer.new_list(), consumer.new_list()
-    producer.write(writes, memory, data)
-    producer.finish(writes, "a copy")
-    reading = consumer.read(reads, memory, len(data))
-    consumer.finish(reads, "a copy")
-    expect(consumer.fetch(reading) == data, f"{consumer.name} does not read the bytes that {producer.name} wrote")
-    for end, commands in ((producer, writes), (consumer, reads)):
-        end.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DEV-008")
@@ -111,4 +98,5 @@ def _copies(device: xsem.Device, commands: xsem.CommandList, patience_s: float) 
     source.numpy().data[:] = b"\x5a" * 256
     commands.append_copy(target, source)
     commands.synchronize(timeout_s=patience_s)
-    expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes")
+    expect(target.numpy().tobytes() == b"\x5a" * 256, "a copy on the other device copied other bytes",
+           Symptom.OTHER_BYTES)

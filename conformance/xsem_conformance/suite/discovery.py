@@ -15,8 +15,7 @@ from xsem.errors import BadArgumentError
 from xsem.plugins import registry
 from xsem.spi import BorrowedEvents, BorrowedQueues
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
-from xsem_conformance.case.case_participant import CaseParticipant, Shared
-from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.refusals import refuses, undeclared
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Outcome, expect
@@ -65,10 +64,8 @@ answer.close()
 
 @check("XSEM-DISC-001")
 def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Case) -> None:
-    """Name, index and id of each device are correct. A second list and the list of another process are equal.
-
-    Lists are equal if all fields of all devices are equal.
-    """
+    """Name, index and id of each device are correct. A second list and the list of another process are equal."""
+    # Lists are equal if all fields of all devices are equal.
     name = context.device.info.backend
     backend = registry().get(name)
     found = list(backend.devices())
@@ -100,28 +97,17 @@ def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
            f"the exporter's device is {about['uuid']}, the device {context.importer}")
     exporter, device = context.ends(IN)
     worked = 0
-    for type in sorted(context.device.capabilities.semaphore_import, key=lambda each: each.value):
+    for type in sorted(context.device.capabilities.semaphore_import):
         if type.device_bound and type.value in about["semaphore_export"]:
             shared = context.semaphore(type.value)
             gets_through(exporter, device, shared, type.value, value_of(type.value))
             worked += 1
-    for memory in sorted(context.device.capabilities.memory_import, key=lambda each: each.value):
+    for memory in sorted(context.device.capabilities.memory_import):
         if memory.device_bound and memory.value in about["memory_export"]:
-            _bytes_arrive(exporter, device, context.memory(type=memory.value))
+            bytes_arrive(exporter, device, context.memory(type=memory.value), b"\x42" * 64, 1024)
             worked += 1
     if not worked:
         raise BlockedError(f"{about['id']} exports no object bound to a device that the device imports")
-
-
-def _bytes_arrive(exporter: CaseParticipant, device: CaseParticipant, memory: Shared) -> None:
-    writes, reads = exporter.new_list(), device.new_list()
-    exporter.write(writes, memory, b"\x42" * 64, 1024)
-    exporter.finish(writes, "a copy")
-    reading = device.read(reads, memory, 64, 1024)
-    device.finish(reads, "a copy")
-    expect(device.fetch(reading) == b"\x42" * 64, "the device reads other bytes than the exporter wrote")
-    for each, commands in ((device, reads), (exporter, writes)):
-        each.side.release(commands)   # some devices have few queues
 
 
 @check("XSEM-DISC-004")

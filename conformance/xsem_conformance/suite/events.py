@@ -17,7 +17,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, none_of, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _SIGNALS = 20
 _FENCES = 256
@@ -53,10 +53,10 @@ def _signal_is_made_when_its_event_is_reached(context: CaseContext, type: str, c
         commands.append_signal(imported, value, signal_event=event)
         deadline = time.monotonic() + context.patience_s
         while not event.query():   # without a pause: the signal may lag behind its event by little
-            expect(time.monotonic() < deadline, "the event of a signal is never reached")
+            expect(time.monotonic() < deadline, "the event of a signal is never reached", Symptom.NOT_DONE)
         if not is_made(value):
             context.arrives(shared, value)   # a signal that never arrives is another message
-            expect(False, f"the event of signal {turn} was reached before the signal was made")
+            raise BrokenError(f"the event of signal {turn} was reached before the signal was made")
 
 
 def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int | None], bool]:
@@ -83,7 +83,7 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
     number = device.new_list()
     for turn, (what, missing) in enumerate([*waits[:None if repeats else 1], ("a barrier", 0), ("a barrier", last)]):
         if what == "a first wait" and turn:
-            device.side.release(number)   # some devices have few queues
+            device.release(number)
             number = device.new_list()
         commands, value = context.here.get(number), value_of(case.handle_type, turn + 1)
         after, behind = context.device.create_event(), context.device.create_event()
@@ -107,10 +107,8 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
 def _barrier_without_an_event_blocks_its_list(
     context: CaseContext, type: str, gates: Gates, commands: CommandList
 ) -> None:
-    """Append a barrier without a signal event on this thread, then one on another thread.
-
-    The work behind each barrier is a wait for a met semaphore.
-    """
+    """Append a barrier without a signal event on this thread, then one on another thread."""
+    # The work behind each barrier is a wait for a met semaphore.
     producer, _ = context.ends(IN)
     signals = producer.new_list()
     for what, elsewhere in (("a barrier without an event", False), ("a barrier from another thread", True)):
@@ -140,7 +138,7 @@ def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> Non
     for turn in range(2 * count + 1 if context.repeats(end, case.handle_type) else 1):
         value, missing = value_of(case.handle_type, turn + 1), turn % count
         if 0 < turn < count:
-            device.side.release(number)   # some devices have few queues
+            device.release(number)
             number = device.new_list()
         events = gates.close()
         context.here.get(number).append_signal(context.here.get(semaphore.here), value, wait_events=events)
@@ -175,10 +173,8 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 
 @check("XSEM-EVT-005")
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
-    """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached.
-
-    The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
-    """
+    """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached."""
+    # The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
     type = context.some_type()
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)
@@ -215,7 +211,8 @@ def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> Non
     producer, device = context.ends(IN)
     signals, fences = producer.new_list(), []
     early = [_barrier(commands) for _ in range(_FENCES)]
-    soon(lambda: all(driver.query_fence(each) for each in early), "a barrier is never done", context.patience_s)
+    soon(lambda: all(driver.query_fence(each) for each in early), "a barrier is never done", context.patience_s,
+         Symptom.BARRIER_NOT_DONE)
     for fence in early[::2]:   # a later fence may use the same native object again
         driver.release_fence(fence)
     with held(producer, device, signals, type, lambda: producer.signal(signals, shared, value)) as hold:

@@ -18,7 +18,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _SIZE: Final = 1 << 16
@@ -28,16 +28,14 @@ _PLACES: Final = (0, 4096 - 32, _SIZE - 64)
 
 @check("XSEM-BUF-011")
 def exports_are_handles_of_the_caller(context: CaseContext, case: Case) -> None:
-    """Import an export. In each of two rounds, export twice, close the first handle and import the second.
-
-    Only the second round must leave no descriptor open: a driver may keep descriptors of its own after the first.
-    """
+    """Import an export. In each of two rounds, export twice, close the first handle and import the second."""
+    # Only the second round must leave no descriptor open: a driver may keep descriptors of its own after the first.
     with _create(context, case) as memory:
         _imported(context, memory, memory.export())
         _exported_twice(context, memory)
         before = handles.count()
         _exported_twice(context, memory)
-        soon(lambda: handles.count() <= before, "exports and imports leave descriptors open")
+        soon(lambda: handles.count() <= before, "exports and imports leave descriptors open", symptom=None)
 
 
 def _exported_twice(context: CaseContext, memory: xsem.Memory) -> None:
@@ -79,15 +77,14 @@ def importers_and_the_creator_see_each_others_bytes(context: CaseContext, case: 
         writer.release(commands)   # some devices have few queues
         for reader, other, what in sides:
             found = _read(context, reader, other)
-            expect(found == data, f"{what} does not show the bytes that were written through {name}")
+            expect(found == data, f"{what} does not show the bytes that were written through {name}",
+                   Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-013")
 def imports_and_handles_outlive_the_memory(context: CaseContext, case: Case) -> None:
-    """Release the memory with an import and an unimported handle; read both; release all; count the descriptors.
-
-    The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
-    """
+    """Release the memory with an import and an unimported handle; read both; release all; count the descriptors."""
+    # The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
     leaves_nothing(functools.partial(_outlived, context, case), "memory that was created, exported and released",
                    descriptors=handles.count)
 
@@ -134,7 +131,7 @@ def _written(context: CaseContext, memory: xsem.Memory, place: int) -> bytes:
 def _shows(context: CaseContext, memory: xsem.Memory, place: int, what: str, data: bytes) -> None:
     with memory.map_buffer(place, 64, overlap=True) as buffer:
         found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-    expect(found == data, f"{what} shows {found[:4].hex()}… at {place}, not {data[:4].hex()}…")
+    expect(found == data, f"{what} shows {found[:4].hex()}… at {place}, not {data[:4].hex()}…", Symptom.OTHER_BYTES)
 
 
 def _read(context: CaseContext, reader: Participant, memory: int) -> list[bytes]:

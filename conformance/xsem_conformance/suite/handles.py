@@ -14,12 +14,12 @@ from xsem.errors import UnsupportedError
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
-from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, value_of
 from xsem_conformance.case.direct import Given
 from xsem_conformance.case.polling import soon
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 
@@ -40,13 +40,10 @@ def size_of_sixteen_times_the_memory_is_refused(context: CaseContext, case: Case
 
 @check("XSEM-IMP-005")
 def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> None:
-    """A handle with the number 0 imports and works, and the reported state of the handle is true.
-
-    After the import, the number 0 is standard input again. The release of the object does not close this number.
-    """
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    """A handle with the number 0 imports and works, and the reported state of the handle is true."""
+    # After the import, the number 0 is standard input again. The release of the object does not close this number.
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     assert isinstance(desc.handle, OwnedHandle)
     with desc, _number_0(desc.handle.fileno()) as put_back, Given(OwnedHandle(0)) as zero:
         token = zero.imported_by(context.driver, dataclasses.replace(desc, handle=zero.handle))
@@ -56,13 +53,11 @@ def handle_number_0_is_one_as_any_other(context: CaseContext, case: Case) -> Non
         expect(kept or zero.state != "left", "the driver reports that it left number 0, but closed it")
         put_back()
         before = handles.identity(0)
-        if memory:
-            driver_use.fills(context, token, shared)
-        else:
-            driver_use.signals(context, token, shared, case.handle_type)
+        driver_use.works(context, case, token, shared)
         driver_use.release(context, token, case.kind)
         expect((kept and zero.state == "taken") or before in (None, handles.identity(0)),
-               f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time")
+               f"the driver reports the state {zero.state!r} of the number 0, and closes the number a second time",
+               Symptom.CLOSED_TWICE)
 
 
 @contextlib.contextmanager
@@ -95,14 +90,7 @@ def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None
         with desc:
             expect(desc.dedicated == dedicated, f"the exporter's descriptor says dedicated={desc.dedicated}")
             memory = Shared(context.here.import_memory(desc), there)
-        data = bytes([0x31 + dedicated]) * 64
-        writes, reads = producer.new_list(), device.new_list()
-        producer.write(writes, memory, data, 1024)
-        producer.finish(writes, "a copy")
-        reading = device.read(reads, memory, 64, 1024)
-        device.finish(reads, "a copy")
-        expect(device.fetch(reading) == data, f"the device reads other bytes in memory with dedicated={dedicated}")
-        producer.side.release(writes)
+        bytes_arrive(producer, device, memory, bytes([0x31 + dedicated]) * 64, 1024)
 
 
 def _allocated(context: CaseContext, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
@@ -127,10 +115,8 @@ def sync_file_minus_one_is_signalled(context: CaseContext, case: Case) -> None:
 # ---- export
 @check("XSEM-OWN-008")
 def each_export_is_a_handle_of_its_own(context: CaseContext, case: Case) -> None:
-    """Close three exports in turn: the other exports stay open, and an import of an open export is the same object.
-
-    The third export is made after the close of the first export.
-    """
+    """Close three exports in turn: the other exports stay open, and an import of an open export is the same object."""
+    # The third export is made after the close of the first export.
     round_trip = _memory_round_trip if case.kind == "memory" else _semaphore_round_trip
     with _made(context, case) as made:
         first, second = made.export(), made.export()
@@ -189,7 +175,8 @@ def _memory_round_trip(context: CaseContext, made: Any, desc: Any, turn: int) ->
         return
     with other, other.map_buffer(0, 256) as buffer:
         found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-        expect(found == bytes([0x59 + turn]) * 256, "an import of an export is not the exported memory")
+        expect(found == bytes([0x59 + turn]) * 256, "an import of an export is not the exported memory",
+               Symptom.OTHER_BYTES)
 
 
 def _close_one(closed: Any, kept: Any) -> None:

@@ -9,7 +9,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 
 @check("XSEM-TL-007")
@@ -22,15 +22,13 @@ def device_reads_the_value(context: CaseContext, case: Case) -> None:
         end.signal(commands, semaphore, value)
         end.finish(commands, "a signal")
         found = context.here.get(semaphore.here).value()
-        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}")
+        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}", Symptom.OTHER_VALUE)
 
 
 @check("XSEM-TL-008")
 def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, case: Case) -> None:
-    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value.
-
-    A second semaphore of the device stays unsignalled.
-    """
+    """A wait of the exporter is pending until the device's host signals. Each host signal sets exactly its value."""
+    # A second semaphore of the device stays unsignalled.
     exporter, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     other = context.semaphore(case.handle_type)
@@ -65,10 +63,12 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
     imported.host_signal(value)
     if Feature.READ_VALUE in context.device.capabilities.features:
         found = imported.value()
-        expect(found == value, f"the device's host signalled {value}, and the device reads {found}")
+        expect(found == value, f"the device's host signalled {value}, and the device reads {found}",
+               Symptom.OTHER_VALUE)
     if context.peer_reads():
         found = context.peer.value(semaphore.there)
-        expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}")
+        expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}",
+               Symptom.OTHER_VALUE)
     waits, signals = device.new_list(), exporter.new_list()
     device.wait(waits, semaphore, value)
     device.finish(waits, f"a wait for {value} after a host signal of {value}")
@@ -77,16 +77,14 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
     exporter.signal(signals, semaphore, value + 1)
     device.finish(waits, f"a wait for {value + 1}")
     for end, commands in ((device, waits), (exporter, signals)):
-        end.side.release(commands)   # some devices have few queues
+        end.release(commands)
 
 
 @check("XSEM-TL-009")
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
-    """An unmet host wait times out, also at one below its value, and a host wait returns after the exporter's signal.
-
-    A wait that times out does not change the semaphore. A met wait resets a binary semaphore. A second semaphore
-    stays unsignalled.
-    """
+    """An unmet host wait times out, and a host wait returns after the exporter's signal."""
+    # At one below its value, a wait times out, too. A wait that times out does not change the semaphore. A met wait
+    # resets a binary semaphore. A second semaphore stays unsignalled.
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     other = context.here.get(context.semaphore(case.handle_type).here)

@@ -19,7 +19,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.other_thread import OtherThread, on_another_thread
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 from xsem_conformance.suite.images import (
     IMAGE_MEMORY,
     PITCHES,
@@ -87,7 +87,8 @@ class _Pixels:
     def check(self, what: str) -> None:
         found = self.level.read().view(np.uint8).reshape(self.expected.shape)
         expect(np.array_equal(found, self.expected),
-               f"{what} changes other elements of the level than those of its region, or gives them other values")
+               f"{what} changes other elements of the level than those of its region, or gives them other values",
+               Symptom.OTHER_BYTES)
 
 
 class _Copies:
@@ -122,10 +123,9 @@ class _Copies:
         return self._host.numpy().copy()
 
     def both_ways(self, pixels: _Pixels, box: _Box, name: str, pads: tuple[int, int], what: str) -> None:
-        """Copy a box to a buffer and back from other bytes. `pads`: elements after each row, and rows after each slice.
-
-        Every byte between the rows and slices, and around them, must stay.
-        """
+        """Copy a box to a buffer and back from other bytes."""
+        # `pads`: elements after each row, and rows after each slice. Every byte between the rows and slices, and around
+        # them, must stay.
         buffer, (slices, rows, columns, _) = self.buffers[name], pixels.expected[box.index].shape
         row_pitch = (columns + pads[0]) * _ELEMENT
         slice_pitch = row_pitch * (rows + pads[1])
@@ -146,7 +146,8 @@ class _Copies:
             return   # the device has no pitches, and says so
         inside[...] = pixels.expected[box.index]
         expect(np.array_equal(self.found(buffer), content),
-               f"a copy {said} writes other bytes of the buffer than those of the rows, or other values")
+               f"a copy {said} writes other bytes of the buffer than those of the rows, or other values",
+               Symptom.OTHER_BYTES)
         pixels.check(f"reading by a copy {said}")
         inside[...] = self.noise(inside.size).reshape(inside.shape)
         self.put(buffer, content)
@@ -154,7 +155,7 @@ class _Copies:
         pixels.expected[box.index] = inside
         self.finish()
         pixels.check(f"writing by a copy {said}")
-        expect(np.array_equal(self.found(buffer), content), f"a copy {said} changes its source")
+        expect(np.array_equal(self.found(buffer), content), f"a copy {said} changes its source", Symptom.OTHER_BYTES)
 
 
 def _shapes(context: CaseContext) -> Sequence[tuple[str, MipmapDesc]]:
@@ -163,10 +164,8 @@ def _shapes(context: CaseContext) -> Sequence[tuple[str, MipmapDesc]]:
 
 @check("XSEM-MIP-011", deadline_s=120)
 def regions_are_copied_to_and_from_buffers(context: CaseContext, case: Case) -> None:
-    """Whole levels, boxes and single elements, with and without pitches, to and from mappings and host buffers.
-
-    NumPy has the expected bytes. A device that refuses pitches with UnsupportedError is checked without them.
-    """
+    """Whole levels, boxes and single elements, with and without pitches, to and from mappings and host buffers."""
+    # NumPy has the expected bytes. A device that refuses pitches with UnsupportedError is checked without them.
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
@@ -246,10 +245,8 @@ class _Chain:
         self._seed = 0
 
     def append(self, held: int = 0, fences: Sequence[Token] = (), wants: int = 2) -> tuple[Token, bytes]:
-        """Append the three copies, copy number `held` behind `fences`. Return a fence and the new pixels.
-
-        The fence is that of copy number `wants`, or of a barrier for 3.
-        """
+        """Append the three copies, copy number `held` behind `fences`. Return a fence and the new pixels."""
+        # The fence is that of copy number `wants`, or of a barrier for 3.
         self._seed += 1
         data = noise(_SIZE, self._seed)
         ctypes.memmove(self._in, data, _SIZE)
@@ -285,7 +282,7 @@ class _Chain:
             soon(lambda: self._driver.query_fence(end), f"{what} is not done", self._context.patience_s)
             self._driver.release_fence(end)
             found = ctypes.string_at(self._out, _SIZE)
-        expect(found == pixels, f"{what} gives other pixels than those of its source")
+        expect(found == pixels, f"{what} gives other pixels than those of its source", Symptom.OTHER_BYTES)
 
     def close(self) -> None:
         """Release everything. The queue must be idle."""
@@ -300,11 +297,9 @@ class _Chain:
 
 @check("XSEM-MIP-013", deadline_s=90)
 def image_copies_are_in_order(context: CaseContext, case: Case) -> None:
-    """Chains of copies, also by another thread, behind a wait of their queue, and each copy behind fences of others.
-
-    The first or the last fence is missing in turn. The copies behind waits and fences need a device that waits before
-    the signal.
-    """
+    """Chains of copies, also by another thread, behind a wait of their queue, and each copy behind fences of others."""
+    # The first or the last fence is missing in turn. The copies behind waits and fences need a device that waits before
+    # the signal.
     if images_are_refused(context, case):
         return
     memory_for_images(context, case)

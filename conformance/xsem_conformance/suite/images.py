@@ -21,7 +21,7 @@ from xsem.types import Feature, MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Symptom, expect
 
 __all__ = ["IMAGE_MEMORY", "PITCHES", "PLAIN", "WHOLE", "images_are_refused", "memory_for_images"]
 
@@ -72,14 +72,7 @@ def _same(found: Any, data: Any) -> bool:
 
 
 def memory_for_images(context: CaseContext, case: Case) -> tuple[Shared, xsem.Memory]:
-    """Import memory of the exporter, of the type of the case, in which the device can map a simple image.
-
-    Raises
-    ------
-    BlockedError
-        The device does not support it: some devices need memory made for an image, and exporters of xsem do not make
-        it. Any other error is a failure.
-    """
+    """Import memory of the exporter, of the type of the case, in which the device can map a simple image."""
     shared = context.memory(IMAGE_MEMORY, case.handle_type)
     memory: xsem.Memory = context.here.get(shared.here)
     try:
@@ -99,7 +92,7 @@ def images_are_refused(context: CaseContext, case: Case) -> bool:
     except xsem.BadArgumentError as error:
         expect(error.reason == "mipmap_of_dmabuf", f"an image in a dma-buf is refused with {error}")
         return True
-    raise AssertionError("a dma-buf is mapped as an image")
+    raise BrokenError("a dma-buf is mapped as an image")
 
 
 @contextmanager
@@ -107,7 +100,7 @@ def _image(memory: xsem.Memory, desc: MipmapDesc, what: str) -> Iterator[xsem.Mi
     try:
         image = memory.map_mipmapped_array(desc, overlap=True)
     except xsem.XsemError as error:
-        raise AssertionError(f"an image {what} is not mapped: {error}") from error
+        raise BrokenError(f"an image {what} is not mapped: {error}") from error
     with image:
         yield image
 
@@ -125,15 +118,14 @@ def _round_trip(memory: xsem.Memory, desc: MipmapDesc, what: str, seed: int) -> 
             level.write(data)
             written.append(data)
         for index, (level, data) in enumerate(zip(levels, written, strict=True)):
-            expect(_same(level.read(), data), f"level {index} of an image {what} does not hold its written pixels")
+            expect(_same(level.read(), data), f"level {index} of an image {what} does not hold its written pixels",
+                   Symptom.OTHER_BYTES)
 
 
 @check("XSEM-MIP-001", deadline_s=60)
 def images_of_every_format_keep_what_is_written(context: CaseContext, case: Case) -> None:
-    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels.
-
-    The same holds for each other declared format and each of its planes. An undeclared format is refused.
-    """
+    """Every byte is read as written: integers of 8, 16 and 32 bits, floats of 16 and 32, with 1, 2 and 4 channels."""
+    # The same holds for each other declared format and each of its planes. An undeclared format is refused.
     if images_are_refused(context, case):
         return
     _, memory = memory_for_images(context, case)
@@ -158,7 +150,7 @@ def _is_undeclared(memory: xsem.Memory, desc: MipmapDesc, capability: str) -> No
                f"an image that needs {capability}, which is not declared, is refused for {error.capability} "
                f"({error.reason})")
     else:
-        raise AssertionError(f"an image that needs {capability}, which is not declared, is mapped")
+        raise BrokenError(f"an image that needs {capability}, which is not declared, is mapped")
 
 
 def _planes_round_trip(memory: xsem.Memory, desc: MipmapDesc) -> None:
@@ -171,7 +163,7 @@ def _planes_round_trip(memory: xsem.Memory, desc: MipmapDesc) -> None:
             level.write(data)
         for index, (level, data) in enumerate(zip(planes, written, strict=True)):
             expect(_same(level.read(), data),
-                   f"plane {index} of an image of {desc.format} does not hold its written pixels")
+                   f"plane {index} of an image of {desc.format} does not hold its written pixels", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-MIP-002")
@@ -188,7 +180,7 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
     except xsem.XsemError:
         pass
     else:
-        raise AssertionError("an image of 3 levels has a fourth")
+        raise BrokenError("an image of 3 levels has a fourth")
     finally:
         context.driver.release_array(array)
         context.driver.release_memory(token)
@@ -196,11 +188,9 @@ def levels_of_an_image_keep_what_is_written(context: CaseContext, case: Case) ->
 
 @check("XSEM-MIP-003")
 def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> None:
-    """The exporter sees the bytes before the image unchanged, and other bytes from the offset on.
-
-    Another memory is imported as well.
-    Later images over the same import and over another import of the memory show the same pixels.
-    """
+    """The exporter sees the bytes before the image unchanged, and other bytes from the offset on."""
+    # Another memory is imported as well. Later images over the same import and over another import of the memory show
+    # the same pixels.
     if images_are_refused(context, case):
         return
     shared, memory = memory_for_images(context, case)
@@ -219,14 +209,17 @@ def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> 
     readings = [producer.read(commands, shared, length, at) for at in range(0, 2 * _OFFSET, length)]
     producer.finish(commands, "copies")
     found = b"".join(map(producer.fetch, readings))
-    expect(found[:_OFFSET] == b"\x5a" * _OFFSET, f"an image at offset {_OFFSET} changed bytes before it")
-    expect(found[_OFFSET:] != b"\x5a" * _OFFSET, "an image changed none of the bytes from its offset on")
+    expect(found[:_OFFSET] == b"\x5a" * _OFFSET, f"an image at offset {_OFFSET} changed bytes before it",
+           Symptom.OTHER_BYTES)
+    expect(found[_OFFSET:] != b"\x5a" * _OFFSET, "an image changed none of the bytes from its offset on",
+           Symptom.OTHER_BYTES)
     with context.peer.export_memory(shared.there, context.importer) as exported:
         other: xsem.Memory = context.here.get(context.here.import_memory(exported))
     for name, each in (("made again", memory), ("made over another import", other)):
         with _image(each, desc, name) as image:
             for index, data in enumerate(levels):
-                expect(_same(image.level(index).read(), data), f"level {index} of an image {name} shows other pixels")
+                expect(_same(image.level(index).read(), data), f"level {index} of an image {name} shows other pixels",
+                       Symptom.OTHER_BYTES)
 
 
 @check("XSEM-MIP-004", deadline_s=60)

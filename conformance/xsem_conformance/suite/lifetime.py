@@ -14,12 +14,12 @@ from xsem.plugins import registry
 from xsem.spi import DeviceDriver, HostMemory
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
-from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
+from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 AT_ONCE_S: Final = 5.0
@@ -50,14 +50,7 @@ def _memory_imports(context: CaseContext, case: Case) -> None:
     expect(size >= 1 << 16, f"the mapping of the whole memory has {size} bytes")
     exporter, device = context.ends(IN)
     for data, producer, consumer in ((b"\x31" * 64, exporter, device), (b"\x32" * 64, device, exporter)):
-        writes, reads = producer.new_list(), consumer.new_list()
-        producer.write(writes, shared, data, 4096)
-        producer.finish(writes, "a copy")
-        reading = consumer.read(reads, shared, 64, 4096)
-        consumer.finish(reads, "a copy")
-        expect(consumer.fetch(reading) == data, f"{consumer.name} reads other bytes than {producer.name} wrote")
-        for each, commands in ((producer, writes), (consumer, reads)):
-            each.side.release(commands)   # some devices have few queues
+        bytes_arrive(producer, consumer, shared, data, 4096)
 
 
 @check("XSEM-IMP-002")
@@ -75,7 +68,8 @@ def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
             reading = here.read(commands, reads, 128 + 4096 * at, 64)
             here.synchronize(commands, context.patience_s)
             found = base64.b64decode(here.fetch(reading))
-            expect(found == data, "bytes written through one import are not read through the other")
+            expect(found == data, "bytes written through one import are not read through the other",
+                   Symptom.OTHER_BYTES)
         return
     order, value = here.new_list(), value_of(case.handle_type)   # one list: some devices have few queues
     for first_signals in (True, False):
@@ -115,18 +109,17 @@ def _memory_outlives(context: CaseContext, case: Case) -> None:
     readings = [here.read(commands, shared.here, at, 64) for at in (0, 4096)]
     here.synchronize(commands, context.patience_s)
     written, kept = (base64.b64decode(here.fetch(each)) for each in readings)
-    expect(written == b"\x21" * 64, "the memory lost the written bytes")
-    expect(kept == b"\x20" * 64, "the memory lost the bytes of the exporter")
+    expect(written == b"\x21" * 64, "the memory lost the written bytes", Symptom.OTHER_BYTES)
+    expect(kept == b"\x20" * 64, "the memory lost the bytes of the exporter", Symptom.OTHER_BYTES)
 
 
 # ---- release
 @check("XSEM-LIFE-002")
 def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case) -> None:
     """Release returns at once, also a second time, and the pending wait is met."""
-    producer, _ = context.ends(IN)
+    producer, device = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     imported = context.here.get(semaphore.here)
-    _, device = context.ends(IN)
     commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, semaphore, value)) as hold:
         commands.append_wait(imported, value)
@@ -137,16 +130,15 @@ def release_with_a_pending_wait_returns_at_once(context: CaseContext, case: Case
         hold.pending(commands.query, "a wait whose semaphore was released")
     commands.synchronize(timeout_s=context.patience_s)
     commands.release()
-    producer.side.release(signals)   # some devices have few queues
+    producer.release(signals)
     _release_behind_a_held_signal_keeps_it(context, case)
 
 
 def _release_behind_a_held_signal_keeps_it(context: CaseContext, case: Case) -> None:
     """The exporter receives a signal that was held behind a wait when its semaphore was released."""
-    producer, _ = context.ends(IN)
+    producer, device = context.ends(IN)
     gate, semaphore = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     value = value_of(case.handle_type)
-    _, device = context.ends(IN)
     commands, signals = context.device.create_command_list(), producer.new_list()
     with held(producer, device, signals, case.handle_type, lambda: producer.signal(signals, gate, value)) as hold:
         commands.append_wait(context.here.get(gate.here), value)
@@ -182,15 +174,16 @@ def memory_released_behind_a_wait_is_still_used(context: CaseContext, case: Case
         expect(time.monotonic() - began < AT_ONCE_S, "release waited for the pending wait")
         hold.pending(lambda: device.done(waits), "a copy of released memory behind a wait")
     device.finish(waits, "the copies behind the wait")
-    expect(device.fetch(reading) == b"\x77" * 64, "the copy from the released memory read other bytes")
+    expect(device.fetch(reading) == b"\x77" * 64, "the copy from the released memory read other bytes",
+           Symptom.OTHER_BYTES)
     expect(measures.read_there(context, memory, 64, 1024) == b"\x78" * 64,
-           "the copy to the released memory does not reach the exporter")
+           "the copy to the released memory does not reach the exporter", Symptom.OTHER_BYTES)
     context.let_go()
     producer.write(writes, memory, b"\x79" * 2048)
     producer.finish(writes, "a copy")
     time.sleep(SETTLE_S)
     expect(measures.read_there(context, memory, 2048) == b"\x79" * 2048,
-           "bytes of the exporter changed after the device released the memory")
+           "bytes of the exporter changed after the device released the memory", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-LIFE-004")
@@ -233,7 +226,7 @@ def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) ->
     try:
         commands.synchronize(timeout_s=context.patience_s)
     except xsem.WaitTimeoutError as error:
-        raise AssertionError("a wait after a new import misses the signal before the import") from error
+        raise BrokenError("a wait after a new import misses the signal before the import") from error
 
 
 _TWO_DRIVERS = """
@@ -253,18 +246,16 @@ two.close()
 
 @check("XSEM-LIFE-007", deadline_s=60)
 def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
-    """A driver works after the close of another driver, each close returns, and no file and no thread remains.
-
-    A driver may fill a cache once. Only a count that grows in two successive series of openings is a leak.
-    """
+    """A driver works after the close of another driver, each close returns, and no file and no thread remains."""
+    # A driver may fill a cache once. Only a count that grows in two successive series of openings is a leak.
     info = context.device.info
     with xsem.open_device(info) as one, xsem.open_device(info) as two:
         for each in (one, two):
             each.create_command_list().synchronize(timeout_s=context.patience_s)
         one.release()
-        soon(lambda: not one.releasing(), "the close of a device does not return", context.patience_s)
+        soon(lambda: not one.releasing(), "the close of a device does not return", context.patience_s, None)
         two.create_command_list().synchronize(timeout_s=context.patience_s)
-    soon(lambda: not two.releasing(), "the close of a device does not return", context.patience_s)
+    soon(lambda: not two.releasing(), "the close of a device does not return", context.patience_s, None)
     _open_and_close(context)
     # The driver of the case was open before all others.
     _complete_one(context, context.driver)
@@ -291,4 +282,5 @@ def _open_and_close(context: CaseContext) -> None:
 def _complete_one(context: CaseContext, driver: DeviceDriver) -> None:
     """Complete one operation on a new queue of a driver."""
     commands = driver.create_queue()
-    driver_use.finish(driver, commands, commands.append_barrier((), True), "a barrier", context.patience_s)
+    driver_use.finish(driver, commands, commands.append_barrier((), True), "a barrier", context.patience_s,
+                      Symptom.BARRIER_NOT_DONE)

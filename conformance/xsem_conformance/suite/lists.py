@@ -17,9 +17,10 @@ from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.gates import Gates
 from xsem_conformance.case.holding import held
+from xsem_conformance.case.other_thread import all_at_once
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, expect
+from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
 
 
 @check("XSEM-LIST-001")
@@ -60,31 +61,22 @@ def list_is_in_order(context: CaseContext, case: Case) -> None:
 def threads_append_to_lists_of_their_own(context: CaseContext, case: Case) -> None:
     """Four threads, each with a list and a semaphore, signal and wait 100 times."""
     timeline = value_of(case.handle_type) is not None
-    failures: list[BaseException] = []
     _, device = context.ends(IN)
     shared = [context.semaphore(case.handle_type) for _ in range(4)]
     semaphores = [context.here.get(each.here) for each in shared]
 
     def work(index: int) -> None:
-        try:
-            commands = context.device.create_command_list()
-            for turn in range(100):
-                value = turn + 1 if timeline else None
-                commands.append_signal(semaphores[index], value)
-                commands.append_wait(semaphores[index], value)
-                if not context.repeats(device, case.handle_type):
-                    break
-            commands.append_signal(semaphores[index], 101 if timeline else None)
-            commands.synchronize(timeout_s=context.patience_s)
-        except BaseException as error:
-            failures.append(error)
+        commands = context.device.create_command_list()
+        for turn in range(100):
+            value = turn + 1 if timeline else None
+            commands.append_signal(semaphores[index], value)
+            commands.append_wait(semaphores[index], value)
+            if not context.repeats(device, case.handle_type):
+                break
+        commands.append_signal(semaphores[index], 101 if timeline else None)
+        commands.synchronize(timeout_s=context.patience_s)
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    expect(not failures, f"a thread failed: {failures[:1]}")
+    all_at_once(functools.partial(work, index) for index in range(4))
     for each in shared:   # the exporter sees the last signal
         context.arrives(each, 101 if timeline else None)
 
@@ -145,7 +137,7 @@ def one_signal_meets_one_of_two_waits(context: CaseContext, case: Case) -> None:
     signals = producer.new_list()
     producer.signal(signals, semaphore)
     soon(lambda: any(each.query() for each in lists), "neither of two waits was met by a signal", context.patience_s)
-    threading.Event().wait(SETTLE_S)
+    time.sleep(SETTLE_S)
     expect(sum(each.query() for each in lists) == 1, "one signal met two waits")
     producer.signal(signals, semaphore)
     for each in lists:
@@ -193,10 +185,8 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
 
 @check("XSEM-LIST-003")
 def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseContext, case: Case) -> None:
-    """Several lists write behind waits, and another list copies or fills behind the events of all these lists.
-
-    The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
-    """
+    """Several lists write behind waits, and another list copies or fills behind the events of all these lists."""
+    # The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
     producer, device = context.ends(IN)
     type = context.some_type()
     if not device.waits_early(type):
@@ -226,10 +216,10 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
                    f"a {what} changed bytes before event {missing + 1} of {len(gates)}")
             gates.open(missing)
             done.wait(timeout_s=context.patience_s)
-            expect(reached.query(), "an event behind no work is not reached")
+            expect(reached.query(), "an event behind no work is not reached", Symptom.NOT_DONE)
             commands.synchronize(timeout_s=context.patience_s)
             expect(measures.read_there(context, copied, 256) == (new if what == "copy" else filled),
-                   f"a {what} did not take effect after the writes of the other lists")
+                   f"a {what} did not take effect after the writes of the other lists", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-THR-001", deadline_s=60)
@@ -238,34 +228,26 @@ def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
     shared = [context.semaphore(case.handle_type) for _ in range(32)]
     given = [(context.peer.export_semaphore(each.there, context.importer), value_of(case.handle_type, 10 + index))
              for index, each in enumerate(shared)]
-    failures: list[BaseException] = []
     start = threading.Barrier(8)
 
     def work(mine: Sequence[tuple[SemaphoreDesc, int | None]]) -> None:
-        try:
-            start.wait()
-            for desc, value in mine:
-                with desc, context.device.import_semaphore(desc) as semaphore:
-                    commands = _list_in_turn(context)
-                    commands.append_signal(semaphore, value)
-                    commands.append_wait(semaphore, value)
-                    commands.append_signal(semaphore, None if value is None else 100 + value)
-                    commands.synchronize(timeout_s=context.patience_s)
-                    commands.release()
-        except BaseException as error:
-            failures.append(error)
+        start.wait()
+        for desc, value in mine:
+            with desc, context.device.import_semaphore(desc) as semaphore:
+                commands = _list_in_turn(context)
+                commands.append_signal(semaphore, value)
+                commands.append_wait(semaphore, value)
+                commands.append_signal(semaphore, None if value is None else 100 + value)
+                commands.synchronize(timeout_s=context.patience_s)
+                commands.release()
 
-    threads = [threading.Thread(target=work, args=(given[index::8],)) for index in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    expect(not failures, f"a thread failed: {failures[:1]}")
+    all_at_once(functools.partial(work, given[index::8]) for index in range(8))
     for each, (_, value) in zip(shared, given, strict=True):
         context.arrives(each, None if value is None else 100 + value)
         if value is not None and context.peer_reads():
             found = context.peer.value(each.there)
-            expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}")
+            expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}",
+                   Symptom.OTHER_VALUE)
 
 
 def _list_in_turn(context: CaseContext) -> CommandList:

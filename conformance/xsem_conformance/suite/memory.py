@@ -17,7 +17,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.noise import first_difference, noise
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 SIZE = 1 << 16
 _CPU: Final = 1   # kDLCPU of DLPack
@@ -64,15 +64,14 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
         reading = other.read(reads, memory, size)
         other.finish(reads, "a copy")
         wrong = other.first_difference(reading, seed=size)
-        expect(wrong is None, f"{other.name} reads another byte at {wrong} of {size} than {one.name} wrote")
+        expect(wrong is None, f"{other.name} reads another byte at {wrong} of {size} than {one.name} wrote",
+               Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-002")
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
-    """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work.
-
-    A device may refuse an offset inside a page with `BadArgumentError`.
-    """
+    """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work."""
+    # A device may refuse an offset inside a page with `BadArgumentError`.
     shared, pages = _written(context, case.handle_type, _OFFSETS)
     memory: xsem.Memory = context.here.get(shared.here)
     commands = context.device.create_command_list()
@@ -85,7 +84,8 @@ def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
         with buffer:
             expect(buffer.size == 256, f"a mapping of 256 bytes has {buffer.size}")
             data = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
-            expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…")
+            expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…",
+                   Symptom.OTHER_BYTES)
             _address_is_right(buffer, offset, page)
             _work_is_right(context, commands, buffer, shared, offset, page)
 
@@ -99,7 +99,8 @@ def _address_is_right(buffer: xsem.Buffer, offset: int, page: bytes) -> None:
     expect(address % _ALIGNED == offset % _ALIGNED, f"the address of the mapping at {offset} is {address:#x}")
     if device == _CPU:
         found = buffer.numpy().tobytes()
-        expect(found == page, f"the address of the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…")
+        expect(found == page, f"the address of the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…",
+               Symptom.OTHER_BYTES)
 
 
 def _work_is_right(
@@ -115,26 +116,27 @@ def _work_is_right(
         commands.append_fill(buffer.view((64,), "uint8", offset=64), b"\xaa")
         commands.synchronize(timeout_s=context.patience_s)
         found = copied.numpy().tobytes()
-    expect(found == page, f"a copy from the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…")
+    expect(found == page, f"a copy from the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…",
+           Symptom.OTHER_BYTES)
     there = measures.read_there(context, shared, 256 + 128, offset - 64)
     expected = there[:64] + page[:64] + b"\xaa" * 64 + page[128:] + there[-64:]
     expect(there == expected and b"\xaa" not in there[:64] + there[-64:],
-           f"a fill of 64 bytes from byte 64 of the mapping at {offset} changed other bytes of the memory")
+           f"a fill of 64 bytes from byte 64 of the mapping at {offset} changed other bytes of the memory",
+           Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-004")
 def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
-    """Adjacent mappings write only to their parts, and work after the release of other mappings and other memory.
-
-    A later mapping of the same bytes shows the earlier writes.
-    """
+    """Adjacent mappings write only to their parts, and work after the release of other mappings and other memory."""
+    # A later mapping of the same bytes shows the earlier writes.
     shared = context.memory(SIZE, case.handle_type)
     memory = context.here.get(shared.here)
     buffers = {index: memory.map_buffer(4096 * index, 4096) for index in range(4)}
     for index, buffer in buffers.items():
         buffer.copy_from_host(np.full(4096, index + 1, np.uint8), timeout_s=context.patience_s)
     found = measures.read_there(context, shared, 4 * 4096)
-    expect(found == b"".join(bytes([index + 1]) * 4096 for index in range(4)), "a mapping wrote elsewhere")
+    expect(found == b"".join(bytes([index + 1]) * 4096 for index in range(4)), "a mapping wrote elsewhere",
+           Symptom.OTHER_BYTES)
     other = context.memory(SIZE, case.handle_type)
     context.here.get(other.here).map_buffer().release()
     context.here.release(other.here)
@@ -153,7 +155,7 @@ def several_mappings_side_by_side(context: CaseContext, case: Case) -> None:
 def _show_their_numbers(context: CaseContext, buffers: Mapping[int, xsem.Buffer], when: str) -> None:
     for index, buffer in buffers.items():
         found = buffer.copy_to_host(timeout_s=context.patience_s)
-        expect((found == index + 1).all(), f"mapping {index} shows other bytes {when}")
+        expect((found == index + 1).all(), f"mapping {index} shows other bytes {when}", Symptom.OTHER_BYTES)
 
 
 def _overlapping(context: CaseContext, type: str) -> None:
@@ -161,17 +163,15 @@ def _overlapping(context: CaseContext, type: str) -> None:
     memory = context.here.get(shared.here)
     with memory.map_buffer(0, SIZE) as whole, memory.map_buffer(4096, 256, overlap=True) as part:
         found = bytes(part.copy_to_host(timeout_s=context.patience_s).tobytes())
-        expect(found == pages[0], "the overlapping mapping shows other bytes")
+        expect(found == pages[0], "the overlapping mapping shows other bytes", Symptom.OTHER_BYTES)
         expect(whole.size == SIZE, "the mapping of the whole memory has another size")
 
 
 @check("XSEM-BUF-003")
 def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
-    """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged.
-
-    A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
-    multiple of four bytes. Then no byte changes.
-    """
+    """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged."""
+    # A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
+    # multiple of four bytes. Then no byte changes.
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
     commands = producer.new_list()
@@ -190,26 +190,26 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
             fills.synchronize(timeout_s=context.patience_s)
             expected = b"\x99" * 32 + expected + b"\x99" * 32
             found = measures.read_there(context, shared, size + 64, at - 32)
-            expect(found == expected, f"a fill of {size} bytes at {at} with {pattern.hex()} left other bytes")
+            expect(found == expected, f"a fill of {size} bytes at {at} with {pattern.hex()} left other bytes",
+                   Symptom.OTHER_BYTES)
     expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024,
-           "the fills changed bytes far behind the last fill")
+           "the fills changed bytes far behind the last fill", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-005")
 def overlapping_mappings_and_each_other(context: CaseContext, case: Case) -> str:
     """Fill through one of two overlapping mappings, copy through the other; return a text on the copied bytes."""
     old, new, seen = measures.overlap(context, case.handle_type)
-    expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, neither the old nor the new bytes")
+    expect(seen in (old, new), f"the other mapping shows {seen[:4].hex()}…, neither the old nor the new bytes",
+           Symptom.OTHER_BYTES)
     verb = "is" if seen == new else "is not"
     return f"a write through one of two overlapping mappings {verb} read through the other"
 
 
 @check("XSEM-BUF-010")
 def created_memory_has_its_size_and_its_own_bytes(context: CaseContext, case: Case) -> None:
-    """Create memory of several sizes, write all its bytes, export it, and read all bytes of an import of the export.
-
-    All memory exists at the same time. A device may support only dedicated memory, or only other memory.
-    """
+    """Create memory of several sizes, write all its bytes, export it, and read all bytes of an import of the export."""
+    # All memory exists at the same time. A device may support only dedicated memory, or only other memory.
     type = MemoryHandleType(case.handle_type)
     made: list[xsem.Memory] = []
     for size in _CREATED:
@@ -239,7 +239,7 @@ def _shows_its_bytes(context: CaseContext, memory: xsem.Memory, seed: int, what:
     with memory.map_buffer() as buffer:
         found = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
     wrong = first_difference(found, seed)
-    expect(wrong is None, f"{what} shows another byte at {wrong} of {memory.allocation_size}")
+    expect(wrong is None, f"{what} shows another byte at {wrong} of {memory.allocation_size}", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-KILL-003")
@@ -255,12 +255,13 @@ def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
     context.kill_peer()
     with memory.map_buffer(SIZE // 2, SIZE // 2) as later:
         found = b"".join(bytes(each.copy_to_host(timeout_s=context.patience_s).tobytes()) for each in (buffer, later))
-        expect(found == noise(SIZE, seed=3), "the memory lost its bytes")
+        expect(found == noise(SIZE, seed=3), "the memory lost its bytes", Symptom.OTHER_BYTES)
         for value, each in ((9, buffer), (10, later)):
             each.copy_from_host(np.full(SIZE // 2, value, np.uint8), timeout_s=context.patience_s)
         for value, each in ((9, buffer), (10, later)):
             found = bytes(each.copy_to_host(timeout_s=context.patience_s).tobytes())
-            expect(found == bytes([value]) * (SIZE // 2), "bytes written after the kill are not read")
+            expect(found == bytes([value]) * (SIZE // 2), "bytes written after the kill are not read",
+                   Symptom.OTHER_BYTES)
     buffer.release()
 
 
@@ -276,4 +277,5 @@ def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) ->
         readings.append(context.here.read(commands, shared.here, 0, 4096))
     context.here.synchronize(commands, context.patience_s)
     for value, reading in zip((1, 2, 3), readings, strict=True):
-        expect(base64.b64decode(context.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order")
+        expect(base64.b64decode(context.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order",
+               Symptom.OTHER_BYTES)

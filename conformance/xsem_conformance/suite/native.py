@@ -130,10 +130,8 @@ def queue_of_another_device_is_refused(context: CaseContext, case: Case) -> None
 
 @check("XSEM-EVT-009")
 def native_event_is_reached_with_its_operation(context: CaseContext, case: Case) -> None:
-    """Work behind a native event is pending until the event is reached. A release leaves the event unchanged.
-
-    The fence of the second event is released before the event is reached.
-    """
+    """Work behind a native event is pending until the event is reached. A release leaves the event unchanged."""
+    # The fence of the second event is released before the event is reached.
     queue = context.driver.create_queue()
     for release_early in (False, True):
         native: NativeEvent = context.hook("native_event")
@@ -159,7 +157,7 @@ def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDri
         soon(lambda: driver.query_fence(fence), "a native event never counts as reached", context.patience_s)
         driver.release_fence(fence)
     driver.release_fence(behind)
-    soon(native.works, "the native event does not work after the release of its fence", context.patience_s)
+    soon(native.works, "the native event does not work after the release of its fence", context.patience_s, None)
     again = driver.borrow_event(native.event)
     soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
          context.patience_s)

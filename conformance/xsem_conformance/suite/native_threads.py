@@ -22,18 +22,12 @@ _SEMAPHORES: Final = 8
 
 
 class _Overlaps:
-    """Counts the calls on a borrowed queue during the native calls of the application.
+    """Counts the calls on a borrowed queue during the native calls of the application."""
 
-    A native call counts from `begin` to `end`, because the application may call its queue at any moment in between.
-
-    Attributes
-    ----------
-    found : list of str
-        The calls, each with its thread.
-    """
+    # A native call counts from `begin` to `end`, because the application may call its queue at any moment in between.
 
     def __init__(self) -> None:
-        self.found: list[str] = []
+        self.found: list[str] = []   # the calls, each with its thread
         self._native = False
 
     def begin(self) -> None:
@@ -45,13 +39,7 @@ class _Overlaps:
         self._native = False
 
     def watch(self, queue: Any) -> None:
-        """Count the appends to a queue.
-
-        Raises
-        ------
-        AttributeError
-            The queue is an object of a C extension or a class with slots.
-        """
+        """Count the appends to a queue."""
         for name in dir(type(queue)):
             if name.startswith("append_"):
                 setattr(queue, name, self._counted(name, getattr(queue, name)))
@@ -92,7 +80,8 @@ def no_call_overlaps_with_the_applications(context: CaseContext, case: Case) -> 
         finally:
             overlaps.end()
         commands.synchronize(timeout_s=context.patience_s)
-        soon(lambda: not device.releasing(), "released objects of a borrowed queue are not freed", context.patience_s)
+        soon(lambda: not device.releasing(), "released objects of a borrowed queue are not freed", context.patience_s,
+             None)
         expect(native.works(), "the native queue does not work after its use by several threads")
         commands.release()
         expect(native.simultaneous or not overlaps.found,

@@ -9,7 +9,7 @@ from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 OLD: Final = b"\x11" * 64
 NEW: Final = b"\xee" * 64
@@ -21,15 +21,13 @@ def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
     commands = end.new_list()
     end.write(commands, memory, data)
     end.finish(commands, "a copy with nothing before it")
-    end.side.release(commands)   # some devices have few queues
+    end.release(commands)
 
 
 @check("XSEM-ORD-001")
 def later_work_sees_what_was_written_before_the_signal(context: CaseContext, case: Case) -> None:
-    """The consumer's wait and read are pending until the producer writes and signals.
-
-    If the signal must be submitted first, work of the producer holds write and signal back.
-    """
+    """The consumer's wait and read are pending until the producer writes and signals."""
+    # If the signal must be submitted first, work of the producer holds write and signal back.
     producer, consumer = context.ends(case.direction)
     semaphore, memory = context.semaphore(case.handle_type), context.memory()
     value = value_of(case.handle_type)
@@ -47,7 +45,8 @@ def later_work_sees_what_was_written_before_the_signal(context: CaseContext, cas
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
-    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not the bytes from before the signal")
+    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not the bytes from before the signal",
+           Symptom.OTHER_BYTES)
 
 
 @check("XSEM-ORD-002")
@@ -64,12 +63,13 @@ def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case:
     producer.signal(writes, semaphore, value, memory)
     producer.finish(writes, "write and signal")
     found = consumer.fetch(reading)
-    expect(found == OLD, f"{consumer.name} read {_told(found)} before the new data were written")
+    expect(found == OLD, f"{consumer.name} read {_told(found)} before the new data were written", Symptom.OTHER_BYTES)
     # The signal arrives: the same objects synchronise.
     consumer.wait(reads, semaphore, value, memory)
     reading = consumer.read(reads, memory, len(NEW))
     consumer.finish(reads, "the read behind the wait")
-    expect(consumer.fetch(reading) == NEW, f"{consumer.name} read old data behind a wait that was met")
+    expect(consumer.fetch(reading) == NEW, f"{consumer.name} read old data behind a wait that was met",
+           Symptom.OTHER_BYTES)
 
 
 @check("XSEM-ORD-003")
@@ -96,7 +96,8 @@ def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> Non
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
-    expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it")
+    expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it",
+           Symptom.OTHER_BYTES)
 
 
 @check("XSEM-ORD-012")
@@ -119,7 +120,8 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseCo
         reading = device.read(reads, memory, len(NEW))
         device.finish(reads, "the read behind the sync file")
         found = device.fetch(reading)
-        expect(found == NEW, f"signal {turn + 1}: the device read {_told(found)} behind its sync file")
+        expect(found == NEW, f"signal {turn + 1}: the device read {_told(found)} behind its sync file",
+               Symptom.OTHER_BYTES)
         producer.finish(writes, "write and signal")
 
 
@@ -144,11 +146,13 @@ def a_hundred_rounds_lose_nothing(context: CaseContext, case: Case) -> None:
         answers.append((producer.read(writes, memory, len(answer)), answer))
         consumer.finish(reads, f"round {turn}")
         found = consumer.fetch(reading)
-        expect(found == data, f"round {turn}: {consumer.name} read {_told(found)} in place of {_told(data)}")
+        expect(found == data, f"round {turn}: {consumer.name} read {_told(found)} in place of {_told(data)}",
+               Symptom.OTHER_BYTES)
     producer.finish(writes, "the last round")
     for turn, (reading, answer) in enumerate(answers):
         found = producer.fetch(reading)
-        expect(found == answer, f"round {turn}: {producer.name} read {_told(found)} in place of {_told(answer)}")
+        expect(found == answer, f"round {turn}: {producer.name} read {_told(found)} in place of {_told(answer)}",
+               Symptom.OTHER_BYTES)
 
 
 def _told(data: bytes) -> str:

@@ -19,7 +19,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _AT_ONCE: Final = 3
@@ -32,35 +32,30 @@ _FREED_S: Final = 10.0
 # ---- a successful import
 @check("XSEM-OWN-004")
 def driver_says_what_became_of_an_imported_handle(context: CaseContext, case: Case) -> None:
-    """The reported state of the handle is true after the import, and remains true until the release of the object.
-
-    After "left" and "unknown", the suite closes the handle, as the facade does. The suite then opens another file at
-    each free number, and the driver must not close this file. After "taken", the driver closes the number, at the
-    latest at the release of the object.
-    """
+    """The reported state of the handle is true after the import, and remains true until the release of the object."""
+    # After "left" and "unknown", the suite closes the handle, as the facade does. The suite then opens another file at
+    # each free number, and the driver must not close this file. After "taken", the driver closes the number, at the
+    # latest at the release of the object.
     with Canaries() as canaries, contextlib.ExitStack() as kept:
         made = [_imported(context, case, canaries, kept) for _ in range(_AT_ONCE)]
         for shared, token, _ in made:
-            if case.kind == "memory":
-                driver_use.fills(context, token, shared)
-            else:
-                driver_use.signals(context, token, shared, case.handle_type)
+            driver_use.works(context, case, token, shared)
         for _, token, _ in made:
             driver_use.release(context, token, case.kind)
         for _, _, given in made:
             if given.state == "taken":
                 soon(lambda given=given: not given.is_open(),   # type: ignore[misc]
-                     "the driver reports that it took the handle, but never closes it", context.patience_s)
+                     "the driver reports that it took the handle, but never closes it", context.patience_s, None)
         expect(not canaries.lost(), f"the driver reports the state {made[0][2].state!r} of the handle, and closes the "
-               f"number of the handle a second time: it closed another file at the numbers {canaries.lost()}")
+               f"number of the handle a second time: it closed another file at the numbers {canaries.lost()}",
+               Symptom.CLOSED_TWICE)
 
 
 def _imported(
     context: CaseContext, case: Case, canaries: Canaries, kept: contextlib.ExitStack
 ) -> tuple[Shared, Token, Given]:
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     with desc:
         given = kept.enter_context(duplicate(desc))
         number = given.handle.fileno()
@@ -80,27 +75,21 @@ def _imported(
 @check("XSEM-OWN-007")
 def nt_handle_stays_the_callers(context: CaseContext, case: Case) -> None:
     """After an import, the NT handle is open. After the close of the handle, the import works."""
-    memory = case.kind == "memory"
-    shared = context.memory(type=case.handle_type) if memory else context.semaphore(case.handle_type)
-    desc = (context.peer.export_memory if memory else context.peer.export_semaphore)(shared.there, context.importer)
+    shared = context.object_of(case)
+    desc = context.exported(case, shared)
     with desc, duplicate(desc) as given:
         token = given.imported_by(context.driver, desc)
         expect(given.is_open(), "the driver closed an NT handle at its import")
         given.handle.close()
-    if memory:
-        driver_use.fills(context, token, shared)
-    else:
-        driver_use.signals(context, token, shared, case.handle_type)
+    driver_use.works(context, case, token, shared)
     driver_use.release(context, token, case.kind)
 
 
 @check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Fifty imports with use and release leave the same number of descriptors, and the same files, as before.
-
-    A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
-    suite opens another file at the number that xsem has closed. The release of the object must not close this file.
-    """
+    """Fifty imports with use and release leave the same number of descriptors, and the same files, as before."""
+    # A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
+    # suite opens another file at the number that xsem has closed. The release of the object must not close this file.
     def once() -> None:
         with Canaries() as canaries:
             if case.kind == "memory":
@@ -108,7 +97,8 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
             else:
                 _semaphore_once(context, case.handle_type, canaries)
             context.let_go()
-            expect(not canaries.lost(), "the release of an imported object closed the file of another owner")
+            expect(not canaries.lost(), "the release of an imported object closed the file of another owner",
+                   Symptom.CLOSED_TWICE)
 
     for _ in range(5):
         once()
@@ -154,7 +144,8 @@ def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case
             _refused(context, case, number, what)
             canaries.plant(number)
         _refused(context, case, handles.null(), "the null device")
-        expect(not canaries.lost(), "after a refused import the driver closed the file of another owner")
+        expect(not canaries.lost(), "after a refused import the driver closed the file of another owner",
+               Symptom.CLOSED_TWICE)
 
 
 @check("XSEM-IMP-003")
@@ -166,10 +157,8 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
 
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code.
-
-    The case also tries each declared type of memory.
-    """
+    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code."""
+    # The case also tries each declared type of memory.
     memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
                 if each.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT)]
     for each, (what, number) in ((each, other) for each in (case, *memories) for other in handles.others()):
@@ -193,7 +182,7 @@ def device_is_as_before_after_a_refused_import(context: CaseContext, case: Case)
         hold.pending(lambda: device.done(waits), "a wait during a refused import")
     device.finish(waits, "a wait during a refused import")
     for each, commands in ((device, waits), (producer, signals)):
-        each.side.release(commands)   # some devices have few queues
+        each.release(commands)
     for one, other in ((producer, device), (device, producer)):
         gets_through(one, other, context.semaphore(case.handle_type), case.handle_type, value)
 
@@ -224,5 +213,5 @@ def _refused(context: CaseContext, case: Case, number: int, what: str) -> xsem.X
                 raise BrokenError(f"{what}: the error is {failure.error!r}, not an error of xsem") from failure
             return failure.error
         except Exception as error:
-            raise AssertionError(f"{what}: raised {error!r}, not ImportFailure") from error
-    raise AssertionError(f"the driver imported {what}")
+            raise BrokenError(f"{what}: raised {error!r}, not ImportFailure") from error
+    raise BrokenError(f"the driver imported {what}")

@@ -24,7 +24,7 @@ from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
 
 
@@ -189,7 +189,8 @@ def _uses(context: CaseContext, token: Token, type: str, after: contextlib.ExitS
             driver.host_signal(token, value)
             if Feature.HOST_WAIT in features:
                 yield "a host wait with its signal"
-                expect(driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal")
+                expect(driver.host_wait(token, value, 20_000_000), "a host wait is not met by a host signal",
+                       Symptom.NOT_DONE)
     if Feature.READ_VALUE in features and value is not None:
         yield "the query of a value"
         driver.semaphore_value(token)

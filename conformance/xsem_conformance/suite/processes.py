@@ -7,7 +7,7 @@ import os
 from xsem_conformance.case.case_participant import CaseParticipant, Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 
 @check("XSEM-PROC-001")
@@ -29,15 +29,14 @@ def object_of_another_process_is_the_same_object(context: CaseContext, case: Cas
         reading = consumer.read(reads, memory, 64, 4096 - 32)
         consumer.finish(reads, "a copy")
         found = consumer.fetch(reading)
-        expect(found == data, f"{consumer.name} reads {found[:4].hex()}…, {producer.name} wrote {data[:4].hex()}…")
+        expect(found == data, f"{consumer.name} reads {found[:4].hex()}…, {producer.name} wrote {data[:4].hex()}…",
+               Symptom.OTHER_BYTES)
 
 
 @check("XSEM-PROC-002", deadline_s=60)
 def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Case) -> None:
-    """Both wait for the exporter's signal, then each for the signal of the other.
-
-    If a wait may come before its signal, each wait is observed pending first.
-    """
+    """Both wait for the exporter's signal, then each for the signal of the other."""
+    # If a wait may come before its signal, each wait is observed pending first.
     shared = context.semaphore(case.handle_type)
     exporter, first = context.ends(IN)
     second = context.second_end(shared)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import functools
-import threading
+import time
 
-from xsem.types import Feature, SemaphoreKind
+from xsem.types import SemaphoreKind
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 
 @check("XSEM-ORD-008")
 def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: Case) -> None:
-    """A recorded wait, signal and fill run only in a replay, with the values of the replay.
-
-    One recording uses two timelines, and another thread makes its last replay. The second one is on the same list, and
-    is released without a replay before this last replay. The third copies and fills memory between its wait and its
-    signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
-    """
+    """A recorded wait, signal and fill run only in a replay, with the values of the replay."""
+    # One recording uses two timelines, and another thread makes its last replay. The second one is on the same list,
+    # and is released without a replay before this last replay. The third copies and fills memory between its wait and
+    # its signal. The fourth uses one timeline, with a pair of values to wait for and to signal.
     type = context.some_type(SemaphoreKind.TIMELINE)
     _, device = context.ends(IN)
     gate, after = context.semaphore(type), context.semaphore(type)
@@ -55,12 +53,13 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         device.finish(waits, f"a wait for the replay's signal of {signalled}")
         device.wait(waits, after, signalled)
         device.finish(waits, f"a wait for {signalled}")
-        if Feature.READ_VALUE.value in context.peer.about()["features"]:
+        if context.peer_reads():
             found = context.peer.value(after.there)
-            expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}")
-    threading.Event().wait(SETTLE_S)
+            expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}",
+                   Symptom.OTHER_VALUE)
+    time.sleep(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
-    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+    if context.peer_reads():
         expect(context.peer.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
     if context.device.capabilities.memory_import and context.peer.about()["memory_export"]:
@@ -81,10 +80,8 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
 
 
 def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
-    """Record a wait, a copy, a fill and a signal; replay twice: the bytes change behind the wait and before the signal.
-
-    The copy takes the bytes from before the fill, so each replay runs once.
-    """
+    """Record a wait, a copy, a fill and a signal: the bytes change behind the wait and before the signal."""
+    # The copy takes the bytes from before the fill, so each replay runs once.
     producer, device = context.ends(IN)
     gate, after, memory = context.semaphore(type), context.semaphore(type), context.memory()
     commands, puts, waits = context.device.create_command_list(), producer.new_list(), device.new_list()
@@ -104,8 +101,9 @@ def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
                "a recorded fill ran before the wait of its replay")
         context.peer.host_signal(gate.there, value)
         device.finish(waits, "a wait for the replay's signal")
-        expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal")
+        expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal",
+               Symptom.OTHER_BYTES)
         commands.synchronize(timeout_s=context.patience_s)
         expect(measures.read_there(context, memory, 256, 1024) == b"\x11" * 256,
-               "a replay did not copy the bytes from before its fill")
+               "a replay did not copy the bytes from before its fill", Symptom.OTHER_BYTES)
     recording.release()

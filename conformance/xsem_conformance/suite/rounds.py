@@ -27,7 +27,7 @@ from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, expect
+from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PITCHES, PLAIN, WHOLE
 from xsem_conformance.system import handles
 
@@ -38,10 +38,8 @@ Round = Callable[[], object]
 
 @check("XSEM-LIFE-012", deadline_s=60)
 def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
-    """Use and release the objects of one ability after the other, and count the files and threads after each.
-
-    Every second round runs on another thread.
-    """
+    """Use and release the objects of one ability after the other, and count the files and threads after each."""
+    # Every second round runs on another thread.
     queue = context.driver.create_queue()
     with contextlib.ExitStack() as at_end:
         at_end.callback(queue.close)
@@ -82,7 +80,7 @@ def _queues(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
         first = queue.append_barrier((), True)
         second = queue.append_barrier((first,), True)
         _done(context, second)
-        expect(driver.query_fence(first), "a fence is not reached, and the fence of later work is")
+        expect(driver.query_fence(first), "a fence is not reached, and the fence of later work is", Symptom.NOT_DONE)
         for each in (first, second):
             driver.release_fence(each)
 

@@ -10,7 +10,7 @@ from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import never
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 WAITS_FIRST: Final = 200
@@ -20,10 +20,8 @@ WAITS_FIRST: Final = 200
 # ---- both kinds
 @check("XSEM-WBS-001")
 def wait_is_pending_until_its_signal(context: CaseContext, case: Case) -> None:
-    """A wait appended before its signal stays pending, and the signal meets it.
-
-    The same lists wait and signal three times. From the second time, xsem uses the driver's prepared call.
-    """
+    """A wait appended before its signal stays pending, and the signal meets it."""
+    # The same lists wait and signal three times. From the second time, xsem uses the driver's prepared call.
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     if not consumer.waits_early(case.handle_type):
@@ -71,11 +69,10 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
 
 @check("XSEM-BIN-003")
 def met_wait_resets(context: CaseContext, case: Case) -> None:
-    """One signal meets one wait: the next wait is pending until the next signal.
-
-    A driver that signals twice leaves a second signal only if a wait ends between the two signals. The rounds with
-    the wait first provoke this case. Each of these rounds consumes one signal, so a second signal stays until the end.
-    """
+    """One signal meets one wait: the next wait is pending until the next signal."""
+    # A driver that signals twice leaves a second signal only if a wait ends between the two signals. The rounds with
+    # the wait first provoke this case. Each of these rounds consumes one signal, so a second signal stays until the
+    # end.
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     signals, waits = producer.new_list(), consumer.new_list()
@@ -89,7 +86,7 @@ def met_wait_resets(context: CaseContext, case: Case) -> None:
     for turn in range(WAITS_FIRST):
         if turn % 10 == 0:   # the driver prepares the signal anew for each list
             producer.finish(signals, "a signal")
-            producer.side.release(signals)
+            producer.release(signals)
             signals = producer.new_list()
         consumer.wait(waits, semaphore)
         producer.signal(signals, semaphore)
@@ -132,11 +129,9 @@ def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
 
 @check("XSEM-TL-005")
 def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
-    """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value.
-
-    One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
-    call. The other timeline uses new lists for each value.
-    """
+    """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value."""
+    # One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
+    # call. The other timeline uses new lists for each value.
     producer, consumer = context.ends(case.direction)
     limit = min(context.device.capabilities.max_value_difference, context.peer.about()["max_value_difference"])
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
@@ -155,7 +150,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
             consumer.wait(waiting, semaphore, value)
         stay_pending(*((consumer, waiting, f"{what} wait for {value} at {value - 1}") for _, waiting, _, what in pairs))
         if value - 1 > below:   # a list's second signal of a semaphore is a repeated one
-            producer.side.release(new_signals)
+            producer.release(new_signals)
             new_signals = producer.new_list()
         producer.signal(signals, kept, value)
         producer.signal(new_signals, renewed, value)
@@ -163,7 +158,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
             consumer.finish(waiting, f"{what} wait for {value}")
         producer.finish(new_signals, f"a signal of {value}")
         for end, commands in ((consumer, new_waits), (producer, new_signals)):
-            end.side.release(commands)   # some devices have few queues
+            end.release(commands)
         below = value
     semaphore = context.semaphore(case.handle_type)
     consumer.wait(waits, semaphore, limit)
@@ -189,16 +184,14 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
             device.signal(signals, semaphore, value)
             device.finish(signals, "a signal")
             found = context.peer.value(semaphore.there)
-            expect(found == value, f"the device signalled {value}, and the timeline is at {found}")
-        device.side.release(another)   # some devices have few queues
+            expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
+        device.release(another)
 
 
 @check("XSEM-TL-004")
 def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> None:
-    """With the initial values 0, 7 and 2**33, a wait for this value passes, and a wait for the next value is pending.
-
-    The exporter creates the timelines. If the device exports this type, the device also creates timelines.
-    """
+    """With several initial values, a wait for this value passes, and a wait for the next value is pending."""
+    # The exporter creates the timelines. If the device exports this type, the device also creates timelines.
     producer, device = context.ends(IN)
     signals, waits = producer.new_list(), device.new_list()
     for initial in (0, 7, 2**33):
@@ -234,14 +227,14 @@ def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> No
         device.signal(signals, own, initial + 1)
         device.finish(waits, f"a wait for {initial + 1}")
         for each in (waits, signals):
-            device.side.release(each)   # some devices have few queues
+            device.release(each)
 
 
 @check("XSEM-TL-006")
 def value_after_a_signal_below_it(context: CaseContext, case: Case) -> str:
     """Signal 5 and then 3; report the value that the exporter reads."""
     found = measures.value_after_going_back(context, case.handle_type)
-    expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}")
+    expect(found in (3, 5), f"the device signalled 5 and then 3, and the timeline is at {found}", Symptom.OTHER_VALUE)
     return "after a signal of 5 and one of 3 the timeline is at " + ("3" if found == 3 else "5: it never goes back")
 
 

@@ -20,7 +20,7 @@ from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BrokenError, Case, expect
+from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _SIZE: Final = 8192
@@ -29,10 +29,8 @@ _SIZE: Final = 8192
 
 @check("XSEM-BUF-014", deadline_s=60)
 def shared_array_is_the_array(context: CaseContext, case: Case) -> None:
-    """Write through the array, its mapping and its imports, read all; drop the array, and release the shared memory.
-
-    The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    """
+    """Write through the array, its mapping and its imports, read all; drop the array, and release the shared memory."""
+    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     leaves_nothing(functools.partial(_shared, context, MemoryHandleType(case.handle_type)),
                    "memory that was shared, exported and released", descriptors=handles.count, threads=handles.threads)
 
@@ -109,10 +107,8 @@ def _import(context: CaseContext, offset: int, name: str, side: Participant, mem
 
 @check("XSEM-BUF-015")
 def unshareable_array_is_refused(context: CaseContext, case: Case) -> None:
-    """Share an array that the device cannot share; then read the array, and drop it.
-
-    The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    """
+    """Share an array that the device cannot share; then read the array, and drop it."""
+    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
     leaves_nothing(functools.partial(_refused, context, MemoryHandleType(case.handle_type)), "a refused array",
                    descriptors=handles.count, threads=handles.threads)
 
@@ -146,7 +142,7 @@ def _native(context: CaseContext, hook: str, type: MemoryHandleType) -> tuple[
 def _nothing_keeps_it(context: CaseContext, freed: Callable[[], bool], after: str) -> None:
     context.let_go()
     gc.collect()   # a cycle of references to the array is permitted
-    soon(freed, f"a reference to the array stays after {after}", context.patience_s)
+    soon(freed, f"a reference to the array stays after {after}", context.patience_s, None)
 
 
 def _to_mapping(context: CaseContext, shared: xsem.SharedArray, data: bytes) -> None:
@@ -161,4 +157,5 @@ def _of_mapping(context: CaseContext, shared: xsem.SharedArray) -> bytes:
 
 
 def _same(found: bytes, data: bytes, reader: str, writer: str) -> None:
-    expect(found == data, f"{reader} shows {found[:4].hex()}…, not {data[:4].hex()}…, the bytes of {writer}")
+    expect(found == data, f"{reader} shows {found[:4].hex()}…, not {data[:4].hex()}…, the bytes of {writer}",
+           Symptom.OTHER_BYTES)

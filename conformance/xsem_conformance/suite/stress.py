@@ -15,7 +15,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, expect
+from xsem_conformance.outcomes import Case, Symptom, expect
 
 TIMELINES: Final = 16
 LISTS: Final = 4
@@ -70,9 +70,10 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
         _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
     _compare(context, model, events, f"seed {seed}, at the end")
     expect(len(model.done) == len(events), "the model itself has pending operations")
-    if Feature.READ_VALUE.value in context.peer.about()["features"]:
+    if context.peer_reads():
         found = [context.peer.value(each.there) for each in timelines]
-        expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}")
+        expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}",
+               Symptom.OTHER_VALUE)
 
 
 def _owner(timeline: int) -> int:
@@ -123,12 +124,10 @@ def _compare(context: CaseContext, model: _Model, events: list[Event], when: str
 
 @check("XSEM-STR-002", deadline_s=90)
 def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
-    """One side signals odd values, the other side signals even values, and each side waits for the other's value.
-
-    If the device may wait before the signal, the device appends ten turns in advance: a wait that is met too early
-    causes an early signal of an even value. If one side can read the timeline, the check reads the value before each
-    odd value and after each even value.
-    """
+    """One side signals odd values, the other side signals even values, and each side waits for the other's value."""
+    # If the device may wait before the signal, the device appends ten turns in advance: a wait that is met too early
+    # causes an early signal of an even value. If one side can read the timeline, the check reads the value before each
+    # odd value and after each even value.
     exporter, device = context.ends(IN)
     semaphore = context.semaphore(case.handle_type)
     one, other = exporter.new_list(), device.new_list()
@@ -150,7 +149,8 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
         exporter.wait(one, semaphore, value + 1)
         exporter.finish(one, f"the wait for {value + 1}")
         found = read()
-        expect(found in (None, value + 1), f"behind a wait for {value + 1} the timeline is at {found}")
+        expect(found in (None, value + 1), f"behind a wait for {value + 1} the timeline is at {found}",
+               Symptom.OTHER_VALUE)
     device.finish(other, "the device's last turn")
 
 

@@ -20,7 +20,7 @@ from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
 
 @check("XSEM-THR-003")
@@ -63,7 +63,8 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     else:
         last.append(works.append_signal([held], [SignalParams(value=value)], (), (), True))
     thread.join(context.patience_s)
-    expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait")
+    expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait",
+           Symptom.NOT_DONE)
     # The wait may be met before the signalling list is idle. The list must be idle before its close.
     soon(lambda: all(driver.query_fence(each) for each in last),
          "a barrier behind a met wait or the signal that met it is not done", context.patience_s)
@@ -107,16 +108,15 @@ def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
             _wait_of_another_thread(context, commands, type, prepared=prepared)
     commands.close()
     context.arrives(shared, value)
-    expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible")
+    expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "the fill of another thread is not visible",
+           Symptom.OTHER_BYTES)
     expect(measures.read_there(context, memory, 256, 1024) == b"\x5a" * 256,
-           "the copy of another thread is not visible")
+           "the copy of another thread is not visible", Symptom.OTHER_BYTES)
 
 
 def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *, prepared: bool) -> None:
-    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal.
-
-    Without a prepared call of the driver, do nothing.
-    """
+    """Append a wait on this thread, and then one on a new thread. The second one is pending until its signal."""
+    # Without a prepared call of the driver, do nothing.
     driver, value = context.driver, value_of(type)
     met, gate = context.semaphore(type), context.semaphore(type)
     tokens = [context.driver_semaphore(each) for each in (met, gate)]

@@ -69,7 +69,7 @@ bench = CaseContext("vulkan:0", "vulkan:0")
 misuse(bench.device._device_state.driver._gpu)
 print("misused", flush=True)
 for case in cases:
-    print(run_case(bench, case.key, "")[0].value, case.key, flush=True)
+    print(run_case(bench, case.key, "").outcome.value, case.key, flush=True)
 bench.close()
 """
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}

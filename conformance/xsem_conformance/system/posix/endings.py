@@ -20,16 +20,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends.
-
-    A closed pipe or socket also tells the end of the parent, but not to a process that hangs in a driver call. The
-    function works only on Linux: elsewhere a killed runner may leave a process behind.
-
-    Parameters
-    ----------
-    parent : int
-        The id of the process of that thread.
-    """
+    """Let the kernel kill this process when the thread that started it ends."""
+    # A closed pipe or socket also tells the end of the parent, but not to a process that hangs in a driver call. The
+    # function works only on Linux: elsewhere a killed runner may leave a process behind.
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -38,10 +31,8 @@ def end_with(parent: int) -> None:
 
 
 def dump_stacks_to(fd: int) -> None:
-    """Let this process write the stacks of its threads to a file when it crashes, and when `ASK_FOR_STACKS` arrives.
-
-    The dump needs no lock of Python, and therefore also works while a driver call holds the lock of the interpreter.
-    """
+    """Let this process write the stacks of its threads to a file when it crashes, and when `ASK_FOR_STACKS` arrives."""
+    # The dump needs no lock of Python, and therefore also works while a driver call holds the lock of the interpreter.
     faulthandler.enable(fd)
     faulthandler.register(ASK_FOR_STACKS, fd)
 

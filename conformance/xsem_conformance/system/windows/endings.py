@@ -25,11 +25,9 @@ def end_with(parent: int) -> None:
 
 
 def dump_stacks_to(fd: int) -> None:
-    """Let this process write the stacks of its threads to a file when it crashes, and after `ask_for_stacks`.
-
-    A thread of Python writes the stacks after a request. A driver call that holds the lock of the interpreter therefore
-    prevents the dump.
-    """
+    """Let this process write the stacks of its threads to a file when it crashes, and after `ask_for_stacks`."""
+    # A thread of Python writes the stacks after a request. A driver call that holds the lock of the interpreter
+    # therefore prevents the dump.
     faulthandler.enable(fd)
     kernel32 = _kernel32()
     asked = ctypes.c_void_p(kernel32.CreateEventW(None, False, False, _name(os.getpid())))

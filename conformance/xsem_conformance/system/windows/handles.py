@@ -50,10 +50,8 @@ def duplicate(number: int) -> int:
 
 
 def duplicate_to(number: int, wanted: int) -> int:
-    """Return a duplicate of the handle with a free number from `wanted` on. The caller closes it.
-
-    Windows chooses the number. After many tries, the number can be smaller than `wanted`.
-    """
+    """Return a duplicate of the handle with a free number from `wanted` on. The caller closes it."""
+    # Windows chooses the number. After many tries, the number can be smaller than `wanted`.
     made = [duplicate(number)]
     while made[-1] < wanted and len(made) < _TRIES:
         made.append(duplicate(number))
@@ -120,10 +118,8 @@ def opened() -> dict[int, Identity]:
 
 
 def count() -> int:
-    """Return the number of open handles of this process, after unreachable locks of Python are collected.
-
-    The number comes from the list of all handles of the system, because GetProcessHandleCount of Wine 8 is always 0.
-    """
+    """Return the number of open handles of this process, after unreachable locks of Python are collected."""
+    # The number comes from the list of all handles of the system, because GetProcessHandleCount of Wine 8 is always 0.
     gc.collect()
     query, size = ctypes.WinDLL("ntdll").NtQuerySystemInformation, 1 << 20
     while True:

@@ -26,13 +26,7 @@ _LOOK_S: Final = 5.0
 
 
 def launch(module: str, device: str) -> tuple[Channel, subprocess.Popen[bytes]]:
-    """Start the participant's module in a process of its own, and return the connection and the process.
-
-    Raises
-    ------
-    RuntimeError
-        The process ends, or does not connect in time.
-    """
+    """Start the participant's module in a process of its own, and return the connection and the process."""
     with ipc.listen() as listener:
         process = subprocess.Popen(  # noqa: S603 - this interpreter and this package
             [*python(), "-m", module, listener.name, device, str(os.getpid())], stdin=subprocess.DEVNULL)
