@@ -6,13 +6,12 @@ import ctypes
 import functools
 import itertools
 import threading
-from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
-from xsem.spi import CopyQueue, SemaphoreQueue
+from xsem.spi import CopyQueue, Lock, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
 from xsem_host.memory import HostBuffer, HostMapping
@@ -47,9 +46,6 @@ class _AwaitedError(Exception):
 class HostQueue(SemaphoreQueue, CopyQueue):
     """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`.
 
-    Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
-    operation is either queued or not, and no lock stays locked.
-
     Parameters
     ----------
     forget : callable
@@ -60,8 +56,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
         self.identity = next(_numbers)
         self._forget = forget
         self._queue: SimpleQueue[tuple[Operation, HostFence | None] | None] = SimpleQueue()   # None: wake up
-        self._touching = threading.Lock()
-        self._working = threading.Lock()   # taken by the first worker and never released
+        self._touching = Lock()   # held during a copy or a fill
         self._started = False
         self._failure: DriverError | None = None
         self._closed = False
@@ -161,14 +156,17 @@ class HostQueue(SemaphoreQueue, CopyQueue):
             raise repeated(self._failure)
 
     def _start(self) -> None:
-        try:
-            # Not Thread.start, which waits for the thread: after a KeyboardInterrupt in it, the caller cannot know
-            # whether the thread runs. If Ctrl-C interrupts here, the next append starts a second worker. The second
-            # worker finds the first one and ends.
-            start_new_thread(self._run_as_thread, ())
-        except (RuntimeError, MemoryError) as error:
-            raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
         self._started = True
+        try:
+            threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()
+        except (RuntimeError, MemoryError) as error:
+            self._started = False
+            raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
+        except BaseException:
+            # Ctrl-C: nobody knows whether the thread runs, and a second worker would break the order.
+            self._failure = DriverError("the start of the list's worker was interrupted", reason="work_failed",
+                                        from_earlier_work=True)
+            raise
 
     def close(self) -> None:
         """Close the queue: drop the queued operations and end the worker.
@@ -178,17 +176,9 @@ class HostQueue(SemaphoreQueue, CopyQueue):
         self._closed = True
         self._drop(_closed())
         self._queue.put(None)
-        # The caller may unmap the memory of a copy next, so Ctrl-C does not end the wait for the copy.
-        interrupted: KeyboardInterrupt | None = None
-        while True:
-            try:
-                with self._touching:
-                    break
-            except KeyboardInterrupt as error:
-                interrupted = error
         self._forget(self)
-        if interrupted is not None:
-            raise interrupted
+        with self._touching:   # the caller may unmap the memory of a copy next
+            pass
 
     def _drop(self, failure: XsemError) -> None:
         """Empty the queue and fail the fences in it."""
@@ -201,15 +191,6 @@ class HostQueue(SemaphoreQueue, CopyQueue):
                 queued[1].fail(failure)
 
     # ---- the worker
-    def _run_as_thread(self) -> None:
-        if not self._working.acquire(blocking=False):
-            return
-        try:
-            # Without a Thread object the thread would lack a name, and logging would create a dummy object for it.
-            threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()
-        except (RuntimeError, MemoryError):   # the system refuses a second thread, so this one does the work
-            self._run()
-
     def _run(self) -> None:
         while not self._closed and self._failure is None:
             queued = self._queue.get()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
+from support.fake_backend import until
 from support.host_peers import (
     BINARY,
     LONG_NS,
@@ -19,13 +21,14 @@ from support.host_peers import (
     failed,
     fill,
     signal_of,
+    sleeps_in,
     there,
     wait_for,
+    workers,
 )
 
 from xsem.errors import BadArgumentError, BusyError, DriverError, OutOfMemoryError
 from xsem.types import SignalParams, WaitParams
-from xsem_host import queue as host_queue
 from xsem_host.device import HostDevice
 
 
@@ -154,6 +157,24 @@ def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
     driver.release_semaphore(binary)
 
 
+@pytest.mark.timeout(10)
+def test_a_fence_wakes_all_that_wait_for_it(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_queue()
+    fence = wait_for(commands, semaphore, 1)
+    met: list[bool] = []
+    threads = [threading.Thread(target=lambda: met.append(driver.wait_fence(fence, LONG_NS))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        until(functools.partial(sleeps_in, "futex", thread))
+    driver.host_signal(semaphore, 1)
+    for thread in threads:
+        thread.join()
+    assert met == [True] * 3
+    driver.release_semaphore(semaphore)
+
+
 # ---- borrowed events
 @pytest.mark.parametrize("make", [threading.Event, Future])
 def test_borrowed_event_holds_a_list(driver: HostDevice, make: Any) -> None:
@@ -220,13 +241,13 @@ def test_more_lists_than_declared_are_refused(driver: HostDevice) -> None:
 def test_list_whose_worker_cannot_start_has_nothing_appended(
     driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_arguments: object) -> None:
+    def full(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
     commands = driver.create_queue()
     ran: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(host_queue, "start_new_thread", full)
+        patched.setattr(threading.Thread, "start", full)
         with pytest.raises(OutOfMemoryError):
             commands.append_work(lambda: ran.append(1))
     commands.append_work(lambda: ran.append(2))
@@ -234,19 +255,27 @@ def test_list_whose_worker_cannot_start_has_nothing_appended(
     assert ran == [2]
 
 
-@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
-def test_list_works_on_the_last_thread_that_can_be_had(
-    driver: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
+def test_list_whose_worker_may_have_started_can_only_be_closed(
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(thread: threading.Thread) -> None:
-        raise error
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
 
     commands = driver.create_queue()
     ran: list[int] = []
-    monkeypatch.setattr(threading.Thread, "start", full)
-    commands.append_work(lambda: ran.append(1))
-    assert barrier(commands).wait(LONG_NS)
-    assert ran == [1]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commands.append_work(lambda: ran.append(1))
+    with pytest.raises(DriverError) as refusal:
+        commands.append_work(lambda: ran.append(2))
+    assert refusal.value.reason == "work_failed"
+    commands.close()
+    until(lambda: f"xsem-host-list-{commands.identity}" not in workers())
+    assert ran == []
 
 
 # ---- copy and fill
