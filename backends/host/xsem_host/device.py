@@ -224,7 +224,7 @@ class HostDevice(
 
     def unmap_buffer(self, buffer: HostMapping) -> None:
         """Undo `map_buffer`. The last buffer unmaps the memory."""
-        buffer.memory.unmap(buffer)
+        buffer.memory.unmap()
 
     def release_memory(self, memory: HostMemory) -> None:
         """Close the memory's file."""

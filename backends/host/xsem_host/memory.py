@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import sys
-import weakref
 
 from xsem.errors import BadHandleError, DriverError
 from xsem.spi import Lock
@@ -39,8 +38,7 @@ class HostMemory:
         self.size = size
         self._lock = Lock()
         self._pages: Pages | None = None
-        # Weak references: if Ctrl-C keeps a use from the caller, it ends by itself.
-        self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()
+        self._uses = 0
         # So import refuses a file that cannot be mapped, before the first buffer.
         map_shared(handle.fileno(), size).close()
         self._file = handle.take()
@@ -68,16 +66,14 @@ class HostMemory:
                     pages.close()
                     raise
                 self._pages = pages
-            use = HostMapping(self, self._pages.address + offset)
-            self._uses.add(use)
-            return use
+            self._uses += 1
+            return HostMapping(self, self._pages.address + offset)
 
-    def unmap(self, use: HostMapping) -> None:
+    def unmap(self) -> None:
         """Undo one `map`."""
         with self._lock:
-            self._uses.discard(use)
+            self._uses -= 1
             if self._pages is not None and not self._uses:
-                # Reset before `close`: if Ctrl-C interrupts that, the next `map` creates a new mapping.
                 pages, self._pages = self._pages, None
                 try:
                     self._end_access()
@@ -105,7 +101,7 @@ class HostMapping:
         Address of the first byte of the use.
     """
 
-    __slots__ = ("__weakref__", "address", "memory")
+    __slots__ = ("address", "memory")
 
     def __init__(self, memory: HostMemory, address: int) -> None:
         self.memory = memory

@@ -37,8 +37,8 @@ class HostSemaphore(ABC):
     """
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._fence_lock = Lock()
-        self._inside: set[object] = set()   # not a count: Ctrl-C could make it wrong
+        self._lock = Lock()
+        self._inside = 0   # threads
         self._closed = False
         self._file = handle.take()
 
@@ -66,24 +66,22 @@ class HostSemaphore(ABC):
 
     def close(self) -> None:
         """Refuse further use, and free the semaphore as soon as no thread is inside. A second call has no effect."""
-        self._closed = True
-        if not self._inside:
-            self._free()
+        with self._lock:
+            self._closed = True
+            if not self._inside:
+                self._free()
 
     @contextmanager
     def _use(self) -> Iterator[None]:
-        thread = object()
-        try:
-            # Add first, then check: either a concurrent `close` sees this thread, or this thread sees the `close`.
-            self._inside.add(thread)
+        with self._lock:
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
+            self._inside += 1
+        try:
             yield
         finally:
-            # The first statement and C code, so Ctrl-C cannot prevent it.
-            try:
-                self._inside.discard(thread)
-            finally:
+            with self._lock:
+                self._inside -= 1
                 if self._closed and not self._inside:
                     self._free()
 
@@ -94,7 +92,7 @@ class HostSemaphore(ABC):
         has that effect: earlier accesses cannot move below the release, later ones cannot move above the second take.
         """
         for _ in range(2):
-            with self._fence_lock:
+            with self._lock:
                 pass
 
 
