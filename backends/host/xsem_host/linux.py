@@ -264,10 +264,10 @@ class Pages:
 
     def close(self) -> None:
         """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
-        munmap = _libc().munmap
-        # No call separates the next line from munmap, so Ctrl-C cannot interrupt between them.
-        mapped, self._mapped = self._mapped, False
-        if mapped and munmap(self.address, self.size) != 0:
+        if not self._mapped:
+            return
+        self._mapped = False   # before the call: another mapping can get the address afterwards
+        if _libc().munmap(self.address, self.size) != 0:
             code = ctypes.get_errno()
             raise _failure("munmap", OSError(code, os.strerror(code)))
 
@@ -275,11 +275,7 @@ class Pages:
         # Nothing is mapped if the constructor failed. At the interpreter's exit a worker may still copy here, without
         # the interpreter's lock; the end of the process unmaps all.
         if getattr(self, "_mapped", False) and not sys.is_finalizing():
-            try:
-                self.close()
-            except BaseException:
-                self.close()   # Ctrl-C interrupted before the call
-                raise
+            self.close()
 
 
 def map_shared(fd: int, size: int) -> Pages:

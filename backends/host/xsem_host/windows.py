@@ -9,11 +9,10 @@ import ctypes
 import functools
 import mmap
 import sys
-from itertools import starmap
 from typing import Any, Final
 
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import duplicate_fd, windows_code_name
+from xsem.spi import duplicate_fd, own, windows_code_name
 from xsem.types import OwnedHandle
 
 __all__ = [
@@ -134,19 +133,14 @@ def _no_access(what: str = "the handle", **fields: Any) -> BadHandleError:
 
 
 def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
-    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
-    handle = OwnedHandle.__new__(OwnedHandle)
-    slot: list[int | None] = []
-    handle._slot = slot  # type: ignore[assignment]
-    try:
-        slot.extend(starmap(_call(call), (arguments,)))
-        if slot == [None]:
-            slot.clear()
+    """Call a function that returns a new handle, and return its owner."""
+    def created() -> int:
+        number: int | None = _call(call)(*arguments)
+        if number is None:
             raise _failure(call, name)
-    except BaseException:
-        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
-        raise
-    return handle
+        return number
+
+    return own(created)
 
 
 def duplicate(number: int) -> OwnedHandle:
@@ -345,33 +339,29 @@ class Pages:
         Bytes.
     """
 
-    __slots__ = ("__weakref__", "_addresses", "_unmap", "size")
+    __slots__ = ("__weakref__", "_mapped", "_unmap", "address", "size")
 
     def __init__(self, size: int, map_: str, arguments: tuple[Any, ...], unmap: str, more: tuple[Any, ...]) -> None:
         self.size = size
         self._unmap = (_call(unmap), more)
-        self._addresses: list[int | None] = []
-        self._addresses.extend(starmap(_call(map_), (arguments,)))   # Ctrl-C cannot interrupt between call and list
-        if self._addresses == [None]:
-            self._addresses.clear()
+        address: int | None = _call(map_)(*arguments)
+        if address is None:
             raise _failure(map_)
-
-    @property
-    def address(self) -> int:
-        """Address of the first byte."""
-        return self._addresses[0] or 0
+        self.address = address
+        self._mapped = True
 
     def close(self) -> None:
         """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
+        if not self._mapped:
+            return
+        self._mapped = False   # before the call: another mapping can get the address afterwards
         unmap, more = self._unmap
-        addresses, self._addresses = self._addresses, []
-        for address in addresses:
-            if not unmap(address, *more):
-                raise _failure("unmap")
+        if not unmap(self.address, *more):
+            raise _failure("unmap")
 
     def __del__(self) -> None:
         # At the interpreter's exit a worker may still copy here; the end of the process unmaps all.
-        if getattr(self, "_addresses", None) and not sys.is_finalizing():
+        if getattr(self, "_mapped", False) and not sys.is_finalizing():
             self.close()
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import Final
 
 from xsem.types import OwnedHandle
@@ -107,35 +106,17 @@ class Timeline(TimelineSemaphore):
         if self._reached(wanted):
             return True
         looks = Looks(timeout_ns)
-        with self._waiter() as event:
-            return self._sleep_until(wanted, looks, event)
-
-    def _sleep_until(self, wanted: int, looks: Looks, event: OwnedHandle | None) -> bool:
-        while not self._reached(wanted):
-            sleep_ns = looks.sleep_ns()
-            if sleep_ns == 0:
-                return False
-            if event is None:
-                self._pause(min(sleep_ns, _POLL_NS))
-            else:
-                wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
-        return True
-
-    @staticmethod
-    def _pause(nanoseconds: int) -> None:
-        import time
-
-        time.sleep(nanoseconds / 1e9)
-
-    @contextmanager
-    def _waiter(self) -> Iterator[OwnedHandle | None]:
-        """Enter a waiter: an event with the name of its place, and the byte of this place. None if all are in use.
-
-        The system creates a name at most once, so a place has one waiter. The name ends with the waiter's process.
-        """
         place, event = self._enter()
         try:
-            yield event
+            while not self._reached(wanted):
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+                if event is None:
+                    time.sleep(min(sleep_ns, _POLL_NS) / 1e9)
+                else:
+                    wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
+            return True
         finally:
             if event is not None:
                 # The byte first: afterwards the place can have a new waiter.
@@ -143,6 +124,8 @@ class Timeline(TimelineSemaphore):
                 event.close()
 
     def _enter(self) -> tuple[int, OwnedHandle | None]:
+        """Enter a waiter: the event with the name of its place, and the byte of this place. None if all are in use."""
+        # The system creates a name at most once, so a place has one waiter. The name ends with the waiter's process.
         taken = bytes(self._waiters)
         # Free places first. Then the others: a killed process leaves its byte and not its event.
         for free in (True, False):
