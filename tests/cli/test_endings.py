@@ -168,35 +168,6 @@ def test_ctrl_c_on_a_terminal_ends_all_processes_silently(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("slow", ["", """
-def started(function, arguments):
-    start(function, arguments)
-    for _ in range(10**6):   # the report is still in progress when the other thread runs
-        pass
-
-start, cli._thread.start_new_thread = cli._thread.start_new_thread, started
-"""], ids=["", "in a slow report"])
-def test_ctrl_c_in_a_finalizer_is_not_lost(slow: str) -> None:
-    done = subprocess.run([sys.executable, "-c", f"""
-import time
-from xsem import cli
-{slow}
-
-class Finalized:
-    def __del__(self):
-        raise KeyboardInterrupt
-
-def run():
-    Finalized()
-    time.sleep(40)
-    return 0
-
-cli._run = run
-cli.main()
-"""], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stderr) == (130, "")
-
-
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["devices", "--json"]], ids=" ".join)
 def test_ctrl_c_during_discovery_ends_with_130(tmp_path: Path, arguments: list[str]) -> None:
     write_plugin(tmp_path, "acme", """

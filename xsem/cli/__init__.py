@@ -16,26 +16,14 @@ Exit status of every command:
 
 from __future__ import annotations
 
-import _thread
 import signal
 import sys
-import threading
-import time
-from types import FrameType
-from typing import Any, Final
 
 __all__ = ["main"]
-
-_PAUSE_S: Final = 0.05
-_interrupts: list[int] = []
-"""The signals whose handler has run."""
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    sys.unraisablehook = _report
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
     try:
         status = _run()
         # The interpreter now joins threads and clears modules. With SIG_DFL, Ctrl-C ends it without a traceback.
@@ -43,39 +31,6 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, and count it for `_deliver`."""
-    _interrupts.append(number)
-    signal.default_int_handler(number, frame)
-
-
-def _report(unraisable: Any) -> None:
-    """Report an exception that Python ignores, as in a finalizer; but Ctrl-C there is delivered again."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        _thread.start_new_thread(_deliver, (threading.get_ident(), len(_interrupts)))
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-def _deliver(thread: int, interrupts: int) -> None:
-    """Send Ctrl-C to a thread that is in `_report`, until its handler has run."""
-    while len(_interrupts) == interrupts and signal.getsignal(signal.SIGINT) is _interrupt:
-        # Python ignores an exception in `_report`, too. A signal just before a blocking call does not end that call.
-        if not _is_in_report(thread):
-            if hasattr(signal, "pthread_kill"):
-                signal.pthread_kill(thread, signal.SIGINT)
-            else:
-                _thread.interrupt_main()
-        time.sleep(_PAUSE_S)
-
-
-def _is_in_report(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)
-    while frame is not None and frame.f_code is not _report.__code__:
-        frame = frame.f_back
-    return frame is not None
 
 
 def _run() -> int:
