@@ -20,13 +20,7 @@ class Waitable(Protocol):
     """A fence or a borrowed event: a queue can wait for it."""
 
     def done(self) -> bool:
-        """Return whether it is reached. Never blocks.
-
-        Raises
-        ------
-        XsemError
-            It will never be reached.
-        """
+        """Return whether it is reached, without blocking; raise if it will never be reached."""
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is reached or failed, or the timeout expires; then return or raise as `done` does."""
@@ -56,13 +50,7 @@ class HostFence:
         self.reach()
 
     def done(self) -> bool:
-        """Return whether the fence is reached.
-
-        Raises
-        ------
-        XsemError
-            The fence failed.
-        """
+        """Return whether the fence is reached; raise its failure."""
         if not self._settled:
             return False
         if self._failure is not None:
@@ -113,13 +101,7 @@ class FutureFence:
         self._settled.reach()
 
     def done(self) -> bool:
-        """Return whether the future has its result.
-
-        Raises
-        ------
-        DriverError
-            ``work_failed``: the future was cancelled, or it raised an exception (the error's cause).
-        """
+        """Return whether the future has its result; raise if it was cancelled or has an exception."""
         if not self._native.done():
             return False
         if self._native.cancelled():
@@ -138,18 +120,7 @@ class FutureFence:
 
 
 def foreign(native: object) -> Waitable:
-    """Wrap a borrowed event.
-
-    Parameters
-    ----------
-    native : threading.Event or concurrent.futures.Future
-        Stays the application's.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``: `native` has another type.
-    """
+    """Wrap a borrowed event. It stays the application's."""
     if isinstance(native, threading.Event):
         return EventFence(native)
     if isinstance(native, Future):

@@ -22,26 +22,16 @@ __all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory
 
 
 class HostMemory:
-    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows.
-
-    It is mapped once, while a buffer uses it.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        On success this object owns the file. After an error the caller still owns it.
-    size : int
-        Number of bytes to map, from the start of the file.
-    """
+    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows."""
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
         self._lock = Lock()
-        self._pages: Pages | None = None
+        self._pages: Pages | None = None   # mapped by the first use, unmapped by the last
         self._uses = 0
         # So import refuses a file that cannot be mapped, before the first buffer.
         map_shared(handle.fileno(), size).close()
-        self._file = handle.take()
+        self._file = handle.take()   # last: after an error the caller still owns the file
 
     @property
     def fd(self) -> int:
@@ -53,10 +43,7 @@ class HostMemory:
         return duplicate(self._file.fileno())
 
     def map(self, offset: int) -> HostMapping:
-        """Return a use of the memory's single mapping, from `offset` on.
-
-        The first use maps the memory, and the last `unmap` unmaps the memory.
-        """
+        """Return a use of the memory's one mapping, from `offset` on."""
         with self._lock:
             if self._pages is None:
                 pages = map_shared(self._file.fileno(), self.size)
@@ -92,14 +79,7 @@ class HostMemory:
 
 
 class HostMapping:
-    """One use of a mapped memory.
-
-    Attributes
-    ----------
-    memory : HostMemory
-    address : int
-        Address of the first byte of the use.
-    """
+    """One use of a mapped memory."""
 
     __slots__ = ("address", "memory")
 
@@ -116,15 +96,7 @@ def new_memory(size: int) -> HostMemory:
 
 
 def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
-    """Check that the file or section is memory of at least `size` bytes, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``short_page``, ``wrong_kind``, ``read_only``; ``not_a_memfd``, ``unsealed``, ``no_proc``; ``not_mappable``: a
-        dma-buf that only devices can access; Windows: ``wrong_object``, ``not_of_paging_file``. The handle stays the
-        caller's.
-    """
+    """Check that the file or section is memory of at least `size` bytes, and take ownership of it."""
     if sys.platform != "win32" and is_dmabuf(handle.fileno()):
         check_dmabuf(handle.fileno(), size)
         try:
@@ -173,18 +145,7 @@ else:
 
 
 class HostBuffer:
-    """Private memory of this process.
-
-    Parameters
-    ----------
-    size : int
-        Bytes.
-
-    Attributes
-    ----------
-    address : int
-        Address of the first byte.
-    """
+    """Private memory of this process."""
 
     def __init__(self, size: int) -> None:
         self._pages = map_private(size)

@@ -44,13 +44,7 @@ class _AwaitedError(Exception):
 
 
 class HostQueue(SemaphoreQueue, CopyQueue):
-    """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`.
-
-    Parameters
-    ----------
-    forget : callable
-        `close` calls this function with this object.
-    """
+    """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`."""
 
     def __init__(self, forget: Callable[[HostQueue], None]) -> None:
         self.identity = next(_numbers)
@@ -169,10 +163,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
             raise
 
     def close(self) -> None:
-        """Close the queue: drop the queued operations and end the worker.
-
-        Waits for a copy or a fill in progress, and not for the application's work.
-        """
+        """Drop the queued operations and end the worker. Waits for a copy or a fill, not for the application's work."""
         self._closed = True
         self._drop(_closed())
         self._queue.put(None)

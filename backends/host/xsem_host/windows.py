@@ -1,7 +1,6 @@
-"""The calls of Windows for the host's objects. Only this module of the package depends on Windows.
+"""The calls of Windows for the host's objects. Only this module of the package depends on Windows."""
 
-The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
-"""
+# The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
 
 from __future__ import annotations
 
@@ -179,13 +178,7 @@ def new_event() -> OwnedHandle:
 
 
 def open_event(name: str) -> OwnedHandle:
-    """Open the event with this name.
-
-    Raises
-    ------
-    BadHandleError
-        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
-    """
+    """Open the event with this name."""
     return _open("OpenEventW", _EVENT_NEEDS, _EVENT_QUERY_STATE, name)
 
 
@@ -234,15 +227,8 @@ def event_take(number: int) -> bool:
 
 
 def check_synchronization_event(number: int) -> None:
-    """Check that the handle is one of a synchronization event and permits signals and waits.
-
-    Windows tells the kind of an event only to a handle with EVENT_QUERY_STATE. Without it, the event is accepted.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``event_stays_signalled``, ``read_only``, ``closed_fd``.
-    """
+    """Check that the handle is one of a synchronization event and permits signals and waits."""
+    # Windows tells the kind of an event only to a handle with EVENT_QUERY_STATE. Without it, the event is accepted.
     found = _EventInformation()
     asked = _query("NtQueryEvent", number, found, "a binary semaphore of host must be an event")
     if asked and found.type != _SYNCHRONIZATION_EVENT:
@@ -264,38 +250,12 @@ def new_section(size: int) -> OwnedHandle:
 
 
 def open_section(name: str) -> OwnedHandle:
-    """Open the section with this name.
-
-    Raises
-    ------
-    BadHandleError
-        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
-    """
+    """Open the section with this name."""
     return _open("OpenFileMappingW", _SECTION_NEEDS, _SECTION_QUERY, name)
 
 
 def check_section(number: int, what: str, size: int) -> int:
-    """Check that the handle is one of a committed section of the paging file with at least `size` bytes.
-
-    Parameters
-    ----------
-    number : int
-        Stays the caller's.
-    what : str
-        Name of the object in messages: ``"memory"`` or ``"timeline"``.
-    size : int
-        Bytes.
-
-    Returns
-    -------
-    int
-        The size of the section in bytes.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``read_only``, ``closed_fd``.
-    """
+    """Check for a committed section of the paging file with at least `size` bytes, and return its size."""
     found = _SectionInformation()
     if _query("NtQuerySection", number, found, f"{what} of host must be a section"):
         whole, sound = int(found.size), found.attributes & ~_SEC_LARGE_PAGES == _SEC_COMMIT
@@ -311,10 +271,8 @@ def check_section(number: int, what: str, size: int) -> int:
 
 
 def _look_at_view(number: int) -> tuple[int, bool]:
-    """Return the committed bytes at the start of a section, and whether they are the paging file's, from a view.
-
-    For a handle without SECTION_QUERY. `read_only`: the handle does not permit reading and writing.
-    """
+    """Return the committed bytes at the start of a section, and whether they are the paging file's."""
+    # For a handle without SECTION_QUERY: a view shows both.
     pages = map_shared(number, 0)   # the whole section
     try:
         region = _RegionInformation()
@@ -330,14 +288,7 @@ def _look_at_view(number: int) -> tuple[int, bool]:
 
 # ---- mappings
 class Pages:
-    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it.
-
-    Attributes
-    ----------
-    address : int
-    size : int
-        Bytes.
-    """
+    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it."""
 
     __slots__ = ("__weakref__", "_mapped", "_unmap", "address", "size")
 
@@ -366,13 +317,7 @@ class Pages:
 
 
 def map_shared(number: int, size: int) -> Pages:
-    """Map the first `size` bytes of a section, shared with every process that maps it.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the handle does not permit reading and writing.
-    """
+    """Map the first `size` bytes of a section, shared with every process that maps it."""
     return Pages(size, "MapViewOfFile", (number, _MAP_WRITE, 0, 0, size), "UnmapViewOfFile", ())
 
 

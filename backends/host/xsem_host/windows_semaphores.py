@@ -1,7 +1,6 @@
-"""The host's semaphores on Windows (docs/host-objects.md, "Windows").
+"""The host's semaphores on Windows (docs/host-objects.md, "Windows")."""
 
-They have no lock in shared memory. So a process that is killed at any moment leaves nothing locked.
-"""
+# They have no lock in shared memory, so a process that is killed at any moment leaves nothing locked.
 
 from __future__ import annotations
 
@@ -44,13 +43,7 @@ _POLL_NS: Final = 1_000_000
 
 
 class Binary(BinarySemaphore):
-    """A binary semaphore: a synchronization event.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_binary` or `new_binary`. On success this object owns the handle.
-    """
+    """A binary semaphore: a synchronization event."""
 
     def _set(self) -> None:
         event_set(self.fd)
@@ -66,26 +59,13 @@ def new_binary() -> Binary:
 
 
 def open_binary(handle: OwnedHandle) -> Binary:
-    """Check that the handle is one of a synchronization event, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``event_stays_signalled``, ``read_only``. The handle stays the caller's.
-    """
+    """Check that the handle is one of a synchronization event, and take ownership of it."""
     check_synchronization_event(handle.fileno())
     return Binary(handle)
 
 
 class Timeline(TimelineSemaphore):
-    """A timeline semaphore: a value in a section that all its processes map, and one named event for each waiter.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_timeline` or `new_timeline`. On success this object owns the handle. After an error the caller still
-        owns it.
-    """
+    """A timeline semaphore: a value in a section that all its processes map, and a named event for each waiter."""
 
     def __init__(self, handle: OwnedHandle) -> None:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES)
@@ -149,14 +129,7 @@ def new_timeline(initial_value: int) -> Timeline:
 
 
 def open_timeline(handle: OwnedHandle) -> Timeline:
-    """Check that the handle is one of a timeline's section, map it, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
-        ``read_only``. The handle stays the caller's.
-    """
+    """Check that the handle is one of a timeline's section, map it, and take ownership of it."""
     number = handle.fileno()
     check_section(number, "timeline", TIMELINE_BYTES)
     check_head(read_at_start(number, len(HEAD)), "section")
@@ -164,13 +137,7 @@ def open_timeline(handle: OwnedHandle) -> Timeline:
 
 
 def read_at_start(number: int, size: int) -> bytes:
-    """Read the first bytes of a section.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the handle does not permit reading and writing.
-    """
+    """Read the first bytes of a section."""
     pages = map_shared(number, size)
     try:
         return ctypes.string_at(pages.address, size)
