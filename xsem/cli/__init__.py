@@ -1,18 +1,7 @@
-"""The command line: ``xsem`` and ``python -m xsem``.
+"""The command line: ``xsem`` and ``python -m xsem``."""
 
-``xsem devices``, ``xsem doctor`` and ``xsem demo`` are here. ``xsem conformance`` comes from the conformance suite, by
-the entry-point group ``xsem.commands``. The commands use the public names of xsem, its plugin registry and
-``xsem.types``. The command line is the top layer: no other module of xsem imports it.
-
-Exit status of every command:
-
-- 0: success;
-- 1: a bad result, or an error without another status;
-- 2: a usage error, or an output path that the check before the work refuses;
-- 3: the environment prevents a result: a missing device, driver or package, or a result that could not be written;
-- 130: Ctrl-C;
-- 141: the reader of the output closed its end.
-"""
+# `xsem devices`, `xsem doctor` and `xsem demo` are here. `xsem conformance` comes from the conformance suite, by the
+# entry-point group `xsem.commands`. No other module of xsem imports the command line.
 
 from __future__ import annotations
 
