@@ -168,6 +168,26 @@ def test_ctrl_c_on_a_terminal_ends_all_processes_silently(
     assert os.listdir(tmp_path) == []
 
 
+def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", """
+import time
+from xsem import cli
+
+class Finalized:
+    def __del__(self):
+        raise KeyboardInterrupt
+
+def run():
+    Finalized()
+    time.sleep(40)
+    return 0
+
+cli._run = run
+cli.main()
+"""], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["devices", "--json"]], ids=" ".join)
 def test_ctrl_c_during_discovery_ends_with_130(tmp_path: Path, arguments: list[str]) -> None:
     write_plugin(tmp_path, "acme", """

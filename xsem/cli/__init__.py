@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import Any, Final
 
 __all__ = ["main"]
+
+_PAUSE_S: Final = 0.05
 
 
 def main() -> None:
     """Run the command line and exit with its status."""
+    sys.unraisablehook = _ignored
     try:
         status = _run()
         # The interpreter now joins threads and clears modules. With SIG_DFL, Ctrl-C ends it without a traceback.
@@ -20,6 +24,15 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
+
+
+def _ignored(unraisable: Any) -> None:
+    """Report an exception that Python ignores, as in a finalizer; but Ctrl-C comes again."""
+    if sys.platform != "win32" and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, _PAUSE_S)   # later, because Python ignores an exception here, too
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _run() -> int:
