@@ -19,7 +19,7 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
-from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
+from xsem_host.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
 from xsem_host.queue import HostQueue
 from xsem_host.sharing import HostSemaphore
 
@@ -170,12 +170,12 @@ class HostDevice(
         """Return DLPack's kDLCPU: the host accesses mapped memory directly."""
         return (_DLPACK_CPU, 0)
 
-    def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
+    def host_buffer(self, size: int) -> tuple[Pages, int]:
         """Allocate private pages. They are not page-locked, because copies of host do not need that."""
-        made = HostBuffer(size)
+        made = map_private(size)
         return made, made.address
 
-    def release_host_buffer(self, buffer: HostBuffer) -> None:
+    def release_host_buffer(self, buffer: Pages) -> None:
         """Unmap the pages."""
         buffer.close()
 

@@ -1,4 +1,4 @@
-"""The host's memory (docs/host-objects.md), and private buffers of this process."""
+"""The host's memory (docs/host-objects.md)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ from xsem.spi import Lock
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem_host.windows import Pages, check_section, duplicate, map_private, map_shared, new_section
-    from xsem_host.windows_semaphores import HEAD, TIMELINE_BYTES, read_at_start
+    from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES
+    from xsem_host.windows import (
+        Pages,
+        check_section,
+        duplicate,
+        map_private,
+        map_shared,
+        new_section,
+        read_at_start,
+    )
 else:
     from xsem_host.dmabufs import begin_access, check_dmabuf, end_access, is_dmabuf
     from xsem_host.files import check_sealed_memfd, file_name
     from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
     from xsem_host.semaphores import TIMELINE_NAME
 
-__all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory"]
+__all__ = ["HostMapping", "HostMemory", "Pages", "map_private", "new_memory", "open_memory"]
 
 
 class HostMemory:
@@ -142,15 +150,3 @@ else:
         check_sealed_memfd(fd, "memory", size)
         # The name protects timelines from import as memory.
         return file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)"
-
-
-class HostBuffer:
-    """Private memory of this process."""
-
-    def __init__(self, size: int) -> None:
-        self._pages = map_private(size)
-        self.address = self._pages.address
-
-    def close(self) -> None:
-        """Unmap the memory."""
-        self._pages.close()

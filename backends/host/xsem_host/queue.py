@@ -14,7 +14,7 @@ from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
 from xsem.spi import CopyQueue, Lock, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
-from xsem_host.memory import HostBuffer, HostMapping
+from xsem_host.memory import HostMapping, Pages
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostQueue"]
@@ -27,8 +27,8 @@ _FILL_CHUNK: Final = 1 << 20
 
 _numbers = itertools.count(1)
 
-Buffer: TypeAlias = HostMapping | HostBuffer
-Operation = Callable[[], None]
+Buffer: TypeAlias = HostMapping | Pages
+Operation = Callable[[], object]
 
 
 class _ClosedError(Exception):
@@ -126,11 +126,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Append the application's function: it runs on the queue's worker thread."""
-
-        def operation() -> None:
-            work()
-
-        self._append(operation, False)
+        self._append(work, False)
 
     def _append(self, operation: Operation, want_fence: bool) -> HostFence | None:
         self._check_usable()

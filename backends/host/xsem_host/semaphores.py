@@ -26,10 +26,7 @@ from xsem_host.linux import (
 from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
 from xsem_host.sharing import Looks
 
-__all__ = [
-    "TIMELINE_BYTES", "TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary",
-    "open_timeline",
-]
+__all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
 
 TIMELINE_NAME: Final = "xsem-timeline"
 _FIELDS: Final = struct.Struct("=QI")  # value, sequence

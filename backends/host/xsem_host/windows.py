@@ -28,6 +28,7 @@ __all__ = [
     "new_section",
     "open_event",
     "open_section",
+    "read_at_start",
     "signal_named_event",
     "wait_event",
 ]
@@ -319,6 +320,15 @@ class Pages:
 def map_shared(number: int, size: int) -> Pages:
     """Map the first `size` bytes of a section, shared with every process that maps it."""
     return Pages(size, "MapViewOfFile", (number, _MAP_WRITE, 0, 0, size), "UnmapViewOfFile", ())
+
+
+def read_at_start(number: int, size: int) -> bytes:
+    """Read the first bytes of a section."""
+    pages = map_shared(number, size)
+    try:
+        return ctypes.string_at(pages.address, size)
+    finally:
+        pages.close()
 
 
 def map_private(size: int) -> Pages:

@@ -21,14 +21,12 @@ from xsem_host.windows import (
     named_event,
     new_event,
     new_section,
+    read_at_start,
     signal_named_event,
     wait_event,
 )
 
-__all__ = [
-    "HEAD", "TIMELINE_BYTES", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline",
-    "read_at_start",
-]
+__all__ = ["Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
 
 _ID_AT: Final = 24
 _ID_BYTES: Final = 16
@@ -134,12 +132,3 @@ def open_timeline(handle: OwnedHandle) -> Timeline:
     check_section(number, "timeline", TIMELINE_BYTES)
     check_head(read_at_start(number, len(HEAD)), "section")
     return Timeline(handle)
-
-
-def read_at_start(number: int, size: int) -> bytes:
-    """Read the first bytes of a section."""
-    pages = map_shared(number, size)
-    try:
-        return ctypes.string_at(pages.address, size)
-    finally:
-        pages.close()
