@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -111,11 +112,9 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     parts = [[line for text in cell.split("\n") for line in wrap(text, width)]
              for cell, width in zip(cells, widths, strict=True)]
     return [
-        (" " * _BETWEEN).join(
-            (part[number] if number < len(part) else "") + " " * (width - columns(part[number] if number < len(part)
-                                                                                 else ""))
-            for part, width in zip(parts, widths, strict=True)).rstrip()
-        for number in range(max(map(len, parts)))
+        (" " * _BETWEEN).join(text + " " * (width - columns(text))
+                              for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in itertools.zip_longest(*parts, fillvalue="")
     ]
 
 
