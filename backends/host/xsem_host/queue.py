@@ -153,7 +153,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
             self._started = False
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
         except BaseException:
-            # Ctrl-C: nobody knows whether the thread runs, and a second worker would break the order.
+            # After Ctrl-C it is unknown whether the thread runs, and a second worker would break the order.
             self._failure = DriverError("the start of the list's worker was interrupted", reason="work_failed",
                                         from_earlier_work=True)
             raise
