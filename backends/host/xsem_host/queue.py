@@ -6,6 +6,7 @@ import ctypes
 import functools
 import itertools
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
@@ -148,15 +149,12 @@ class HostQueue(SemaphoreQueue, CopyQueue):
     def _start(self) -> None:
         self._started = True
         try:
-            threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()
+            # Not `Thread.start`, which waits for the thread: Ctrl-C in it can come out as a RuntimeError, like a thread
+            # that the system refuses (CPython 3.11.7).
+            start_new_thread(self._run_as_thread, ())
         except (RuntimeError, MemoryError) as error:
             self._started = False
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
-        except BaseException:
-            # After Ctrl-C it is unknown whether the thread runs, and a second worker would break the order.
-            self._failure = DriverError("the start of the list's worker was interrupted", reason="work_failed",
-                                        from_earlier_work=True)
-            raise
 
     def close(self) -> None:
         """Drop the queued operations and end the worker. Waits for a copy or a fill, not for the application's work."""
@@ -178,6 +176,13 @@ class HostQueue(SemaphoreQueue, CopyQueue):
                 queued[1].fail(failure)
 
     # ---- the worker
+    def _run_as_thread(self) -> None:
+        try:
+            # Without a Thread object the thread would lack a name, and logging would create a dummy object for it.
+            threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()
+        except (RuntimeError, MemoryError):   # the system refuses a second thread, so this one does the work
+            self._run()
+
     def _run(self) -> None:
         while not self._closed and self._failure is None:
             queued = self._queue.get()

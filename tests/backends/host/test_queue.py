@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import functools
 import threading
 import time
@@ -29,6 +30,7 @@ from support.host_peers import (
 
 from xsem.errors import BadArgumentError, BusyError, DriverError, OutOfMemoryError
 from xsem.types import SignalParams, WaitParams
+from xsem_host import queue as host_queue
 from xsem_host.device import HostDevice
 
 
@@ -241,13 +243,13 @@ def test_more_lists_than_declared_are_refused(driver: HostDevice) -> None:
 def test_list_whose_worker_cannot_start_has_nothing_appended(
     driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_thread: threading.Thread) -> None:
+    def full(*_arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
     commands = driver.create_queue()
     ran: list[int] = []
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", full)
+        patched.setattr(host_queue, "start_new_thread", full)
         with pytest.raises(OutOfMemoryError):
             commands.append_work(lambda: ran.append(1))
     commands.append_work(lambda: ran.append(2))
@@ -255,27 +257,34 @@ def test_list_whose_worker_cannot_start_has_nothing_appended(
     assert ran == [2]
 
 
-def test_list_whose_worker_may_have_started_can_only_be_closed(
-    driver: HostDevice, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_list_works_on_the_last_thread_that_can_be_had(
+    driver: HostDevice, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    start = threading.Thread.start
-
-    def interrupted(thread: threading.Thread) -> None:
-        start(thread)
-        raise KeyboardInterrupt
+    def full(thread: threading.Thread) -> None:
+        raise error
 
     commands = driver.create_queue()
     ran: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", full)
+    commands.append_work(lambda: ran.append(1))
+    assert barrier(commands).wait(LONG_NS)
+    assert ran == [1]
+
+
+def test_interrupted_start_of_the_worker_starts_one(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> None:
+        _thread.start_new_thread(*arguments)
+        raise KeyboardInterrupt
+
+    commands = driver.create_queue()
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", interrupted)
+        patched.setattr(host_queue, "start_new_thread", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            commands.append_work(lambda: ran.append(1))
-    with pytest.raises(DriverError) as refusal:
-        commands.append_work(lambda: ran.append(2))
-    assert refusal.value.reason == "work_failed"
-    commands.close()
-    until(lambda: f"xsem-host-list-{commands.identity}" not in workers())
-    assert ran == []
+            commands.append_work(lambda: None)
+    for _ in range(3):
+        assert barrier(commands).wait(LONG_NS)
+    assert workers().count(f"xsem-host-list-{commands.identity}") == 1
 
 
 # ---- copy and fill
