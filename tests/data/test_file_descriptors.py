@@ -8,7 +8,8 @@ import sys
 import pytest
 from support.open_files import few_more_files
 
-from xsem.spi import free_fds
+from xsem.errors import BusyError
+from xsem.spi import fd_limit_error, free_fds
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file descriptors need POSIX")
 
@@ -35,3 +36,15 @@ def test_number_is_unknown_without_proc(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(os, "listdir", missing)
     assert free_fds() is None
+    assert fd_limit_error("acmeOpen", 2**31) is None
+
+
+@pytest.mark.parametrize(("left", "opens"), [(0, 1), (20, 32)])
+def test_error_of_the_limit_exists_only_without_room(left: int, opens: int) -> None:
+    with few_more_files(left):
+        error = fd_limit_error("acmeOpen", opens, call="acmeOpen", code=3)
+    assert isinstance(error, BusyError)
+    assert (error.reason, error.call, error.code) == ("fd_limit", "acmeOpen", 3)
+    assert f"acmeOpen failed, and the process can open only {left} more files" in error.message
+    with few_more_files(opens):
+        assert fd_limit_error("acmeOpen", opens) is None

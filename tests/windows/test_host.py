@@ -17,6 +17,7 @@ import xsem
 from xsem.errors import BadArgumentError, BadHandleError, WaitTimeoutError
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
 from xsem_host import windows_semaphores
+from xsem_host.semaphore_kinds import TIMELINE_BYTES
 from xsem_host.windows import map_shared, signal_named_event
 
 __all__ = ["device"]
@@ -163,7 +164,7 @@ def test_wait_without_a_place_for_its_event_is_met() -> None:
 
 def test_value_of_a_peer_killed_between_store_and_wake_is_seen() -> None:
     timeline = windows_semaphores.new_timeline(0)
-    pages = map_shared(timeline.fd, windows_semaphores.TIMELINE_BYTES)
+    pages = map_shared(timeline.fd, TIMELINE_BYTES)
     met: list[bool] = []
     thread = threading.Thread(target=_append_wait, args=(met, timeline, 5))
     thread.start()

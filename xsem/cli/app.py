@@ -1,8 +1,7 @@
-"""Reads the arguments and runs one command. The modules beside this one implement the commands.
+"""Reads the arguments and runs one command. The modules beside this one implement the commands."""
 
-This module loads the standard library and `xsem`. Commands of other packages load when they are used, and
-Pillow for the demo. A missing package is an error of one line that says what to install.
-"""
+# This module loads the standard library and `xsem`. Commands of other packages load when they are used, and Pillow for
+# the demo. A missing package is an error of one line that says what to install.
 
 from __future__ import annotations
 

@@ -23,13 +23,7 @@ _DIGITS: Final = (8, 13, 18, 23, 36)   # of a UUID: the groups of its text
 
 
 def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -> int:
-    """Print the devices, with `quiet` only their names.
-
-    Returns
-    -------
-    int
-        NOT_TRIED if no device was found, otherwise DONE.
-    """
+    """Print the devices, with `quiet` only their names. Return NOT_TRIED if no device was found."""
     found = ask_plugins("devices", patience_s)
     rows = [row for answer in found.backends.values() for row in _rows(answer)]
     backends = [_backend(name, answer.distribution, answer.spi_version, _unavailable(answer))

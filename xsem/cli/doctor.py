@@ -50,8 +50,8 @@ class _Section:
     name: str
     checks: list[HealthCheck]
     works: bool
+    # The reason of BackendUnavailableError. A vendor's library or package that the machine lacks is not broken.
     unavailable: str | None = None
-    """The reason of BackendUnavailableError. Such a backend does not count as broken."""
 
     @property
     def state(self) -> str:
@@ -69,24 +69,7 @@ class _Section:
 
 
 def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -> int:
-    """Print a sentence on all backends, what to do for each goal, and the checks. Return the exit status.
-
-    A vendor's library or package that this machine lacks is printed with an instruction. It does not count as broken.
-
-    Parameters
-    ----------
-    as_json : bool
-        Print JSON in place of text.
-    quiet : bool
-        Print only the sentence on all backends.
-    patience_s : float
-        Longest time for the import of a plugin, and for `Backend.checks` and `Backend.devices` of each backend.
-
-    Returns
-    -------
-    int
-        NOT_TRIED if no backend works; BAD_ANSWER if something is broken; otherwise DONE.
-    """
+    """Print a sentence on all backends, what to do for each goal, and the checks. Return the exit status."""
     general = _general()
     found = ask_plugins("doctor", patience_s)
     sections = [_backend(name, told) for name, told in sorted(found.backends.items())]

@@ -21,13 +21,7 @@ class CannotWriteError(XsemError):
 
 
 def check_writable(path: Path, *, make_folders: bool = False) -> None:
-    """Check before the work that `write_file` can write to `path`: create a temporary file and remove it.
-
-    Raises
-    ------
-    CannotWriteError
-        ``cannot_write``.
-    """
+    """Check before the work that `write_file` can write to `path`: create a temporary file and remove it."""
     with _told(path):
         _refuse_others(path)
         folder = _first_existing(path.parent) if make_folders else path.parent
@@ -44,26 +38,10 @@ def _first_existing(folder: Path) -> Path:
 
 
 def write_file(path: Path, data: bytes, *, make_folders: bool = False) -> None:
-    """Write a new file beside `path` and rename it to `path`.
-
-    A symbolic link at `path` is replaced, and its target does not change. Otherwise another user with write access to
-    the folder could put a link there and choose which of the user's files is overwritten. After a failure, also on a
-    full disk, the old file is unchanged. An existing file's permissions are kept.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write.
-    data : bytes
-        Its whole content.
-    make_folders : bool
-        Create missing parent folders.
-
-    Raises
-    ------
-    CannotWriteError
-        ``cannot_write``.
-    """
+    """Write a new file beside `path` and rename it to `path`. An existing file's permissions are kept."""
+    # A symbolic link at `path` is replaced, and its target does not change. Otherwise another user with write access to
+    # the folder could put a link there and choose which of the user's files is overwritten. After a failure, also on a
+    # full disk, the old file is unchanged.
     with _told(path):
         _refuse_others(path)
         if make_folders:

@@ -9,16 +9,10 @@ __all__ = ["python"]
 
 
 def python() -> list[str]:
-    """Return the first words of the command of a Python process that imports the same xsem as this one.
-
-    ``python -m`` and ``python -c`` search the current folder first. In a clone of xsem, a child of the script `xsem`
-    would mix the modules of the clone with the installed backends.
-
-    Returns
-    -------
-    list of str
-        The interpreter, and ``-P`` if this process does not search the current folder.
-    """
+    """Return the first words of the command of a Python process that imports the same xsem as this one."""
+    # `python -m` and `python -c` search the current folder first. In a clone of xsem, a child of the script `xsem`
+    # would mix the modules of the clone with the installed backends. So `-P`, if this process does not search that
+    # folder.
     try:
         current = os.getcwd()
     except FileNotFoundError:   # the folder was removed

@@ -1,10 +1,10 @@
-"""Text for terminals of any width, on the standard library alone: wrapped lines, tables, colours.
+"""Text for terminals of any width, on the standard library alone: wrapped lines, tables, colours."""
 
-A line breaks only between words. A word that is longer than the terminal has a line of its own.
-"""
+# A line breaks only between words. A word that is longer than the terminal has a line of its own.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -15,25 +15,16 @@ from typing import Final
 
 __all__ = ["GLUE", "Screen", "columns", "listed", "screen", "table", "wrap"]
 
-GLUE: Final = "\xa0"
-"""A blank at which no line breaks. `printable` never returns this character."""
+GLUE: Final = "\xa0"   # a blank at which no line breaks; `printable` never returns it
 _LEAST: Final = 20
 _BETWEEN: Final = 2
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Standard output.
+    """Standard output."""
 
-    Attributes
-    ----------
-    width : int or None
-        Columns of the terminal; None for a file or a pipe: its lines do not break.
-    coloured : bool
-        Whether to print colours.
-    """
-
-    width: int | None
+    width: int | None   # columns of the terminal; None for a file or a pipe, whose lines do not break
     coloured: bool
 
     def bold(self, text: str) -> str:
@@ -57,10 +48,8 @@ class Screen:
 
 
 def screen() -> Screen:
-    """Return the width and the colours of standard output.
-
-    ``NO_COLOR`` and a dumb terminal have no colours. ``FORCE_COLOR`` colours a file or a pipe, too.
-    """
+    """Return the width and the colours of standard output."""
+    # NO_COLOR and a dumb terminal have no colours. FORCE_COLOR colours a file or a pipe, too.
     terminal = sys.stdout.isatty()
     plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     able = terminal and (sys.platform != "win32" or "WT_SESSION" in os.environ)
@@ -75,17 +64,7 @@ def columns(text: str) -> int:
 
 
 def wrap(text: str, width: int | None, *, first: str = "", later: str = "") -> list[str]:
-    """Return the lines of a text.
-
-    Parameters
-    ----------
-    text : str
-        The text on one line.
-    width : int or None
-        Longest line, in columns; None: no limit.
-    first, later : str
-        Begin of the first line, and begin of the other lines.
-    """
+    """Return the lines of a text, the first after `first`, the others after `later`."""
     lines, line, empty = [], first, True
     for word in text.split(" "):
         if not empty and width is not None and columns(line) + 1 + columns(word) > width:
@@ -97,19 +76,7 @@ def wrap(text: str, width: int | None, *, first: str = "", later: str = "") -> l
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], to: Screen, width: int | None) -> list[str] | None:
-    """Return the lines of a table, or None if the table does not fit.
-
-    Parameters
-    ----------
-    titles : sequence of str
-        One title for each column.
-    rows : iterable of sequence of str
-        Cells. A cell can have several lines.
-    to : Screen
-        Colours of the titles.
-    width : int or None
-        Longest line, in columns; None: no limit.
-    """
+    """Return the lines of a table, or None if it does not fit. A cell can have several lines."""
     body = [tuple(row) for row in rows]
     by_column = list(zip(titles, *body, strict=True))
     least = [max(columns(word) for cell in cells for word in cell.replace("\n", " ").split(" ")) for cells in by_column]
@@ -145,11 +112,9 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
     parts = [[line for text in cell.split("\n") for line in wrap(text, width)]
              for cell, width in zip(cells, widths, strict=True)]
     return [
-        (" " * _BETWEEN).join(
-            (part[number] if number < len(part) else "") + " " * (width - columns(part[number] if number < len(part)
-                                                                                 else ""))
-            for part, width in zip(parts, widths, strict=True)).rstrip()
-        for number in range(max(map(len, parts)))
+        (" " * _BETWEEN).join(text + " " * (width - columns(text))
+                              for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in itertools.zip_longest(*parts, fillvalue="")
     ]
 
 

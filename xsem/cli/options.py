@@ -14,12 +14,11 @@ from xsem.cli.status import USAGE
 
 __all__ = ["COMMON", "flag", "new_parser", "number", "seconds"]
 
-COMMON: Final = {
+COMMON: Final = {   # the flags of every command
     "--json": "Print JSON, for programs.",
     "--no-color": "Print no colours.",
     "--quiet": "Print only the result.",
 }
-"""The flags of every command."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,22 +34,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def new_parser(
-    others: Iterable[tuple[str, str]] = (), load: Callable[[str, argparse.ArgumentParser], None] | None = None
+    others: Iterable[tuple[str, str]] = (),   # the names of other packages' commands, each with a text for the help
+    load: Callable[[str, argparse.ArgumentParser], None] | None = None,
 ) -> argparse.ArgumentParser:
-    """Return the parser of the command line.
-
-    Parameters
-    ----------
-    others : iterable of (str, str)
-        Names of the commands of other packages, each with a text for the help.
-    load : callable, optional
-        Adds the arguments of another package's command, by its name, to its parser.
-
-    Returns
-    -------
-    argparse.ArgumentParser
-        The parser. Its result has the name of the command in `command`, and one attribute for each option.
-    """
+    """Return the parser of the command line. `load` adds the arguments of another package's command."""
     parser = _Parser(prog="xsem", description="External semaphores and memory for GPU compute.")
     parser.add_argument("--version", action="store_true", help="Print the version and exit.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)

@@ -1,8 +1,7 @@
-"""Commands of other packages: the entry-point group ``xsem.commands``.
+"""Commands of other packages: the entry-point group ``xsem.commands``."""
 
-An entry point is a function that adds the arguments of the command to an `argparse.ArgumentParser`. The parser's
-default ``run`` is the function of the command: it takes the parsed arguments and returns the exit status.
-"""
+# An entry point is a function that adds the arguments of the command to an `argparse.ArgumentParser`. The parser's
+# default `run` is the function of the command: it takes the parsed arguments and returns the exit status.
 
 from __future__ import annotations
 
@@ -31,15 +30,7 @@ def names() -> dict[str, str]:
 
 
 def load(name: str, parser: argparse.ArgumentParser) -> None:
-    """Load a command, and add its arguments to its parser.
-
-    Raises
-    ------
-    MissingPackageError
-        A package is missing. The message says what to install.
-    CannotLoadError
-        ``plugin_failed``: the command raised an error.
-    """
+    """Load a command, and add its arguments to its parser."""
     [entry_point, *_] = metadata.entry_points(group=_GROUP, name=name)
     try:
         entry_point.load()(parser)

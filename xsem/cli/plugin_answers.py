@@ -31,20 +31,7 @@ class Answers:
 
 
 def ask_plugins(question: str, patience_s: float) -> Answers:
-    """Ask all plugins at the same time.
-
-    Parameters
-    ----------
-    question : str
-        A module of xsem.cli. Its ``answer(plugin)`` is `of_plugin` with the question to one backend.
-    patience_s : float
-        Longest time for the import of a plugin, and for one part of an answer.
-
-    Returns
-    -------
-    Answers
-        Sorted by the names of the plugins, as the registry loads them.
-    """
+    """Ask all plugins at the same time: call ``answer(plugin)`` of the module `question` of xsem.cli."""
     found = Answers({}, [])
     plugins = registry().plugins
     for plugin, answer in ask(question, plugins, patience_s).items():

@@ -1,9 +1,8 @@
-"""Questions to plugins, each in its own process. A plugin that hangs or crashes does not stop the command.
+"""Questions to plugins, each in its own process. A plugin that hangs or crashes does not stop the command."""
 
-`ask` starts all processes at once. Each process sends its answer in parts. If a part takes longer than the patience,
-`ask` aborts the process. `faulthandler` then writes the stack of the process, as after a crash. The command itself
-imports no plugin.
-"""
+# `ask` starts all processes at once. Each process sends its answer in parts. If a part takes longer than the patience,
+# `ask` aborts the process. `faulthandler` then writes the stack of the process, as after a crash. The command itself
+# imports no plugin.
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from typing import IO, Any, Final
 
 __all__ = ["PATIENCE_S", "Answer", "ask", "innermost"]
 
-PATIENCE_S: Final = 3.5
-"""Longest time for one part of an answer, in seconds. The sum with the start of the command is below 5 s."""
+PATIENCE_S: Final = 3.5   # for one part of an answer; the sum with the start of the command is below 5 s
 _GRACE_S: Final = 0.25   # for the end of a process after its signal
 _START_S: Final = 30.0   # for a new interpreter and its imports; a fork needs neither
 _END: Final = "end of the answer"
@@ -33,41 +31,14 @@ _FRAME: Final = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of one process.
+    """The answer of one process."""
 
-    Attributes
-    ----------
-    parts : sequence
-        The parts that the process sent before its end.
-    failure : str or None
-        The reason why the answer is incomplete; None for a complete answer.
-    """
-
-    parts: Sequence[Any]
-    failure: str | None
+    parts: Sequence[Any]   # those that the process sent before its end
+    failure: str | None    # the reason why the answer is incomplete
 
 
 def ask(question: str, subjects: Iterable[str], patience_s: float = PATIENCE_S) -> dict[str, Answer]:
-    """Ask about several subjects at the same time.
-
-    Parameters
-    ----------
-    question : str
-        A module of xsem.cli. Its ``answer(subject)`` yields the parts of the answer.
-    subjects : iterable of str
-        For example the names of plugins.
-    patience_s : float
-        Longest time for one part of an answer.
-
-    Returns
-    -------
-    dict of str to Answer
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Ctrl-C in this process, or in one of the others.
-    """
+    """Ask about several subjects at the same time: ``answer(subject)`` of the module `question` yields the parts."""
     asked: dict[str, _Asked] = {}
     try:
         for name in subjects:
@@ -107,7 +78,7 @@ class _Asked:
     def _ending(self) -> str:
         self.process.join(_GRACE_S)
         status = self.process.exitcode
-        if status == -signal.SIGINT:
+        if status == -signal.SIGINT:   # Ctrl-C in one process ends the command
             raise KeyboardInterrupt
         if status is None:
             return "closed the pipe of its answer"

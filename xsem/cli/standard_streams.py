@@ -17,10 +17,9 @@ _READER_GONE: Final = 141
 
 
 class OutputLostError(Exception):
-    """A write to standard output or standard error failed.
+    """A write to standard output or standard error failed."""
 
-    This class is not an OSError, because a command reports an OSError as a failure of its own work.
-    """
+    # Not an OSError, because a command reports an OSError as a failure of its own work.
 
     def __init__(self, number: int, error: OSError) -> None:
         super().__init__(f"the output cannot be written: {error.strerror or error}")
@@ -37,11 +36,9 @@ class _Output(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the three standard streams usable, even if the process was started without them.
-
-    A closed stream becomes the null device. Otherwise the next socket or pipe would get its number, and a child process
-    would print into that socket or pipe. A character that the encoding lacks is written as an escape.
-    """
+    """Make the three standard streams usable, even if the process was started without them."""
+    # A closed stream becomes the null device. Otherwise the next socket or pipe would get its number, and a child
+    # process would print into it. A character that the encoding lacks is written as an escape.
     if sys.platform == "win32":
         sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
         return
@@ -67,21 +64,7 @@ def _stream(stream: IO[str] | None, number: int) -> IO[str]:
 
 
 def finish(status: int, lost: OutputLostError | None = None) -> int:
-    """Flush the streams and return the exit status.
-
-    Parameters
-    ----------
-    status : int
-        Exit status of the command.
-    lost : OutputLostError, optional
-        The error that ended the command.
-
-    Returns
-    -------
-    int
-        141 if the reader of the output closed its end; 3 if the output is lost for another reason and `status` is 0;
-        otherwise `status`.
-    """
+    """Flush the streams and return the exit status, which a failure of the output changes."""
     every = [lost] if lost is not None else []
     for stream in (sys.stdout, sys.stderr):
         try:

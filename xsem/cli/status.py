@@ -20,10 +20,11 @@ __all__ = [
     "BAD_ANSWER", "DONE", "NOT_TRIED", "USAGE", "MissingPackageError", "UsageError", "explain", "status_of", "tell",
 ]
 
+# The exit statuses of every command. Two more: 130 after Ctrl-C, and 141 if the reader of the output closed its end.
 DONE: Final = 0
-BAD_ANSWER: Final = 1
-USAGE: Final = 2
-NOT_TRIED: Final = 3
+BAD_ANSWER: Final = 1   # a bad result, or an error without another status
+USAGE: Final = 2        # a usage error, or an output path that the check before the work refuses
+NOT_TRIED: Final = 3    # the environment prevents a result, for example a missing device, or an output that is lost
 
 _USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})
 
@@ -40,17 +41,14 @@ class UsageError(Exception):
 
 
 def status_of(error: Exception) -> int:
-    """Return the exit status of an error, the same for every command.
-
-    An ImportError, an OSError or a MemoryError is a problem of the environment: a missing package, a limit on files or
-    processes, or memory.
-    """
+    """Return the exit status of an error, the same for every command."""
     if isinstance(error, XsemError):
         if error.reason in _USAGE:
             return USAGE
         lacking = (BackendUnavailableError | DeviceNotFoundError | UnsupportedError | OutOfMemoryError
                    | WrongDeviceError)   # WrongDeviceError: the named exporter is another device
         return NOT_TRIED if isinstance(error, lacking) else BAD_ANSWER
+    # A problem of the environment: a missing package, a limit on files or processes, or memory.
     return NOT_TRIED if isinstance(error, ImportError | OSError | MemoryError) else BAD_ANSWER
 
 

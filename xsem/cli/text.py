@@ -1,8 +1,7 @@
-"""Names, versions and messages from drivers, files and plugins, made safe for display.
+"""Names, versions and messages from drivers, files and plugins, made safe for display."""
 
-A driver chooses the name of its device. In such a text, a control character can control the terminal, a bidirectional
-override changes the visible order of a line, and a newline can imitate a line of xsem.
-"""
+# A driver chooses the name of its device. In such a text, a control character can control the terminal, a bidirectional
+# override changes the visible order of a line, and a newline can imitate a line of xsem.
 
 from __future__ import annotations
 
@@ -10,11 +9,9 @@ __all__ = ["printable", "printable_lines"]
 
 
 def printable(text: str) -> str:
-    """Return the text as one line: each run of white space becomes one blank, each unprintable character U+FFFD.
-
-    Unprintable characters are the C0 and C1 controls, the bidirectional and other format characters, surrogates, and
-    unassigned code points. Escape sequences begin with a control character, so none of them remains.
-    """
+    """Return the text as one line: each run of white space becomes one blank, each unprintable character U+FFFD."""
+    # Unprintable characters are the C0 and C1 controls, the bidirectional and other format characters, surrogates, and
+    # unassigned code points. Escape sequences begin with a control character, so none of them remains.
     return _replaced(" ".join(text.split()))
 
 

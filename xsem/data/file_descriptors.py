@@ -7,7 +7,7 @@ import errno
 import os
 import platform
 import sys
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from xsem.data.handles import OwnedHandle, adopt, own
 from xsem.data.locks import Lock
@@ -19,7 +19,9 @@ else:
     import fcntl
     import resource
 
-__all__ = ["DriverFd", "duplicate_fd", "free_fds", "kernel_can_compare", "same_open_file"]
+__all__ = [
+    "DriverFd", "duplicate_fd", "fd_limit_error", "free_fds", "kernel_can_compare", "no_more_files", "same_open_file",
+]
 
 _F_DUPFD_QUERY: Final = 1027  # Linux >= 6.10: F_LINUX_SPECIFIC_BASE + 3
 # Only Linux has kcmp. On Windows, platform.machine() can start a process.
@@ -55,7 +57,7 @@ def free_fds() -> int | None:
     """Return how many more file descriptors this process can open.
 
     Drivers report a full table of file descriptors as a failed initialization, an unknown error or missing memory. With
-    this function, a backend can name the cause.
+    this function, or with `fd_limit_error`, a backend can name the cause.
 
     Returns
     -------
@@ -75,6 +77,38 @@ def free_fds() -> int | None:
         except OSError as error:
             return 0 if error.errno in (errno.EMFILE, errno.ENFILE) else None
     return None
+
+
+def fd_limit_error(what: str, opens: int = 1, **fields: Any) -> BusyError | None:
+    """Return the error for a failure whose cause is the limit on open files, or None if it has another cause.
+
+    Parameters
+    ----------
+    what : str
+        Name of the failed call, or of the library that did not load.
+    opens : int
+        Number of files that the call opens. The start of a driver can open several at once.
+    **fields
+        Fields of the error, see `XsemError`: for example ``call``, ``code`` and ``code_name``.
+
+    Returns
+    -------
+    BusyError or None
+        ``fd_limit``. None: the process can open `opens` more files, or `free_fds` is unknown.
+
+    Examples
+    --------
+    >>> fd_limit_error("acmeOpen", call="acmeOpen", code=3) is None
+    True
+    """
+    free = free_fds()
+    return None if free is None or free >= opens else no_more_files(what, free, **fields)
+
+
+def no_more_files(what: str, free: int, **fields: Any) -> BusyError:
+    """Return the error for a failure of a process that can open only `free` more files."""
+    return BusyError(f"{what} failed, and the process can open only {free} more files: release devices and objects, or "
+                     "raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
 
 
 def same_open_file(a: int, b: int) -> bool | None:

@@ -7,11 +7,11 @@ import errno
 import re
 from collections.abc import Iterator
 
+from xsem.data.file_descriptors import no_more_files
 from xsem.data.uuids import parse_luid, parse_uuid
 from xsem.errors import (
     BackendUnavailableError,
     BadArgumentError,
-    BusyError,
     DeviceNotFoundError,
     WrongDeviceError,
     XsemError,
@@ -19,7 +19,7 @@ from xsem.errors import (
 from xsem.facade.device import Device
 from xsem.plugins import Registry, check_native_implements, devices_of, one_line, registry
 from xsem.runtime.subinterpreters import check_main_interpreter
-from xsem.spi import Backend, free_fds
+from xsem.spi import Backend, fd_limit_error
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
 
 __all__ = ["backends", "devices", "exporter_for", "open_device"]
@@ -212,8 +212,10 @@ def _asking(name: str) -> Iterator[None]:
         if error.backend is None:
             error.backend = name
         # A library, a module or a driver that could not be opened seems to be missing.
-        if isinstance(error, BackendUnavailableError) and free_fds() == 0:
-            raise _full(name, name, error) from error
+        if isinstance(error, BackendUnavailableError):
+            full = fd_limit_error(name, backend=name, likely_causes=(one_line(str(error)),))
+            if full is not None:
+                raise full from error
         raise
 
 
@@ -225,13 +227,7 @@ def _opening_files(what: str, backend: str | None = None) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.EMFILE, errno.ENFILE):
             raise
-        raise _full(what, backend, error) from error
-
-
-def _full(what: str, backend: str | None, error: Exception) -> BusyError:
-    return BusyError(
-        f"the process can open no more files, which {what} needs: release objects, or raise the limit (ulimit -n, "
-        "RLIMIT_NOFILE)", reason="fd_limit", backend=backend, likely_causes=(one_line(str(error)),))
+        raise no_more_files(what, 0, backend=backend, likely_causes=(one_line(str(error)),)) from error
 
 
 def _plugins() -> Registry:

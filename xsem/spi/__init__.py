@@ -32,7 +32,7 @@ Errors
 
 from __future__ import annotations
 
-from xsem.data.file_descriptors import DriverFd, duplicate_fd, free_fds, same_open_file
+from xsem.data.file_descriptors import DriverFd, duplicate_fd, fd_limit_error, free_fds, same_open_file
 from xsem.data.handles import own
 from xsem.data.images import LevelLayout, level_layout
 from xsem.data.locks import Lock
@@ -118,6 +118,7 @@ __all__ = [
     "compiled",
     "duplicate_fd",
     "failed_check",
+    "fd_limit_error",
     "free_fds",
     "hookimpl",
     "level_layout",

@@ -20,7 +20,7 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
-from xsem.spi import free_fds
+from xsem.spi import fd_limit_error
 from xsem_cuda.causes import WAIT, causes_of
 from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
 
@@ -126,13 +126,11 @@ def _from_bindings(name: str, error: Exception) -> Exception:
 
 
 def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
-    fields: dict[str, Any] = {"call": name, "code": code, "code_name": code_name,
-                              "likely_causes": causes_of(name, code)}
-    free = free_fds() if code in _WITHOUT_FD else None
-    if free is not None and free < _OPENING.get(name, 1):
-        fields["likely_causes"] = ()
-        return BusyError(f"{name} failed, and the process can open only {free} more files: release devices and "
-                         "objects, or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
+    fields: dict[str, Any] = {"call": name, "code": code, "code_name": code_name}
+    full = fd_limit_error(name, _OPENING.get(name, 1), **fields) if code in _WITHOUT_FD else None
+    if full is not None:
+        return full
+    fields["likely_causes"] = causes_of(name, code)
     if code in _LOST:
         return DeviceLostError(
             "the CUDA context is lost, because earlier work on it failed: every later call fails; start a new process",

@@ -1,14 +1,4 @@
-"""The backend ``host``: the CPU as a device. xsem ships it, and the tests of other devices use it.
-
-Its semaphores and memory are file descriptors that any process can share. ``docs/host-objects.md`` defines them.
-
-Examples
---------
->>> import xsem
->>> with xsem.open_device("host") as device:
-...     device.info.id
-'host:0'
-"""
+"""The backend ``host``: the CPU as a device, which the tests of other devices use."""
 
 from __future__ import annotations
 

@@ -43,31 +43,13 @@ def _release() -> str:
 
 
 class HostBackend(Backend):
-    """The backend ``host``: one device, the CPU. It needs Linux or Windows.
-
-    Examples
-    --------
-    >>> HostBackend.name
-    'host'
-    """
+    """The backend ``host``: one device, the CPU. It needs Linux or Windows."""
 
     name: ClassVar[str] = "host"
     spi_version: ClassVar[int] = 2
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return the one device. It has no UUID, because its objects belong to no device.
-
-        Returns
-        -------
-        tuple of DeviceInfo
-            The device ``host:0``.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``platform``: the system is neither Linux nor Windows, or the kernel, Python or the sandbox lacks memfd,
-            eventfd, futex or ``/proc``.
-        """
+        """Return the one device. It has no UUID, because its objects belong to no device."""
         lacking = next((check for check in self.checks() if not check.ok), None)
         if lacking is not None:
             raise BackendUnavailableError(
@@ -82,20 +64,7 @@ class HostBackend(Backend):
         )
 
     def open(self, index: int) -> HostDevice:
-        """Open the device. Each call returns a new, independent one.
-
-        Parameters
-        ----------
-        index : int
-            Always 0.
-
-        Raises
-        ------
-        DeviceNotFoundError
-            ``no_such_device``: `index` is not 0.
-        BackendUnavailableError
-            ``platform``: see `devices`.
-        """
+        """Open the device. Each call returns a new, independent one."""
         if index != 0:
             raise DeviceNotFoundError("host has one device: open host:0", reason="no_such_device", backend=self.name)
         self.devices()
@@ -112,15 +81,8 @@ class HostBackend(Backend):
         return (f"{'Windows' if sys.platform == 'win32' else platform.system()} {_release()}",)
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Try each system call that the objects need.
-
-        A sandbox can refuse a call that the kernel has, so the kernel's version is not enough.
-
-        Returns
-        -------
-        tuple of HealthCheck
-            On a platform that cannot work, only the check ``platform``.
-        """
+        """Try each system call that the objects need."""
+        # A sandbox can refuse a call that the kernel has, so the kernel's version is not enough.
         return _checks()
 
 

@@ -19,7 +19,7 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
-from xsem_host.memory import HostBuffer, HostMapping, HostMemory, new_memory, open_memory
+from xsem_host.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
 from xsem_host.queue import HostQueue
 from xsem_host.sharing import HostSemaphore
 
@@ -63,10 +63,7 @@ class HostDevice(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
     spi.HostMemory, spi.BorrowedEvents,
 ):
-    """One open ``host`` device.
-
-    Several devices in one process are independent. They share only the objects that they import.
-    """
+    """One open ``host`` device. Devices of one process share only the objects that they import."""
 
     def __init__(self) -> None:
         self.undeclared_causes = _UNDECLARED_CAUSES
@@ -79,13 +76,7 @@ class HostDevice(
         return CAPABILITIES
 
     def create_queue(self) -> HostQueue:
-        """Create a queue with its own worker thread.
-
-        Raises
-        ------
-        BusyError
-            ``too_many_lists``: 1,024 queues are open.
-        """
+        """Create a queue with its own worker thread."""
         with self._lock:
             if len(self._queues) >= _MANY_LISTS:
                 raise BusyError(f"{_MANY_LISTS} command lists of host are open, its maximum: close one first",
@@ -99,29 +90,11 @@ class HostDevice(
             self._queues.discard(gone)
 
     def query_fence(self, fence: Waitable) -> bool:
-        """Return whether the fence is reached.
-
-        Raises
-        ------
-        XsemError
-            The fence will never be reached, because the work of the queue failed or the queue was closed.
-        """
+        """Return whether the fence is reached; raise the failure that keeps it from being reached."""
         return fence.done()
 
     def wait_fence(self, fence: Waitable, timeout_ns: int) -> bool:
-        """Block until the fence is reached or the timeout expires.
-
-        Parameters
-        ----------
-        fence : Waitable
-        timeout_ns : int
-            Timeout in nanoseconds.
-
-        Returns
-        -------
-        bool
-            Whether the fence is reached.
-        """
+        """Block until the fence is reached or the timeout expires; return whether it is reached."""
         return fence.wait(timeout_ns)
 
     def release_fence(self, fence: Waitable) -> None:
@@ -136,16 +109,7 @@ class HostDevice(
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
-        """Import an eventfd (``OPAQUE_FD``) or a timeline's memfd (``TIMELINE_SEMAPHORE_FD``).
-
-        On Windows: an event (``OPAQUE_WIN32``) or a timeline's section (``TIMELINE_SEMAPHORE_WIN32``), by handle or by
-        name.
-
-        Raises
-        ------
-        ImportFailure
-            With the `BadHandleError` of the check.
-        """
+        """Import an eventfd or a timeline's memfd; on Windows an event or a section, by handle or by name."""
         is_timeline = desc.type is _TIMELINE
         return _imported(desc, handle, open_timeline if is_timeline else open_binary)
 
@@ -162,13 +126,7 @@ class HostDevice(
         return semaphore.duplicate()
 
     def semaphore_value(self, semaphore: HostSemaphore) -> int:
-        """Return the current value of a timeline.
-
-        Raises
-        ------
-        UnsupportedError
-            The semaphore is binary.
-        """
+        """Return the current value of a timeline."""
         if not isinstance(semaphore, Timeline):
             raise UnsupportedError("a binary semaphore has no value", capability="binary.value")
         return semaphore.value
@@ -183,30 +141,11 @@ class HostDevice(
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
-        """Import a sealed memfd or a dma-buf (``OPAQUE_FD``), or a section (``OPAQUE_WIN32``), by handle or by name.
-
-        ``desc.allocation_size`` bytes of it are used.
-
-        Raises
-        ------
-        ImportFailure
-            With the `BadHandleError` of the check.
-        """
+        """Import a sealed memfd or a dma-buf; on Windows a section, by handle or by name."""
         return _imported(desc, handle, lambda own: open_memory(own, desc.allocation_size))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
-        """Create a sealed memfd or a section, of whole pages.
-
-        Returns
-        -------
-        (HostMemory, int)
-            The memory, and its size in bytes: `size` rounded up to whole pages.
-
-        Raises
-        ------
-        OutOfMemoryError
-            ``out_of_memory``.
-        """
+        """Create a sealed memfd or a section, and return it with its size, a number of whole pages."""
         made = new_memory(size)
         return made, made.size
 
@@ -215,16 +154,13 @@ class HostDevice(
         return memory.duplicate()
 
     def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
-        """Return a use of the memory's mapping, and the address of `offset` in it.
-
-        All buffers of a memory share one mapping. The first buffer creates it.
-        """
+        """Return a use of the memory's one mapping, and the address of `offset` in it."""
         mapping = memory.map(offset)
         return mapping, mapping.address
 
     def unmap_buffer(self, buffer: HostMapping) -> None:
         """Undo `map_buffer`. The last buffer unmaps the memory."""
-        buffer.memory.unmap(buffer)
+        buffer.memory.unmap()
 
     def release_memory(self, memory: HostMemory) -> None:
         """Close the memory's file."""
@@ -234,34 +170,22 @@ class HostDevice(
         """Return DLPack's kDLCPU: the host accesses mapped memory directly."""
         return (_DLPACK_CPU, 0)
 
-    def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
+    def host_buffer(self, size: int) -> tuple[Pages, int]:
         """Allocate private pages. They are not page-locked, because copies of host do not need that."""
-        made = HostBuffer(size)
+        made = map_private(size)
         return made, made.address
 
-    def release_host_buffer(self, buffer: HostBuffer) -> None:
+    def release_host_buffer(self, buffer: Pages) -> None:
         """Unmap the pages."""
         buffer.close()
 
     # ---- other
     def borrow_event(self, native: object) -> Waitable:
-        """Borrow a `threading.Event` or a `concurrent.futures.Future` as a fence.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_event``: `native` has another type.
-        """
+        """Borrow a `threading.Event` or a `concurrent.futures.Future` as a fence."""
         return foreign(native)
 
     def native_handle(self, token: object) -> int:
-        """Return the fd or NT handle of a semaphore or memory. The object still owns it.
-
-        Raises
-        ------
-        UnsupportedError
-            `token` is neither.
-        """
+        """Return the fd or NT handle of a semaphore or memory. The object still owns it."""
         if isinstance(token, HostSemaphore | HostMemory):
             return token.fd
         raise UnsupportedError("a native handle exists only for semaphores and memory of host: their fd",

@@ -26,13 +26,8 @@ def is_dmabuf(fd: int) -> bool:
 
 
 def check_dmabuf(fd: int, size: int) -> None:
-    """Refuse a dma-buf that is smaller. The kernel refuses a mapping beyond its end, and it never shrinks.
-
-    Raises
-    ------
-    BadHandleError
-        ``short_page``.
-    """
+    """Refuse a dma-buf that is smaller."""
+    # The kernel refuses a mapping beyond the end of a dma-buf, and a dma-buf never shrinks.
     found = os.lseek(fd, 0, os.SEEK_END)   # the answer of a dma-buf; it has no position that this could move
     if found < size:
         raise BadHandleError(f"the dma-buf has {found} bytes; at least {size} are needed", reason="short_page")

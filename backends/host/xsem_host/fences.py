@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
 import time
-from _thread import LockType, allocate_lock
-from collections import deque
+from _thread import allocate_lock
 from concurrent.futures import Future
 from typing import Any, Final, Protocol
 
@@ -22,61 +20,37 @@ class Waitable(Protocol):
     """A fence or a borrowed event: a queue can wait for it."""
 
     def done(self) -> bool:
-        """Return whether it is reached. Never blocks.
-
-        Raises
-        ------
-        XsemError
-            It will never be reached.
-        """
+        """Return whether it is reached, without blocking; raise if it will never be reached."""
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until it is reached or failed, or the timeout expires; then return or raise as `done` does."""
 
 
 class HostFence:
-    """The fence of one operation. The queue's worker settles it once: reached, or failed.
+    """The fence of one operation. The queue's worker settles it once: reached, or failed."""
 
-    It is not a `threading.Event`: Python code takes the event's lock, and a KeyboardInterrupt there leaves it locked.
-    Here each waiter has its own lock, which `reach` and `fail` release. A lock that a KeyboardInterrupt leaves behind
-    affects no other waiter.
-    """
-
-    __slots__ = ("_failure", "_settled", "_waiters")
+    __slots__ = ("_failure", "_gate", "_settled")
 
     def __init__(self) -> None:
         self._failure: XsemError | None = None
         self._settled = False
-        self._waiters: deque[LockType] = deque()
+        # Locked until the fence is settled. Not a `threading.Event`, because Ctrl-C in its `wait` can leave the lock
+        # inside it locked, and then the worker's `set` would hang.
+        self._gate = allocate_lock()
+        self._gate.acquire()
 
     def reach(self) -> None:
         """Settle the fence: the operation and all work before it are done."""
         self._settled = True
-        self._wake()
+        self._gate.release()
 
     def fail(self, failure: XsemError) -> None:
         """Settle the fence with an error: the operation, or work before it, failed or was dropped."""
-        if not self._settled:
-            self._failure = failure
-            self._settled = True
-        self._wake()
-
-    def _wake(self) -> None:
-        while True:
-            try:
-                waiter = self._waiters.popleft()
-            except IndexError:
-                return
-            waiter.release()
+        self._failure = failure
+        self.reach()
 
     def done(self) -> bool:
-        """Return whether the fence is reached.
-
-        Raises
-        ------
-        XsemError
-            The fence failed.
-        """
+        """Return whether the fence is reached; raise its failure."""
         if not self._settled:
             return False
         if self._failure is not None:
@@ -85,14 +59,8 @@ class HostFence:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until the fence is settled or the timeout expires; then return or raise as `done` does."""
-        if not self._settled:
-            waiter = allocate_lock()
-            waiter.acquire()
-            self._waiters.append(waiter)
-            # Second check: a fence that settled in between did not see this waiter.
-            if not self._settled and not waiter.acquire(timeout=_seconds(timeout_ns)):
-                with contextlib.suppress(ValueError):  # woken in this moment
-                    self._waiters.remove(waiter)
+        if not self._settled and self._gate.acquire(timeout=_seconds(timeout_ns)):
+            self._gate.release()   # lets the next waiter through
         return self.done()
 
 
@@ -110,7 +78,7 @@ class EventFence:
         """Block until the event is set or the timeout expires; return whether it is set."""
         if threading.current_thread() is not threading.main_thread():
             return self._native.wait(_seconds(timeout_ns))
-        # A KeyboardInterrupt in `Event.wait` can leave the event locked; then the application's `set` hangs.
+        # Ctrl-C in `Event.wait` can leave the event's lock locked, and then the application's `set` would hang.
         deadline = time.monotonic_ns() + timeout_ns
         while not self._native.is_set():
             left_ns = deadline - time.monotonic_ns()
@@ -133,13 +101,7 @@ class FutureFence:
         self._settled.reach()
 
     def done(self) -> bool:
-        """Return whether the future has its result.
-
-        Raises
-        ------
-        DriverError
-            ``work_failed``: the future was cancelled, or it raised an exception (the error's cause).
-        """
+        """Return whether the future has its result; raise if it was cancelled or has an exception."""
         if not self._native.done():
             return False
         if self._native.cancelled():
@@ -158,18 +120,7 @@ class FutureFence:
 
 
 def foreign(native: object) -> Waitable:
-    """Wrap a borrowed event.
-
-    Parameters
-    ----------
-    native : threading.Event or concurrent.futures.Future
-        Stays the application's.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``: `native` has another type.
-    """
+    """Wrap a borrowed event. It stays the application's."""
     if isinstance(native, threading.Event):
         return EventFence(native)
     if isinstance(native, Future):

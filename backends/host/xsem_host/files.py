@@ -16,13 +16,7 @@ _INSTEAD: Final = ("share memory of create_memory() in its place, which each pro
 
 
 def file_name(fd: int) -> str:
-    """Return the kernel's name of the file.
-
-    Raises
-    ------
-    BadHandleError
-        ``no_proc``: ``/proc`` is not mounted.
-    """
+    """Return the kernel's name of the file."""
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
     except OSError as error:
@@ -31,22 +25,7 @@ def file_name(fd: int) -> str:
 
 
 def check_sealed_memfd(fd: int, what: str, size: int) -> None:
-    """Check that the file is a memfd of ordinary pages, is sealed against resizing, and has at least `size` bytes.
-
-    Parameters
-    ----------
-    fd : int
-        Stays the caller's.
-    what : str
-        Name of the object in messages: ``"memory"`` or ``"timeline"``.
-    size : int
-        Bytes.
-
-    Raises
-    ------
-    BadHandleError
-        ``not_a_memfd``, ``unsealed``, ``short_page``.
-    """
+    """Check that `fd` is a memfd of ordinary pages, sealed against resizing, with at least `size` bytes."""
     present = seals(fd)
     if present is None:
         raise BadHandleError(f"{what} of host must be a sealed memfd{' or a dma-buf' if what == 'memory' else ''}; "

@@ -1,8 +1,7 @@
-"""The system calls of the host's objects. Only this module of the package depends on Linux.
+"""The system calls of the host's objects. Only this module of the package depends on Linux."""
 
-On other systems `missing` prevents opening the device, so no function here runs. The checks of ``sys.platform`` tell
-type checkers this.
-"""
+# On other systems `missing` prevents the opening of the device, so no function here runs. The checks of `sys.platform`
+# tell type checkers this.
 
 from __future__ import annotations
 
@@ -115,15 +114,12 @@ def new_eventfd() -> OwnedHandle:
 
 
 def eventfd_add(fd: int) -> None:
-    """Add 1 to the counter, or nothing if the write would block.
-
-    Only a peer can bring the counter near its maximum.
-    """
+    """Add 1 to the counter, or nothing if the write would block."""
     if sys.platform != "linux":
         raise _elsewhere()
     poller = select.poll()
     poller.register(fd, select.POLLOUT)
-    # With the counter at its maximum, poll reports POLLERR, and a write would block too.
+    # Only a peer can bring the counter near its maximum. Then poll reports POLLERR, and a write would block too.
     if any(events & select.POLLOUT for _, events in poller.poll(0)):
         try:
             os.eventfd_write(fd, 1)
@@ -181,10 +177,8 @@ def has_huge_pages(fd: int) -> bool:
 
 
 def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> OwnedHandle:
-    """Create a memfd of `size` bytes that begins with `head`, sealed against resizing. The caller owns it.
-
-    A peer that shrinks a file kills every process that maps it, with SIGBUS.
-    """
+    """Create a memfd of `size` bytes that begins with `head`, sealed against resizing. The caller owns it."""
+    # A peer that shrinks a file kills every process that maps it, with SIGBUS.
     if sys.platform != "linux":
         raise _elsewhere()
     import fcntl
@@ -222,13 +216,7 @@ def _memfd(name: str) -> OwnedHandle:
 
 
 def read_at_start(fd: int, size: int) -> bytes:
-    """Read the first bytes of a file, without its position: the exporter shares that.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the file is not open for reading.
-    """
+    """Read the first bytes of a file, without its position: the exporter shares that."""
     if sys.platform != "linux":
         raise _elsewhere()
     try:
@@ -246,14 +234,7 @@ def _not_read_and_write() -> BadHandleError:
 
 # ---- mappings. Not Python's mmap objects: each keeps its own fd, and refuses to close while a buffer is exported.
 class Pages:
-    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it.
-
-    Attributes
-    ----------
-    address : int
-    size : int
-        Bytes.
-    """
+    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it."""
 
     __slots__ = ("__weakref__", "_mapped", "address", "size")
 
@@ -264,10 +245,10 @@ class Pages:
 
     def close(self) -> None:
         """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
-        munmap = _libc().munmap
-        # No call separates the next line from munmap, so Ctrl-C cannot interrupt between them.
-        mapped, self._mapped = self._mapped, False
-        if mapped and munmap(self.address, self.size) != 0:
+        if not self._mapped:
+            return
+        self._mapped = False   # before the call: another mapping can get the address afterwards
+        if _libc().munmap(self.address, self.size) != 0:
             code = ctypes.get_errno()
             raise _failure("munmap", OSError(code, os.strerror(code)))
 
@@ -275,21 +256,11 @@ class Pages:
         # Nothing is mapped if the constructor failed. At the interpreter's exit a worker may still copy here, without
         # the interpreter's lock; the end of the process unmaps all.
         if getattr(self, "_mapped", False) and not sys.is_finalizing():
-            try:
-                self.close()
-            except BaseException:
-                self.close()   # Ctrl-C interrupted before the call
-                raise
+            self.close()
 
 
 def map_shared(fd: int, size: int) -> Pages:
-    """Map the first `size` bytes of a file, shared with every process that maps it.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the file is not open for reading and writing, or is sealed against writing.
-    """
+    """Map the first `size` bytes of a file, shared with every process that maps it."""
     if sys.platform != "linux":
         raise _elsewhere()
     try:

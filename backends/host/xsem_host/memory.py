@@ -1,49 +1,45 @@
-"""The host's memory (docs/host-objects.md), and private buffers of this process."""
+"""The host's memory (docs/host-objects.md)."""
 
 from __future__ import annotations
 
 import mmap
 import sys
-import weakref
 
 from xsem.errors import BadHandleError, DriverError
 from xsem.spi import Lock
 from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem_host.windows import Pages, check_section, duplicate, map_private, map_shared, new_section
-    from xsem_host.windows_semaphores import HEAD, TIMELINE_BYTES, read_at_start
+    from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES
+    from xsem_host.windows import (
+        Pages,
+        check_section,
+        duplicate,
+        map_private,
+        map_shared,
+        new_section,
+        read_at_start,
+    )
 else:
     from xsem_host.dmabufs import begin_access, check_dmabuf, end_access, is_dmabuf
     from xsem_host.files import check_sealed_memfd, file_name
     from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
     from xsem_host.semaphores import TIMELINE_NAME
 
-__all__ = ["HostBuffer", "HostMapping", "HostMemory", "new_memory", "open_memory"]
+__all__ = ["HostMapping", "HostMemory", "Pages", "map_private", "new_memory", "open_memory"]
 
 
 class HostMemory:
-    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows.
-
-    It is mapped once, while a buffer uses it.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        On success this object owns the file. After an error the caller still owns it.
-    size : int
-        Number of bytes to map, from the start of the file.
-    """
+    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows."""
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
         self._lock = Lock()
-        self._pages: Pages | None = None
-        # Weak references: if Ctrl-C keeps a use from the caller, it ends by itself.
-        self._uses: weakref.WeakSet[HostMapping] = weakref.WeakSet()
+        self._pages: Pages | None = None   # mapped by the first use, unmapped by the last
+        self._uses = 0
         # So import refuses a file that cannot be mapped, before the first buffer.
         map_shared(handle.fileno(), size).close()
-        self._file = handle.take()
+        self._file = handle.take()   # last: after an error the caller still owns the file
 
     @property
     def fd(self) -> int:
@@ -55,10 +51,7 @@ class HostMemory:
         return duplicate(self._file.fileno())
 
     def map(self, offset: int) -> HostMapping:
-        """Return a use of the memory's single mapping, from `offset` on.
-
-        The first use maps the memory, and the last `unmap` unmaps the memory.
-        """
+        """Return a use of the memory's one mapping, from `offset` on."""
         with self._lock:
             if self._pages is None:
                 pages = map_shared(self._file.fileno(), self.size)
@@ -68,16 +61,14 @@ class HostMemory:
                     pages.close()
                     raise
                 self._pages = pages
-            use = HostMapping(self, self._pages.address + offset)
-            self._uses.add(use)
-            return use
+            self._uses += 1
+            return HostMapping(self, self._pages.address + offset)
 
-    def unmap(self, use: HostMapping) -> None:
+    def unmap(self) -> None:
         """Undo one `map`."""
         with self._lock:
-            self._uses.discard(use)
+            self._uses -= 1
             if self._pages is not None and not self._uses:
-                # Reset before `close`: if Ctrl-C interrupts that, the next `map` creates a new mapping.
                 pages, self._pages = self._pages, None
                 try:
                     self._end_access()
@@ -96,16 +87,9 @@ class HostMemory:
 
 
 class HostMapping:
-    """One use of a mapped memory.
+    """One use of a mapped memory."""
 
-    Attributes
-    ----------
-    memory : HostMemory
-    address : int
-        Address of the first byte of the use.
-    """
-
-    __slots__ = ("__weakref__", "address", "memory")
+    __slots__ = ("address", "memory")
 
     def __init__(self, memory: HostMemory, address: int) -> None:
         self.memory = memory
@@ -120,15 +104,7 @@ def new_memory(size: int) -> HostMemory:
 
 
 def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
-    """Check that the file or section is memory of at least `size` bytes, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``short_page``, ``wrong_kind``, ``read_only``; ``not_a_memfd``, ``unsealed``, ``no_proc``; ``not_mappable``: a
-        dma-buf that only devices can access; Windows: ``wrong_object``, ``not_of_paging_file``. The handle stays the
-        caller's.
-    """
+    """Check that the file or section is memory of at least `size` bytes, and take ownership of it."""
     if sys.platform != "win32" and is_dmabuf(handle.fileno()):
         check_dmabuf(handle.fileno(), size)
         try:
@@ -174,26 +150,3 @@ else:
         check_sealed_memfd(fd, "memory", size)
         # The name protects timelines from import as memory.
         return file_name(fd) == f"/memfd:{TIMELINE_NAME} (deleted)"
-
-
-class HostBuffer:
-    """Private memory of this process.
-
-    Parameters
-    ----------
-    size : int
-        Bytes.
-
-    Attributes
-    ----------
-    address : int
-        Address of the first byte.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._pages = map_private(size)
-        self.address = self._pages.address
-
-    def close(self) -> None:
-        """Unmap the memory."""
-        self._pages.close()

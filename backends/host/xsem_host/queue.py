@@ -12,10 +12,10 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
-from xsem.spi import CopyQueue, SemaphoreQueue
+from xsem.spi import CopyQueue, Lock, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
-from xsem_host.memory import HostBuffer, HostMapping
+from xsem_host.memory import HostMapping, Pages
 from xsem_host.sharing import HostSemaphore
 
 __all__ = ["HostQueue"]
@@ -28,8 +28,8 @@ _FILL_CHUNK: Final = 1 << 20
 
 _numbers = itertools.count(1)
 
-Buffer: TypeAlias = HostMapping | HostBuffer
-Operation = Callable[[], None]
+Buffer: TypeAlias = HostMapping | Pages
+Operation = Callable[[], object]
 
 
 class _ClosedError(Exception):
@@ -45,23 +45,13 @@ class _AwaitedError(Exception):
 
 
 class HostQueue(SemaphoreQueue, CopyQueue):
-    """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`.
-
-    Appends hand operations to the worker through a `SimpleQueue`. The queue is C code: after a KeyboardInterrupt an
-    operation is either queued or not, and no lock stays locked.
-
-    Parameters
-    ----------
-    forget : callable
-        `close` calls this function with this object.
-    """
+    """One in-order queue. Its worker is a daemon thread, and lives from the first append to `close`."""
 
     def __init__(self, forget: Callable[[HostQueue], None]) -> None:
         self.identity = next(_numbers)
         self._forget = forget
         self._queue: SimpleQueue[tuple[Operation, HostFence | None] | None] = SimpleQueue()   # None: wake up
-        self._touching = threading.Lock()
-        self._working = threading.Lock()   # taken by the first worker and never released
+        self._touching = Lock()   # held during a copy or a fill
         self._started = False
         self._failure: DriverError | None = None
         self._closed = False
@@ -137,11 +127,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
 
     def append_work(self, work: Callable[[], object]) -> None:
         """Append the application's function: it runs on the queue's worker thread."""
-
-        def operation() -> None:
-            work()
-
-        self._append(operation, False)
+        self._append(work, False)
 
     def _append(self, operation: Operation, want_fence: bool) -> HostFence | None:
         self._check_usable()
@@ -161,34 +147,23 @@ class HostQueue(SemaphoreQueue, CopyQueue):
             raise repeated(self._failure)
 
     def _start(self) -> None:
+        self._started = True
         try:
-            # Not Thread.start, which waits for the thread: after a KeyboardInterrupt in it, the caller cannot know
-            # whether the thread runs. If Ctrl-C interrupts here, the next append starts a second worker. The second
-            # worker finds the first one and ends.
+            # Not `Thread.start`, which waits for the thread: Ctrl-C in it can come out as a RuntimeError, like a thread
+            # that the system refuses (CPython 3.11.7).
             start_new_thread(self._run_as_thread, ())
         except (RuntimeError, MemoryError) as error:
+            self._started = False
             raise OutOfMemoryError(f"the list's worker cannot be started: {error}", reason="out_of_memory") from error
-        self._started = True
 
     def close(self) -> None:
-        """Close the queue: drop the queued operations and end the worker.
-
-        Waits for a copy or a fill in progress, and not for the application's work.
-        """
+        """Drop the queued operations and end the worker. Waits for a copy or a fill, not for the application's work."""
         self._closed = True
         self._drop(_closed())
         self._queue.put(None)
-        # The caller may unmap the memory of a copy next, so Ctrl-C does not end the wait for the copy.
-        interrupted: KeyboardInterrupt | None = None
-        while True:
-            try:
-                with self._touching:
-                    break
-            except KeyboardInterrupt as error:
-                interrupted = error
         self._forget(self)
-        if interrupted is not None:
-            raise interrupted
+        with self._touching:   # the caller may unmap the memory of a copy next
+            pass
 
     def _drop(self, failure: XsemError) -> None:
         """Empty the queue and fail the fences in it."""
@@ -202,8 +177,6 @@ class HostQueue(SemaphoreQueue, CopyQueue):
 
     # ---- the worker
     def _run_as_thread(self) -> None:
-        if not self._working.acquire(blocking=False):
-            return
         try:
             # Without a Thread object the thread would lack a name, and logging would create a dummy object for it.
             threading.Thread(target=self._run, name=f"xsem-host-list-{self.identity}", daemon=True).start()

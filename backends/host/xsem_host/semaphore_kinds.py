@@ -18,8 +18,7 @@ VERSION: Final = 1
 KIND_TIMELINE: Final = 2
 TIMELINE_BYTES: Final = 4096
 _HEAD: Final = struct.Struct("=QII")
-HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)
-"""The first bytes of each timeline. The value follows."""
+HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)   # the first bytes of each timeline; the value follows
 _VALUE_AT: Final = len(HEAD)
 
 
@@ -36,13 +35,7 @@ class SharedPages(Protocol):
 
 
 class BinarySemaphore(HostSemaphore):
-    """A binary semaphore.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        On success this object owns the handle. After an error the caller still owns it.
-    """
+    """A binary semaphore."""
 
     def signal(self, value: int | None = None) -> None:
         """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
@@ -73,18 +66,10 @@ class BinarySemaphore(HostSemaphore):
 
 
 class TimelineSemaphore(HostSemaphore):
-    """A timeline semaphore: a value in pages that all its processes map.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        On success this object owns the handle. After an error the caller still owns it.
-    pages : SharedPages
-        The first `TIMELINE_BYTES` bytes of the object. The semaphore closes them.
-    """
+    """A timeline semaphore: a value in the first `TIMELINE_BYTES` of an object, which all its processes map."""
 
     def __init__(self, handle: OwnedHandle, pages: SharedPages) -> None:
-        self._pages = pages
+        self._pages = pages   # closed by `_free`
         # Each access is one aligned load or store, so no process sees half a value.
         self._value = ctypes.c_uint64.from_address(pages.address + _VALUE_AT)
         super().__init__(handle)
@@ -98,13 +83,7 @@ class TimelineSemaphore(HostSemaphore):
             return value
 
     def signal(self, value: int | None) -> None:
-        """Set the value and wake all waiters. Never blocks.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
+        """Set the value and wake all waiters. Never blocks."""
         wanted = _needed(value)
         with self._use():
             self._fence()
@@ -112,13 +91,7 @@ class TimelineSemaphore(HostSemaphore):
             self._wake()
 
     def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Block until the timeline is at least `value` or the timeout expires; return whether it is.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_required``: `value` is None.
-        """
+        """Block until the timeline is at least `value` or the timeout expires; return whether it is."""
         wanted = _needed(value)
         with self._use():
             return self._sleep(wanted, timeout_ns)
@@ -144,20 +117,7 @@ class TimelineSemaphore(HostSemaphore):
 
 
 def check_head(head: bytes, what: str) -> None:
-    """Check the first bytes of a timeline.
-
-    Parameters
-    ----------
-    head : bytes
-        As many bytes as `HEAD`.
-    what : str
-        Name of the object in messages: ``"file"`` or ``"section"``.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_magic``, ``wrong_version``, ``wrong_kind``.
-    """
+    """Check the first bytes of a timeline, as many as `HEAD` has."""
     magic, version, kind = _HEAD.unpack(head)
     if magic != MAGIC:
         raise BadHandleError(f"the {what} is not a timeline of host: its magic number differs", reason="wrong_magic")

@@ -1,7 +1,6 @@
-"""The host's semaphores (docs/host-objects.md).
+"""The host's semaphores (docs/host-objects.md)."""
 
-They have no lock in shared memory. So a process that is killed at any moment leaves nothing locked.
-"""
+# They have no lock in shared memory, so a process that is killed at any moment leaves nothing locked.
 
 from __future__ import annotations
 
@@ -27,10 +26,7 @@ from xsem_host.linux import (
 from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
 from xsem_host.sharing import Looks
 
-__all__ = [
-    "TIMELINE_BYTES", "TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary",
-    "open_timeline",
-]
+__all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
 
 TIMELINE_NAME: Final = "xsem-timeline"
 _FIELDS: Final = struct.Struct("=QI")  # value, sequence
@@ -41,13 +37,7 @@ _LONGEST_SLEEP_NS: Final = 1_000_000_000
 
 
 class Binary(BinarySemaphore):
-    """A binary semaphore: an eventfd. Counter 0 is unsignalled, any other value is signalled.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_binary` or `new_binary`. On success this object owns the file.
-    """
+    """A binary semaphore: an eventfd. Counter 0 is unsignalled, any other value is signalled."""
 
     def _set(self) -> None:
         eventfd_add(self.fd)
@@ -63,13 +53,7 @@ def new_binary() -> Binary:
 
 
 def open_binary(handle: OwnedHandle) -> Binary:
-    """Check that the file is an eventfd without EFD_SEMAPHORE, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``not_an_eventfd``, ``eventfd_is_counting``, ``no_proc``. The handle stays the caller's.
-    """
+    """Check that the file is an eventfd without EFD_SEMAPHORE, and take ownership of it."""
     fd = handle.fileno()
     target = file_name(fd)
     if target != "anon_inode:[eventfd]":
@@ -81,14 +65,7 @@ def open_binary(handle: OwnedHandle) -> Binary:
 
 
 class Timeline(TimelineSemaphore):
-    """A timeline semaphore: a counter in a sealed page that all its processes map.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_timeline` or `new_timeline`. On success this object owns the file. After an error the caller still
-        owns it.
-    """
+    """A timeline semaphore: a counter in a sealed page that all its processes map."""
 
     def __init__(self, handle: OwnedHandle) -> None:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES)
@@ -121,14 +98,7 @@ def new_timeline(initial_value: int) -> Timeline:
 
 
 def open_timeline(handle: OwnedHandle) -> Timeline:
-    """Check that the file is a timeline's page, map it, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``not_a_memfd``, ``unsealed``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
-        ``read_only``. The handle stays the caller's.
-    """
+    """Check that the file is a timeline's page, map it, and take ownership of it."""
     fd = handle.fileno()
     check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
     check_head(read_at_start(fd, len(HEAD)), "file")

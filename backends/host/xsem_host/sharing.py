@@ -25,22 +25,15 @@ _PAUSE_NS: Final = 1_000_000
 
 
 class HostSemaphore(ABC):
-    """A semaphore of host. It owns its file descriptor or NT handle.
-
-    `close` frees the file and the page only after the last thread has left the semaphore. The worker of a queue that
-    was closed during a wait leaves it some time later, and its fd number could belong to another file by then.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        On success this object owns the file. After an error the caller still owns it.
-    """
+    """A semaphore of host. It owns its file descriptor or NT handle."""
 
     def __init__(self, handle: OwnedHandle) -> None:
-        self._fence_lock = Lock()
-        self._inside: set[object] = set()   # not a count: Ctrl-C could make it wrong
+        self._lock = Lock()
+        # The file and the page are freed only after the last thread has left the semaphore. The worker of a queue that
+        # was closed during a wait leaves it some time later, and its fd number could belong to another file by then.
+        self._inside = 0
         self._closed = False
-        self._file = handle.take()
+        self._file = handle.take()   # last: after an error the caller still owns the file
 
     @property
     def fd(self) -> int:
@@ -66,49 +59,39 @@ class HostSemaphore(ABC):
 
     def close(self) -> None:
         """Refuse further use, and free the semaphore as soon as no thread is inside. A second call has no effect."""
-        self._closed = True
-        if not self._inside:
-            self._free()
+        with self._lock:
+            self._closed = True
+            if not self._inside:
+                self._free()
 
     @contextmanager
     def _use(self) -> Iterator[None]:
-        thread = object()
-        try:
-            # Add first, then check: either a concurrent `close` sees this thread, or this thread sees the `close`.
-            self._inside.add(thread)
+        with self._lock:
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
+            self._inside += 1
+        try:
             yield
         finally:
-            # The first statement and C code, so Ctrl-C cannot prevent it.
-            try:
-                self._inside.discard(thread)
-            finally:
+            with self._lock:
+                self._inside -= 1
                 if self._closed and not self._inside:
                     self._free()
 
     def _fence(self) -> None:
-        """Order the memory accesses before this call before those after it.
-
-        Python lacks a memory fence, and plain stores are unordered on aarch64. Releasing a lock and taking it again
-        has that effect: earlier accesses cannot move below the release, later ones cannot move above the second take.
-        """
+        """Order the memory accesses before this call before those after it."""
+        # Python lacks a memory fence, and plain stores are unordered on aarch64. Releasing a lock and taking it again
+        # has that effect: earlier accesses cannot move below the release, later ones cannot move above the second take.
         for _ in range(2):
-            with self._fence_lock:
+            with self._lock:
                 pass
 
 
 class Looks:
-    """The limit on how often a wait checks its condition: 64 times at once, then once a millisecond.
+    """The limit on how often a wait checks its condition: 64 times at once, then once a millisecond."""
 
-    A peer can wake waiters, change the sequence, or signal and reset at any rate. Without a limit every waiter would
-    spin with it.
-
-    Parameters
-    ----------
-    timeout_ns : int
-        Timeout of the wait, in nanoseconds.
-    """
+    # A peer can wake waiters, change the sequence, or signal and reset at any rate. Without a limit every waiter would
+    # spin with it.
 
     def __init__(self, timeout_ns: int) -> None:
         self._began = time.monotonic_ns()
@@ -116,13 +99,7 @@ class Looks:
         self._count = 0
 
     def sleep_ns(self) -> int:
-        """Count a check, pause if there were too many, and return how long the wait may sleep until the next one.
-
-        Returns
-        -------
-        int
-            Nanoseconds; 0 after the timeout.
-        """
+        """Count a check, pause after too many, and return how long the wait may sleep; 0 after the timeout."""
         now = time.monotonic_ns()
         self._count += 1
         if self._count > _FREE_LOOKS + (now - self._began) // _PAUSE_NS:

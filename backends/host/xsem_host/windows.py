@@ -1,7 +1,6 @@
-"""The calls of Windows for the host's objects. Only this module of the package depends on Windows.
+"""The calls of Windows for the host's objects. Only this module of the package depends on Windows."""
 
-The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
-"""
+# The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
 
 from __future__ import annotations
 
@@ -9,11 +8,10 @@ import ctypes
 import functools
 import mmap
 import sys
-from itertools import starmap
 from typing import Any, Final
 
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import duplicate_fd, windows_code_name
+from xsem.spi import duplicate_fd, own, windows_code_name
 from xsem.types import OwnedHandle
 
 __all__ = [
@@ -30,6 +28,7 @@ __all__ = [
     "new_section",
     "open_event",
     "open_section",
+    "read_at_start",
     "signal_named_event",
     "wait_event",
 ]
@@ -134,19 +133,14 @@ def _no_access(what: str = "the handle", **fields: Any) -> BadHandleError:
 
 
 def _own(call: str, *arguments: Any, name: str | None = None) -> OwnedHandle:
-    """Call a function that returns a new handle, and return its owner. Ctrl-C cannot interrupt between the two."""
-    handle = OwnedHandle.__new__(OwnedHandle)
-    slot: list[int | None] = []
-    handle._slot = slot  # type: ignore[assignment]
-    try:
-        slot.extend(starmap(_call(call), (arguments,)))
-        if slot == [None]:
-            slot.clear()
+    """Call a function that returns a new handle, and return its owner."""
+    def created() -> int:
+        number: int | None = _call(call)(*arguments)
+        if number is None:
             raise _failure(call, name)
-    except BaseException:
-        handle.close()   # the traceback keeps the object alive, so the finalizer would run late
-        raise
-    return handle
+        return number
+
+    return own(created)
 
 
 def duplicate(number: int) -> OwnedHandle:
@@ -185,13 +179,7 @@ def new_event() -> OwnedHandle:
 
 
 def open_event(name: str) -> OwnedHandle:
-    """Open the event with this name.
-
-    Raises
-    ------
-    BadHandleError
-        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
-    """
+    """Open the event with this name."""
     return _open("OpenEventW", _EVENT_NEEDS, _EVENT_QUERY_STATE, name)
 
 
@@ -240,15 +228,8 @@ def event_take(number: int) -> bool:
 
 
 def check_synchronization_event(number: int) -> None:
-    """Check that the handle is one of a synchronization event and permits signals and waits.
-
-    Windows tells the kind of an event only to a handle with EVENT_QUERY_STATE. Without it, the event is accepted.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``event_stays_signalled``, ``read_only``, ``closed_fd``.
-    """
+    """Check that the handle is one of a synchronization event and permits signals and waits."""
+    # Windows tells the kind of an event only to a handle with EVENT_QUERY_STATE. Without it, the event is accepted.
     found = _EventInformation()
     asked = _query("NtQueryEvent", number, found, "a binary semaphore of host must be an event")
     if asked and found.type != _SYNCHRONIZATION_EVENT:
@@ -270,38 +251,12 @@ def new_section(size: int) -> OwnedHandle:
 
 
 def open_section(name: str) -> OwnedHandle:
-    """Open the section with this name.
-
-    Raises
-    ------
-    BadHandleError
-        ``name_not_found``; ``wrong_object``; ``read_only``: access is denied.
-    """
+    """Open the section with this name."""
     return _open("OpenFileMappingW", _SECTION_NEEDS, _SECTION_QUERY, name)
 
 
 def check_section(number: int, what: str, size: int) -> int:
-    """Check that the handle is one of a committed section of the paging file with at least `size` bytes.
-
-    Parameters
-    ----------
-    number : int
-        Stays the caller's.
-    what : str
-        Name of the object in messages: ``"memory"`` or ``"timeline"``.
-    size : int
-        Bytes.
-
-    Returns
-    -------
-    int
-        The size of the section in bytes.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``read_only``, ``closed_fd``.
-    """
+    """Check for a committed section of the paging file with at least `size` bytes, and return its size."""
     found = _SectionInformation()
     if _query("NtQuerySection", number, found, f"{what} of host must be a section"):
         whole, sound = int(found.size), found.attributes & ~_SEC_LARGE_PAGES == _SEC_COMMIT
@@ -317,10 +272,8 @@ def check_section(number: int, what: str, size: int) -> int:
 
 
 def _look_at_view(number: int) -> tuple[int, bool]:
-    """Return the committed bytes at the start of a section, and whether they are the paging file's, from a view.
-
-    For a handle without SECTION_QUERY. `read_only`: the handle does not permit reading and writing.
-    """
+    """Return the committed bytes at the start of a section, and whether they are the paging file's."""
+    # For a handle without SECTION_QUERY: a view shows both.
     pages = map_shared(number, 0)   # the whole section
     try:
         region = _RegionInformation()
@@ -336,54 +289,46 @@ def _look_at_view(number: int) -> tuple[int, bool]:
 
 # ---- mappings
 class Pages:
-    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it.
+    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it."""
 
-    Attributes
-    ----------
-    address : int
-    size : int
-        Bytes.
-    """
-
-    __slots__ = ("__weakref__", "_addresses", "_unmap", "size")
+    __slots__ = ("__weakref__", "_mapped", "_unmap", "address", "size")
 
     def __init__(self, size: int, map_: str, arguments: tuple[Any, ...], unmap: str, more: tuple[Any, ...]) -> None:
         self.size = size
         self._unmap = (_call(unmap), more)
-        self._addresses: list[int | None] = []
-        self._addresses.extend(starmap(_call(map_), (arguments,)))   # Ctrl-C cannot interrupt between call and list
-        if self._addresses == [None]:
-            self._addresses.clear()
+        address: int | None = _call(map_)(*arguments)
+        if address is None:
             raise _failure(map_)
-
-    @property
-    def address(self) -> int:
-        """Address of the first byte."""
-        return self._addresses[0] or 0
+        self.address = address
+        self._mapped = True
 
     def close(self) -> None:
         """Unmap the memory. No thread may access it afterwards. A second call has no effect."""
+        if not self._mapped:
+            return
+        self._mapped = False   # before the call: another mapping can get the address afterwards
         unmap, more = self._unmap
-        addresses, self._addresses = self._addresses, []
-        for address in addresses:
-            if not unmap(address, *more):
-                raise _failure("unmap")
+        if not unmap(self.address, *more):
+            raise _failure("unmap")
 
     def __del__(self) -> None:
         # At the interpreter's exit a worker may still copy here; the end of the process unmaps all.
-        if getattr(self, "_addresses", None) and not sys.is_finalizing():
+        if getattr(self, "_mapped", False) and not sys.is_finalizing():
             self.close()
 
 
 def map_shared(number: int, size: int) -> Pages:
-    """Map the first `size` bytes of a section, shared with every process that maps it.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the handle does not permit reading and writing.
-    """
+    """Map the first `size` bytes of a section, shared with every process that maps it."""
     return Pages(size, "MapViewOfFile", (number, _MAP_WRITE, 0, 0, size), "UnmapViewOfFile", ())
+
+
+def read_at_start(number: int, size: int) -> bytes:
+    """Read the first bytes of a section."""
+    pages = map_shared(number, size)
+    try:
+        return ctypes.string_at(pages.address, size)
+    finally:
+        pages.close()
 
 
 def map_private(size: int) -> Pages:

@@ -1,15 +1,13 @@
-"""The host's semaphores on Windows (docs/host-objects.md, "Windows").
+"""The host's semaphores on Windows (docs/host-objects.md, "Windows")."""
 
-They have no lock in shared memory. So a process that is killed at any moment leaves nothing locked.
-"""
+# They have no lock in shared memory, so a process that is killed at any moment leaves nothing locked.
 
 from __future__ import annotations
 
 import ctypes
 import os
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import Final
 
 from xsem.types import OwnedHandle
@@ -23,14 +21,12 @@ from xsem_host.windows import (
     named_event,
     new_event,
     new_section,
+    read_at_start,
     signal_named_event,
     wait_event,
 )
 
-__all__ = [
-    "HEAD", "TIMELINE_BYTES", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline",
-    "read_at_start",
-]
+__all__ = ["Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
 
 _ID_AT: Final = 24
 _ID_BYTES: Final = 16
@@ -45,13 +41,7 @@ _POLL_NS: Final = 1_000_000
 
 
 class Binary(BinarySemaphore):
-    """A binary semaphore: a synchronization event.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_binary` or `new_binary`. On success this object owns the handle.
-    """
+    """A binary semaphore: a synchronization event."""
 
     def _set(self) -> None:
         event_set(self.fd)
@@ -67,26 +57,13 @@ def new_binary() -> Binary:
 
 
 def open_binary(handle: OwnedHandle) -> Binary:
-    """Check that the handle is one of a synchronization event, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``event_stays_signalled``, ``read_only``. The handle stays the caller's.
-    """
+    """Check that the handle is one of a synchronization event, and take ownership of it."""
     check_synchronization_event(handle.fileno())
     return Binary(handle)
 
 
 class Timeline(TimelineSemaphore):
-    """A timeline semaphore: a value in a section that all its processes map, and one named event for each waiter.
-
-    Parameters
-    ----------
-    handle : OwnedHandle
-        From `open_timeline` or `new_timeline`. On success this object owns the handle. After an error the caller still
-        owns it.
-    """
+    """A timeline semaphore: a value in a section that all its processes map, and a named event for each waiter."""
 
     def __init__(self, handle: OwnedHandle) -> None:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES)
@@ -107,35 +84,17 @@ class Timeline(TimelineSemaphore):
         if self._reached(wanted):
             return True
         looks = Looks(timeout_ns)
-        with self._waiter() as event:
-            return self._sleep_until(wanted, looks, event)
-
-    def _sleep_until(self, wanted: int, looks: Looks, event: OwnedHandle | None) -> bool:
-        while not self._reached(wanted):
-            sleep_ns = looks.sleep_ns()
-            if sleep_ns == 0:
-                return False
-            if event is None:
-                self._pause(min(sleep_ns, _POLL_NS))
-            else:
-                wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
-        return True
-
-    @staticmethod
-    def _pause(nanoseconds: int) -> None:
-        import time
-
-        time.sleep(nanoseconds / 1e9)
-
-    @contextmanager
-    def _waiter(self) -> Iterator[OwnedHandle | None]:
-        """Enter a waiter: an event with the name of its place, and the byte of this place. None if all are in use.
-
-        The system creates a name at most once, so a place has one waiter. The name ends with the waiter's process.
-        """
         place, event = self._enter()
         try:
-            yield event
+            while not self._reached(wanted):
+                sleep_ns = looks.sleep_ns()
+                if sleep_ns == 0:
+                    return False
+                if event is None:
+                    time.sleep(min(sleep_ns, _POLL_NS) / 1e9)
+                else:
+                    wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
+            return True
         finally:
             if event is not None:
                 # The byte first: afterwards the place can have a new waiter.
@@ -143,6 +102,8 @@ class Timeline(TimelineSemaphore):
                 event.close()
 
     def _enter(self) -> tuple[int, OwnedHandle | None]:
+        """Enter a waiter: the event with the name of its place, and the byte of this place. None if all are in use."""
+        # The system creates a name at most once, so a place has one waiter. The name ends with the waiter's process.
         taken = bytes(self._waiters)
         # Free places first. Then the others: a killed process leaves its byte and not its event.
         for free in (True, False):
@@ -166,30 +127,8 @@ def new_timeline(initial_value: int) -> Timeline:
 
 
 def open_timeline(handle: OwnedHandle) -> Timeline:
-    """Check that the handle is one of a timeline's section, map it, and take ownership of it.
-
-    Raises
-    ------
-    BadHandleError
-        ``wrong_object``, ``not_of_paging_file``, ``short_page``, ``wrong_magic``, ``wrong_version``, ``wrong_kind``,
-        ``read_only``. The handle stays the caller's.
-    """
+    """Check that the handle is one of a timeline's section, map it, and take ownership of it."""
     number = handle.fileno()
     check_section(number, "timeline", TIMELINE_BYTES)
     check_head(read_at_start(number, len(HEAD)), "section")
     return Timeline(handle)
-
-
-def read_at_start(number: int, size: int) -> bytes:
-    """Read the first bytes of a section.
-
-    Raises
-    ------
-    BadHandleError
-        ``read_only``: the handle does not permit reading and writing.
-    """
-    pages = map_shared(number, size)
-    try:
-        return ctypes.string_at(pages.address, size)
-    finally:
-        pages.close()

@@ -7,14 +7,13 @@ from typing import Any, Final
 
 from xsem.errors import (
     BadHandleError,
-    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
     UnsupportedError,
     XsemError,
 )
-from xsem.spi import free_fds
+from xsem.spi import fd_limit_error
 
 __all__ = ["CODES", "INVALID_VALUE", "PLATFORM_NOT_FOUND", "SUCCESS", "error_of", "failed_work", "import_error"]
 
@@ -82,10 +81,9 @@ _REFUSALS: Final = frozenset({INVALID_VALUE, -33, -38, INVALID_OPERATION, -61, -
 def error_of(call: str, code: int, causes: tuple[str, ...] = ()) -> XsemError:
     """Return the error for a code, with `call`, `code` and `code_name`."""
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": CODES.get(code), "likely_causes": causes}
-    free = free_fds() if code in _WITHOUT_FD else None
-    if free is not None and free < _OPENING.get(call, 1):
-        return BusyError(f"{call} failed, and the process can open only {free} more files: release devices and "
-                         "objects, or raise the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **fields)
+    full = fd_limit_error(call, _OPENING.get(call, 1), **fields) if code in _WITHOUT_FD else None
+    if full is not None:
+        return full
     if code == DEVICE_NOT_AVAILABLE:
         return DeviceLostError("the device is not available any more: open it again", reason="device_lost",
                                from_earlier_work=True, **fields)

@@ -14,7 +14,7 @@ from xsem.errors import (
     UnsupportedError,
     XsemError,
 )
-from xsem.spi import free_fds
+from xsem.spi import fd_limit_error
 from xsem_vulkan import constants
 
 __all__ = ["check", "code_name", "device_lost", "error_for", "import_error"]
@@ -83,11 +83,9 @@ def check(call: str, code: int) -> int:
 
 def error_for(call: str, code: int) -> XsemError:
     """Return the error for a code of `call`."""
-    free = free_fds() if code in _WITHOUT_FD else None
-    if free is not None and free < _OPENING.get(call, 1):
-        return BusyError(
-            f"{call} failed, and the process can open only {free} more files: release devices and objects, or raise "
-            "the limit (ulimit -n, RLIMIT_NOFILE)", reason="fd_limit", **_from(call, code))
+    full = fd_limit_error(call, _OPENING.get(call, 1), **_from(call, code)) if code in _WITHOUT_FD else None
+    if full is not None:
+        return full
     if code in _NO_MEMORY:
         causes = _CAUSES.get(call, ()) if code == constants.VK_ERROR_OUT_OF_DEVICE_MEMORY else ()
         return OutOfMemoryError(f"{_NO_MEMORY[code]}; release something, or ask for less", reason="out_of_memory",

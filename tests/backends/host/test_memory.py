@@ -11,7 +11,6 @@ import pytest
 from support.host_peers import MEMORY, content, covered, fill, imported, mapped, memory_desc
 
 from xsem.errors import OutOfMemoryError
-from xsem_host import linux
 from xsem_host.device import HostDevice
 
 LARGE = 64 << 20
@@ -112,25 +111,6 @@ def test_host_buffer_is_zeroed_and_really_given_back(driver: HostDevice) -> None
 def test_memory_has_the_fd_as_native_handle(driver: HostDevice) -> None:
     memory, _ = driver.create_memory(MEMORY, 1, False)
     assert driver.native_handle(memory) == memory.fd
-    driver.release_memory(memory)
-
-
-def test_interrupted_unmapping_leaves_no_stale_address(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, size = driver.create_memory(MEMORY, 4096, False)
-    mapping, _ = driver.map_buffer(memory, 0, size)
-    close = linux.Pages.close
-
-    def interrupted(pages: linux.Pages) -> None:
-        close(pages)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(linux.Pages, "close", interrupted)
-        driver.unmap_buffer(mapping)
-    again, address = driver.map_buffer(memory, 0, size)
-    assert covered(address, size)
-    driver.unmap_buffer(again)
-    assert not covered(address, size)
     driver.release_memory(memory)
 
 

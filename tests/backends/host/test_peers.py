@@ -25,7 +25,8 @@ from support.host_peers import (
 
 from xsem.types import SignalParams, WaitParams
 from xsem_host.device import HostDevice
-from xsem_host.semaphores import TIMELINE_BYTES, Timeline
+from xsem_host.semaphore_kinds import TIMELINE_BYTES
+from xsem_host.semaphores import Timeline
 
 VALUE_AT, SEQUENCE_AT = 16, 24
 

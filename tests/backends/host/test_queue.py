@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
+import functools
 import threading
 import time
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
+from support.fake_backend import until
 from support.host_peers import (
     BINARY,
     LONG_NS,
@@ -19,8 +22,10 @@ from support.host_peers import (
     failed,
     fill,
     signal_of,
+    sleeps_in,
     there,
     wait_for,
+    workers,
 )
 
 from xsem.errors import BadArgumentError, BusyError, DriverError, OutOfMemoryError
@@ -154,6 +159,24 @@ def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
     driver.release_semaphore(binary)
 
 
+@pytest.mark.timeout(10)
+def test_a_fence_wakes_all_that_wait_for_it(driver: HostDevice) -> None:
+    semaphore = driver.create_semaphore(TIMELINE, 0)
+    commands = driver.create_queue()
+    fence = wait_for(commands, semaphore, 1)
+    met: list[bool] = []
+    threads = [threading.Thread(target=lambda: met.append(driver.wait_fence(fence, LONG_NS))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        until(functools.partial(sleeps_in, "futex", thread))
+    driver.host_signal(semaphore, 1)
+    for thread in threads:
+        thread.join()
+    assert met == [True] * 3
+    driver.release_semaphore(semaphore)
+
+
 # ---- borrowed events
 @pytest.mark.parametrize("make", [threading.Event, Future])
 def test_borrowed_event_holds_a_list(driver: HostDevice, make: Any) -> None:
@@ -247,6 +270,21 @@ def test_list_works_on_the_last_thread_that_can_be_had(
     commands.append_work(lambda: ran.append(1))
     assert barrier(commands).wait(LONG_NS)
     assert ran == [1]
+
+
+def test_interrupted_start_of_the_worker_starts_one(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any) -> None:
+        _thread.start_new_thread(*arguments)
+        raise KeyboardInterrupt
+
+    commands = driver.create_queue()
+    with monkeypatch.context() as patched:
+        patched.setattr(host_queue, "start_new_thread", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commands.append_work(lambda: None)
+    for _ in range(3):
+        assert barrier(commands).wait(LONG_NS)
+    assert workers().count(f"xsem-host-list-{commands.identity}") == 1
 
 
 # ---- copy and fill

@@ -13,7 +13,6 @@ from support.open_files import few_more_files, is_open, numbers
 from xsem.data import file_descriptors
 from xsem.errors import (
     BadHandleError,
-    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
@@ -51,11 +50,8 @@ def test_code_with_a_full_table_of_file_descriptors_is_the_limit(code: int) -> N
         error = error_of(CALL, code)
     with few_more_files(20):   # the start of NVIDIA's driver opens more
         assert error_of("clCreateContext", code).reason == "fd_limit"
-    assert isinstance(error, BusyError)
     assert (error.reason, error.call, error.code) == ("fd_limit", CALL, code)
     assert import_error(error, "a semaphore") is error
-    with few_more_files(1):
-        assert error_of(CALL, code).reason != "fd_limit"
 
 
 def test_other_code_with_a_full_table_of_file_descriptors_keeps_its_error() -> None:

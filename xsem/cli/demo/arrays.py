@@ -18,18 +18,10 @@ _CUDA: Final = 2
 
 
 class Arrays(ABC):
-    """A picture that work on a command list changes.
+    """A picture that work on a command list changes."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the library that computes.
-    commands : CommandList
-        The list of the work, in order.
-    """
-
-    name: str
-    commands: CommandList
+    name: str               # of the library that computes
+    commands: CommandList   # the list of the work, in order
 
     @abstractmethod
     def warm_up(self, change: Callable[[Any], object]) -> None:

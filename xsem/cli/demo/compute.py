@@ -1,8 +1,7 @@
-"""The compute process: imports the renderer's objects and filters each frame after it is drawn.
+"""The compute process: imports the renderer's objects and filters each frame after it is drawn."""
 
-`show` starts it as ``python -m xsem.cli.demo.compute FD PLAN``; on Windows, FD is the name of a pipe. The code is the
-same for every device.
-"""
+# `show` starts it as `python -m xsem.cli.demo.compute FD PLAN`; on Windows, FD is the name of a pipe. The code is the
+# same for every device.
 
 from __future__ import annotations
 

@@ -15,13 +15,7 @@ __all__ = ["answer", "check"]
 
 
 def check(plan: Plan) -> None:
-    """Check that neither device hangs or crashes when it is opened. The demo itself reports other errors.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``plugin_failed``: a plugin or a driver hangs, crashes or ends its process.
-    """
+    """Check that neither device hangs or crashes when it is opened. The demo itself reports other errors."""
     for name, told in ask("demo.opening", dict.fromkeys([plan.device, plan.exporter]), plan.timeout_s).items():
         if told.failure is not None:
             backend = name.partition(":")[0]

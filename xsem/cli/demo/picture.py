@@ -42,21 +42,13 @@ def draw(frame: int, shape: tuple[int, int, int]) -> Any:
 
 
 def filter_in_place(frame: Any) -> None:
-    """Emboss the colours, with operations that NumPy, CuPy and torch share.
-
-    The operands are halved first. The results stay in 0 … 255, so the libraries' rules for overflow do not matter.
-    """
+    """Emboss the colours, with operations that NumPy, CuPy and torch share."""
+    # The operands are halved first: the results stay in 0 … 255, so the libraries' rules for overflow do not matter.
     frame[:, 5:, :3] = (frame[:, 5:, :3] >> 1) + 128 - (frame[:, :-5, :3] >> 1)
 
 
 def format_of(path: Path) -> str:
-    """Return Pillow's name for the format of a file suffix.
-
-    Raises
-    ------
-    CannotWriteError
-        ``cannot_write``: Pillow cannot write this format.
-    """
+    """Return Pillow's name for the format of a file suffix."""
     from PIL import Image
 
     Image.init()
@@ -72,28 +64,7 @@ def format_of(path: Path) -> str:
 def contact_sheet(
     samples: Sequence[tuple[int, Any, Any, str]], file_format: str, *, title: str, good: bool, notes: Sequence[str]
 ) -> bytes:
-    """Return an encoded picture: a title, notes, and for each frame the drawn pixels above the found ones.
-
-    The texts are legible if the picture is shown 800 pixels wide.
-
-    Parameters
-    ----------
-    samples : sequence of (int, array, array, str)
-        Number of the frame, pixels as drawn, pixels as found, and the caption of the found pixels.
-    file_format : str
-        Pillow's name of the format, from `format_of`.
-    title : str
-        The verdict of the run.
-    good : bool
-        Whether the verdict is good; otherwise the title is red.
-    notes : sequence of str
-        Lines below the title. A long line continues in the next line.
-
-    Raises
-    ------
-    OSError, ValueError
-        The format does not support a picture of this size.
-    """
+    """Return an encoded picture: a title, notes, and for each frame the drawn pixels above the found ones."""
     from PIL import Image, ImageDraw, ImageFont
 
     large, small = ImageFont.load_default(_TITLE), ImageFont.load_default(_TEXT)

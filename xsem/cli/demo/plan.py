@@ -16,15 +16,11 @@ from xsem.types import MemoryHandleType, SemaphoreHandleType
 
 __all__ = ["Line", "PeerError", "Plan", "hear", "opened", "say", "say_failed"]
 
-Line: TypeAlias = socket.socket | ipc.Pipe
-"""The connection between the two processes: a Unix socket, or a pipe of Windows."""
+Line: TypeAlias = socket.socket | ipc.Pipe   # the connection between the two processes
 
 
 class PeerError(XsemError):
-    """The compute process failed or has ended.
-
-    `reason` and `status` are those that the process reported, if any. `status` is the exit status of the command.
-    """
+    """The compute process failed or has ended. `status` is the exit status of the command."""
 
     def __init__(self, message: str, *, status: int = BAD_ANSWER, **fields: Any) -> None:
         super().__init__(message, **fields)
@@ -80,13 +76,7 @@ class Plan:
 
 
 def opened(device: str) -> xsem.Device:
-    """Open a device. A driver error of this call does not count as a wrong result of the device.
-
-    Raises
-    ------
-    XsemError
-        As `xsem.open_device`. BackendUnavailableError replaces an error whose exit status would be 1.
-    """
+    """Open a device. A driver error of this call does not count as a wrong result of the device."""
     try:
         return xsem.open_device(device)
     except XsemError as error:
@@ -98,13 +88,7 @@ def opened(device: str) -> xsem.Device:
 
 
 def say(sock: Line, **note: Any) -> None:
-    """Send a note to the other process.
-
-    Raises
-    ------
-    PeerError
-        ``peer_closed``: the other process has ended.
-    """
+    """Send a note to the other process."""
     try:
         ipc.send(sock, payload=json.dumps(note).encode())
     except BadArgumentError as error:
@@ -119,13 +103,7 @@ def say_failed(sock: Line, error: Exception) -> None:
 
 
 def hear(sock: Line, timeout_s: float) -> dict[str, Any]:
-    """Wait for the next note of the other process.
-
-    Raises
-    ------
-    PeerError
-        The other process has failed or has ended.
-    """
+    """Wait for the next note of the other process; raise the PeerError that it reports."""
     try:
         with ipc.receive(sock, timeout_s=timeout_s) as message:
             note: dict[str, Any] = json.loads(message.payload)

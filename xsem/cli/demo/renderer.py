@@ -17,18 +17,15 @@ __all__ = ["Tally", "render"]
 
 @dataclass
 class Tally:
-    """Result of the frames.
+    """Result of the frames."""
 
-    `samples` are (number, pixels as drawn, pixels as found, caption). `library` is the array library of the filter.
-    `renderer` and `compute` are the devices: id and name.
-    """
-
-    library: str
+    library: str   # the array library of the filter
     frames: int = 0
     stale: int = 0
     errors: int = 0
+    # Number, pixels as drawn, pixels as found, caption.
     samples: list[tuple[int, Any, Any, str]] = field(default_factory=list)
-    renderer: tuple[str, str] = ("", "")
+    renderer: tuple[str, str] = ("", "")   # the id and the name of the device
     compute: tuple[str, str] = ("", "")
 
 
@@ -61,29 +58,7 @@ class _Canvas:
 
 
 def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
-    """Draw all frames, and check each of them after the filter.
-
-    Parameters
-    ----------
-    sock : socket or Pipe
-        Connection to the compute process.
-    plan : Plan
-        Options of the run.
-    progress : callable
-        Called with the result so far after each frame.
-
-    Returns
-    -------
-    Tally
-        The result of all frames.
-
-    Raises
-    ------
-    PeerError
-        The compute process has failed or has ended.
-    XsemError
-        An error of the exporter.
-    """
+    """Draw all frames, and check each of them after the filter. `progress` is called after each frame."""
     compute = hear(sock, plan.timeout_s)
     with opened(exporter_for(plan.exporter, plan.device, compute["uuid"])) as device:
         drawn = device.create_semaphore(plan.type, label="drawn")

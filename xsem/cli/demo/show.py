@@ -34,26 +34,7 @@ _LOOK_S: Final = 0.25
 
 
 def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool = False) -> int:
-    """Run the demo and return the exit status.
-
-    Parameters
-    ----------
-    plan : Plan
-        Options of the run.
-    output : Path or None
-        Path of the contact sheet, or a folder for it; None: `default_output`.
-    as_json : bool
-        Print the result as JSON.
-    quiet : bool
-        Print only the last line.
-
-    Returns
-    -------
-    int
-        BAD_ANSWER if the result is not as expected; NOT_TRIED if only the contact sheet cannot be written; DONE
-        otherwise. After an error of the run: the exit status of the error. Every frame of a run without the wait is
-        expected to be stale, and every frame of another run to be filtered.
-    """
+    """Run the demo and return the exit status."""
     tell_steps = not (as_json or quiet)
     path = output if output is not None else default_output(plan)
     if os.path.isdir(path):   # Path.is_dir raises for a name that is too long
@@ -69,6 +50,7 @@ def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool =
         tell(error)
         return error.status if isinstance(error, PeerError) else status_of(error)
     verdict = f"demo: {tally.frames} frames, {tally.stale} stale, {tally.errors} errors"
+    # Every frame of a run without the wait is expected to be stale, and every frame of another run to be filtered.
     expected = (tally.stale, tally.errors) == (tally.frames if plan.without_wait else 0, 0)
     if plan.without_wait:
         verdict += ", as expected" if expected else ", not as expected"
@@ -81,7 +63,7 @@ def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool =
         write_file(path, sheet, make_folders=True)
         if tell_steps:
             print(f"contact sheet: {printable(str(path.absolute()))}")
-    except (XsemError, OSError, ValueError) as error:
+    except (XsemError, OSError, ValueError) as error:   # a format may not support pictures of this size
         tell(error)
         status, written = status or NOT_TRIED, False
     if as_json:
@@ -109,10 +91,8 @@ def _notes(plan: Plan, tally: Tally) -> list[str]:
 
 
 def default_output(plan: Plan) -> Path:
-    """Return the default path of the contact sheet, in the current folder.
-
-    A run without the wait produces wrong frames on purpose, so it has a file of its own.
-    """
+    """Return the default path of the contact sheet, in the current folder."""
+    # A run without the wait produces wrong frames on purpose, so it has a file of its own.
     return Path(f"demo-{plan.device.replace(':', '-')}{'-without-wait' if plan.without_wait else ''}.png")
 
 
