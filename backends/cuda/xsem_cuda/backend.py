@@ -36,35 +36,18 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend(Backend):
-    """The backend ``cuda``: CUDA devices through cuda-python.
-
-    Parameters
-    ----------
-    platform : str
-        A value of `sys.platform`. It selects the declared handle types. Tests pass another platform than the machine's
-        to check the structs of its handle types against a driver that only reads them.
-
-    Examples
-    --------
-    >>> CudaBackend.name
-    'cuda'
-    """
+    """The backend ``cuda``: CUDA devices through cuda-python."""
 
     name: ClassVar[str] = "cuda"
     spi_version: ClassVar[int] = 2
 
     def __init__(self, platform: str = sys.platform) -> None:
+        # The platform selects the declared handle types. Tests pass another one than the machine's, to check the
+        # structs of its types against a driver that only reads them.
         self._platform = platform
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``cuda_python_missing``, ``cuda_python_broken``, ``libcuda_missing``, ``driver_too_old``,
-            ``no_permission``, ``no_device``, ``driver_failed``. The message names the remedy.
-        """
+        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order."""
         driver = started()
         try:
             count = begin(driver.cuDeviceGetCount)
@@ -76,23 +59,7 @@ class CudaBackend(Backend):
             ) from error
 
     def open(self, index: int) -> CudaDevice:
-        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use.
-
-        Parameters
-        ----------
-        index : int
-            Position in `devices`.
-
-        Returns
-        -------
-        CudaDevice
-            Its `close` releases the primary context. If this method raises, the context is released.
-
-        Raises
-        ------
-        BackendUnavailableError
-            As `devices`.
-        """
+        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use."""
         driver = started()
         device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
@@ -118,21 +85,7 @@ class CudaBackend(Backend):
         return CudaHooks(made._driver, made._context, made._device)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
-        """Open a device in a context of the application.
-
-        Parameters
-        ----------
-        native : CUcontext or int
-            A ``CUcontext`` of ``cuda.bindings.driver``, or its address. It stays the application's, on success and on
-            failure, and must outlive the device.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``: `native` is neither, or its context was destroyed.
-        BackendUnavailableError
-            As `devices`.
-        """
+        """Open a device in a context of the application, which must outlive the device."""
         driver = started()
         if isinstance(native, int) and not isinstance(native, bool) and native > 0:
             context = driver.CUcontext(native)
@@ -161,13 +114,7 @@ class CudaBackend(Backend):
             undeclared_causes(self._platform, attributes, capabilities))
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Return versions and attributes for ``xsem devices --json``.
-
-        Parameters
-        ----------
-        index : int
-            Position in `devices`.
-        """
+        """Return versions and attributes for ``xsem devices --json``."""
         driver = started()
         device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
@@ -190,13 +137,7 @@ class CudaBackend(Backend):
                 *([f"kernel module {kernel}"] if kernel else [])]
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Check the package, the library, permissions and the loading of kernels. Never raises.
-
-        Returns
-        -------
-        tuple of HealthCheck
-            Ends at the first failure that makes the next check impossible.
-        """
+        """Check the package, the library, permissions and the loading of kernels, until one fails. Never raises."""
         checks: list[HealthCheck] = []
         try:
             bindings()

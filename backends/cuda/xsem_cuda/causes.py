@@ -1,9 +1,8 @@
-"""Likely causes of the driver's codes: by call and code, by the handle type of an import, by the kind of a semaphore.
+"""Likely causes of the driver's codes: by call and code, by the type of an import, by the kind of a semaphore."""
 
-They follow from the references of the calls, and from runs on an H200 (driver 580.159.04): the wait of a destroyed
-semaphore is INVALID_VALUE, a block-compressed image with surface_load_store NOT_SUPPORTED, and a copy outside of an
-image's memory LAUNCH_FAILED.
-"""
+# The causes follow from the references of the calls, and from runs on an H200 (driver 580.159.04): the wait of a
+# destroyed semaphore is INVALID_VALUE, a block-compressed image with surface_load_store NOT_SUPPORTED, and a copy
+# outside of an image's memory LAUNCH_FAILED.
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Memory of several allocations at adjacent addresses: its export, and its import as one range.
+"""Memory of several allocations at adjacent addresses: its export, and its import as one range."""
 
-torch's expandable segments consist of allocations of 20 MiB, and of 2 MiB for small tensors. Each one has a handle of
-its own. cuImportExternalMemory takes one handle, so the import maps the allocations itself (virtual memory management).
-"""
+# torch's expandable segments consist of allocations of 20 MiB, and of 2 MiB for small tensors. Each one has a handle of
+# its own. cuImportExternalMemory takes one handle, so the import maps the allocations itself (virtual memory
+# management).
 
 from __future__ import annotations
 
@@ -21,13 +21,7 @@ _NOT_SUPPORTED: Final = 801
 
 
 class Chunks(Allocation):
-    """Adjacent allocations as one range.
-
-    Attributes
-    ----------
-    parts : sequence of (CUmemGenericAllocationHandle, int)
-        Handle and size in bytes of each allocation, in ascending order.
-    """
+    """Adjacent allocations as one range."""
 
     __slots__ = ("parts",)
 
@@ -35,7 +29,7 @@ class Chunks(Allocation):
         self, driver: Any, parts: Sequence[tuple[Any, int]], base: int, undo: ExitStack, owner: object = None
     ) -> None:
         super().__init__(driver, MemoryHandleType.OPAQUE_FD, None, base, sum(size for _, size in parts), undo, owner)
-        self.parts = parts
+        self.parts = parts   # CUmemGenericAllocationHandle and bytes of each, in ascending order
 
     def export_chunks(self) -> Sequence[MemoryChunk]:
         """Export each allocation. The caller owns the new fds."""
@@ -51,28 +45,7 @@ class Chunks(Allocation):
 
 
 def import_chunks(driver: Any, ordinal: int, desc: MemoryDesc, handles: Sequence[OwnedHandle]) -> Chunks:
-    """Import the allocations of a descriptor and map them to one range, or leave nothing.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    ordinal : int
-        Device.
-    desc : MemoryDesc
-        With chunks.
-    handles : sequence of OwnedHandle
-        The fd of each chunk. It stays the caller's.
-
-    Raises
-    ------
-    DriverError
-        With CUDA_ERROR_UNKNOWN for a handle that is not memory.
-    BadArgumentError
-        ``bad_size``: the size of a chunk is not that of its allocation.
-    OutOfMemoryError
-        ``out_of_memory``.
-    """
+    """Import the allocations of a descriptor and map them to one range, or leave nothing."""
     sizes = [chunk.size for chunk in desc.chunks]
     with ExitStack() as undo:
         natives = []

@@ -1,10 +1,9 @@
-"""Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them.
+"""Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them."""
 
-The driver returns this code once, from the next call on any queue and thread. That call had no effect, so xsem repeats
-it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without the mutex.
-The queue of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows the notes
-of the driver API: a call "may also return error codes from previous, asynchronous launches".
-"""
+# The driver returns this code once, from the next call on any queue and thread. That call had no effect, so xsem
+# repeats it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without
+# the mutex. The queue of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows
+# the notes of the driver API: a call "may also return error codes from previous, asynchronous launches".
 
 from __future__ import annotations
 
@@ -27,33 +26,16 @@ _pending: Final[set[KeyedWait]] = set()
 
 
 class KeyedWait:
-    """One append of keyed-mutex waits with a timeout in milliseconds.
-
-    Parameters
-    ----------
-    timeout_ms : int
-        The shortest timeout of the append.
-
-    Attributes
-    ----------
-    deadline : float
-        Earliest `time.monotonic` of the expiry, in seconds; infinite before `begin`.
-    pending : bool
-        Whether the wait is not over. It stays True after a failure.
-    failed : bool
-        Whether the timeout expired.
-    among_others : bool
-        Whether several waits expired with one code of the driver.
-    """
+    """One append of keyed-mutex waits with a timeout in milliseconds."""
 
     __slots__ = ("_timeout_s", "among_others", "deadline", "failed", "pending")
 
     def __init__(self, timeout_ms: int) -> None:
-        self._timeout_s = timeout_ms / 1e3
-        self.deadline = math.inf
+        self._timeout_s = timeout_ms / 1e3   # the shortest timeout of the append
+        self.deadline = math.inf   # the earliest expiry; infinite before `begin`
         self.pending = True  # still True after a failure: the queue stays failed
         self.failed = False
-        self.among_others = False
+        self.among_others = False   # several waits expired with one code
 
     def begin(self) -> None:
         """Start the timeout. The driver has accepted the wait."""
@@ -86,13 +68,7 @@ def forget(waits: Sequence[KeyedWait]) -> None:
 
 
 def check_acquired(waits: Sequence[KeyedWait]) -> None:
-    """Drop these completed waits, and check that none of them failed.
-
-    Raises
-    ------
-    DriverError
-        ``mutex_timeout``: the timeout of one of them expired.
-    """
+    """Drop these completed waits, and check that none of them failed."""
     forget(waits)
     for wait in waits:
         if wait.failed:

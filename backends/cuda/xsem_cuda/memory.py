@@ -12,32 +12,17 @@ __all__ = ["MemoryToken", "buffer_descriptor", "memory_descriptor"]
 
 
 class MemoryToken(DriverObject):
-    """An imported CUexternalMemory.
-
-    Attributes
-    ----------
-    size : int
-        `MemoryDesc.allocation_size` of the import.
-    """
+    """An imported CUexternalMemory."""
 
     __slots__ = ("size",)
 
     def __init__(self, native: Any, size: int) -> None:
         super().__init__(native)
-        self.size = size
+        self.size = size   # `MemoryDesc.allocation_size` of the import
 
 
 def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
-    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    desc : MemoryDesc
-    handle : OwnedHandle or None
-        Stays the caller's. None: `desc` contains the handle or the name.
-    """
+    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns."""
     native = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
     native.type = driver.CUexternalMemoryHandleType(desc.type.native["cuda"][1])
     native.size = desc.allocation_size

@@ -38,23 +38,10 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 class StreamQueue(
     StreamBase, SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
 ):
-    """A queue on one stream, created by xsem or borrowed.
+    """A queue on one stream: its own, or the application's, whose object it keeps."""
 
-    Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
-    context).
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    handle : int
-        The CUstream as a number.
-    lent : object
-        The application's stream object. The queue keeps a reference to the object and never destroys the stream. None:
-        the queue owns the stream, and `close` destroys the stream.
-    """
+    # Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
+    # context).
 
     identity: Hashable
     native_handle: int
@@ -80,15 +67,7 @@ class StreamQueue(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuWaitExternalSemaphoresAsync.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
-        UnsupportedError
-            ``not_recordable``: an NvSciSync object in a recording.
-        """
+        """Call cuWaitExternalSemaphoresAsync."""
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         if not limited:
             return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
@@ -105,15 +84,7 @@ class StreamQueue(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuSignalExternalSemaphoresAsync.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
-        UnsupportedError
-            ``not_recordable``: an NvSciSync object in a recording.
-        """
+        """Call cuSignalExternalSemaphoresAsync."""
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall | None:
@@ -153,14 +124,7 @@ class StreamQueue(
     def append_fill(
         self, dst: DriverObject, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pattern``: the length of the pattern is not 1, 2 or 4 bytes, or the address is not a multiple of this
-            length.
-        """
+        """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size."""
         width, address = len(pattern), dst.address + offset
         if width not in _MEMSETS or address % width:
             raise BadArgumentError(
@@ -186,29 +150,12 @@ class StreamQueue(
 
     # ---- recordings
     def begin_recording(self) -> None:
-        """Begin a capture of the stream.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: the application captures the stream.
-        """
+        """Begin a capture of the stream."""
         self._graphs.begin()
         self._calls.captured = _Recording()
 
     def end_recording(self) -> Recorded:
-        """End the capture, complete or not.
-
-        Returns
-        -------
-        Recorded
-            Owned by the caller, until `release_recording`.
-
-        Raises
-        ------
-        BusyError
-            ``not_recordable``.
-        """
+        """End the capture, complete or not."""
         recording, self._calls.captured = self._calls.captured, False
         recorded = self._graphs.end()
         if isinstance(recording, _Recording):
@@ -216,20 +163,8 @@ class StreamQueue(
         return recorded
 
     def replay(self, recording: Recorded, values: Sequence[tuple[SemaphoreToken, int, int]]) -> None:
-        """Launch the graph with new timeline values. A launch counts as one operation of `max_pending` (measured).
-
-        Parameters
-        ----------
-        recording : Recorded
-        values : sequence of (SemaphoreToken, int, int)
-            Value to wait for, and value to signal.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: the stream is in a capture. That graph would keep the recording, unknown to xsem.
-        """
-        if self._calls.captured:
+        """Launch the graph with new timeline values. A launch counts as one operation of `max_pending` (measured)."""
+        if self._calls.captured:   # that graph would keep the recording, unknown to xsem
             raise BusyError("a recording cannot be replayed into a capture: end the capture first", reason="capturing")
         new = {token.address: (wait, signal) for token, wait, signal in values}
         if not recording.timeouts:

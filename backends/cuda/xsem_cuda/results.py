@@ -1,8 +1,7 @@
-"""`call`, which makes every driver call, and the mapping of the driver's codes to errors of xsem.
+"""`call`, which makes every driver call, and the mapping of the driver's codes to errors of xsem."""
 
-Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those in
-`_OWN`, comes from asynchronous work that was enqueued earlier.
-"""
+# Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those
+# in `_OWN`, comes from asynchronous work that was enqueued earlier.
 
 from __future__ import annotations
 
@@ -75,25 +74,7 @@ NOT_READY: Final = _NotReady()
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of ``cuda.bindings.driver`` and return its results without the code.
-
-    Parameters
-    ----------
-    function : callable
-        A function of ``cuda.bindings.driver``.
-    *args : object
-        Its arguments.
-
-    Returns
-    -------
-    object
-        One result; a tuple for no result or several; `NOT_READY` for a query of unfinished work.
-
-    Raises
-    ------
-    XsemError
-        The class for the code, with ``call``, ``code`` and ``code_name``.
-    """
+    """Call a function of the bindings. Return its one result, a tuple of none or several, or `NOT_READY`."""
     try:
         result = function(*args)
     except (ValueError, RuntimeError) as error:

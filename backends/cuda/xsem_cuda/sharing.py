@@ -23,39 +23,7 @@ _COPY: Final = "or copy the array into memory of create_memory()"
 def share_allocation(
     driver: Any, ordinal: int, type: MemoryHandleType, address: int, size: int, owner: object, *, dmabufs: bool
 ) -> tuple[Allocation, int]:
-    """Make a range of device memory exportable.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    ordinal : int
-        Device.
-    type : MemoryHandleType
-        OPAQUE_FD or DMABUF_FD.
-    address, size : int
-        Range in bytes.
-    owner : object
-        Kept until `Allocation.close`.
-    dmabufs : bool
-        The device exports dma-bufs, for the advice of errors.
-
-    Returns
-    -------
-    Allocation
-        The allocation of the range, or its `Chunks`. For a dma-buf: the pages of the range.
-    int
-        Bytes from its start to `address`.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_shareable``.
-    BadArgumentError
-        ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Make a range of device memory exportable. Return its allocation, and the bytes from its start to `address`."""
     _check_place(driver, ordinal, address)
     ranges = _ranges(driver, address, size)
     if type is MemoryHandleType.DMABUF_FD:

@@ -1,8 +1,7 @@
-"""`begin`, which makes the driver calls that start CUDA, list the devices and open one.
+"""`begin`, which makes the driver calls that start CUDA, list the devices and open one."""
 
-Section 6.20 does not list the codes of these calls, so `xsem_cuda.results` takes most of them for failures of earlier
-work. Here they are about the machine.
-"""
+# Section 6.20 does not list the codes of these calls, so `xsem_cuda.results` takes most of them for failures of earlier
+# work. Here they are about the machine.
 
 from __future__ import annotations
 
@@ -66,19 +65,7 @@ _MAY_BE_DENIED: Final = frozenset({NO_DEVICE, _OPERATING_SYSTEM, UNKNOWN})
 
 
 def begin(function: Callable[..., Any], *args: Any) -> Any:
-    """Make the call as `call`, with the errors of the start.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``driver_failed``, ``no_device``, ``no_permission``, ``device_unavailable``, ``not_initialized``.
-    BusyError
-        ``fd_limit``.
-    DeviceLostError
-        ``device_lost``: a hardware error, or a failed kernel of another library in this process.
-    XsemError
-        As `call`.
-    """
+    """Make the call as `call`, with the errors of the start."""
     try:
         return call(function, *args)
     except XsemError as error:

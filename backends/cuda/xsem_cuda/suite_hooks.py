@@ -40,16 +40,7 @@ class _Array:
 
 
 class CudaHooks(SuiteHooks):
-    """Streams, events and arrays of ``cuda.bindings.driver``.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-        The context of the device.
-    device : CUdevice
-    """
+    """Streams, events and arrays of ``cuda.bindings.driver``."""
 
     def __init__(self, driver: Any, context: Context, device: Any) -> None:
         self._driver = driver
