@@ -79,8 +79,8 @@ def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: i
     with ExitStack() as undo:
         native, whole = create_physical(driver, ordinal, size, undo)
         base = map_range(driver, ordinal, [(native, whole)], undo)
-        return Allocation(driver, type, native, base, whole, undo.pop_all())
-    raise AssertionError   # an ExitStack suppresses no error here
+        kept = undo.pop_all()
+    return Allocation(driver, type, native, base, whole, kept)
 
 
 def create_physical(driver: Any, ordinal: int, size: int, undo: ExitStack) -> tuple[Any, int]:

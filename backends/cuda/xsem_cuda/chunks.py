@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any
 
 from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryChunk, MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_cuda.allocations import Allocation, map_range, posix_fd, shareable_handle
-from xsem_cuda.results import INVALID_VALUE, call
+from xsem_cuda.codes import INVALID_VALUE, NOT_SUPPORTED
+from xsem_cuda.results import call
 
 __all__ = ["Chunks", "import_chunks"]
-
-_NOT_SUPPORTED: Final = 801
 
 
 class Chunks(Allocation):
@@ -57,11 +56,11 @@ def import_chunks(driver: Any, ordinal: int, desc: MemoryDesc, handles: Sequence
         try:
             base = map_range(driver, ordinal, parts, undo)
         except XsemError as error:
-            if error.call == "cuMemSetAccess" or error.code not in (INVALID_VALUE, _NOT_SUPPORTED):
+            if error.call == "cuMemSetAccess" or error.code not in (INVALID_VALUE, NOT_SUPPORTED):
                 raise
             raise BadArgumentError(
                 f"the allocations behind the {len(sizes)} chunks have other sizes than the descriptor says, {sizes}: "
                 "pass the size of each whole allocation", reason="bad_size", call=error.call, code=error.code,
                 code_name=error.code_name) from error
-        return Chunks(driver, parts, base, undo.pop_all())
-    raise AssertionError   # an ExitStack suppresses no error here
+        kept = undo.pop_all()
+    return Chunks(driver, parts, base, kept)

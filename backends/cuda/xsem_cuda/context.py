@@ -26,7 +26,8 @@ import threading
 from typing import Any
 
 from xsem.errors import XsemError
-from xsem_cuda.results import INVALID_CONTEXT, call
+from xsem_cuda.codes import INVALID_CONTEXT
+from xsem_cuda.results import call
 
 __all__ = ["Context", "Quiet"]
 

@@ -34,6 +34,7 @@ from xsem.types import (
 from xsem_cuda.allocations import Allocation, Part, create_allocation
 from xsem_cuda.causes import causes_of_type
 from xsem_cuda.chunks import Chunks, import_chunks
+from xsem_cuda.codes import UNKNOWN
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
@@ -41,7 +42,7 @@ from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, map_array
 from xsem_cuda.memory import MemoryToken, buffer_descriptor, memory_descriptor
 from xsem_cuda.queue import StreamQueue
-from xsem_cuda.results import UNKNOWN, call
+from xsem_cuda.results import call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
 from xsem_cuda.sharing import share_allocation
 from xsem_cuda.streams import LEGACY, PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream

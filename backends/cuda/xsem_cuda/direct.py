@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
 from xsem.spi import NativeFunction, NativeQuery
-from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
+from xsem_cuda.codes import TIMEOUT
+from xsem_cuda.keyed_mutexes import timed_out
 from xsem_cuda.results import call
 
 __all__ = ["address_of", "check", "luid_of", "native_function", "native_query"]

@@ -8,10 +8,11 @@ from typing import Any, Final
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError
 from xsem.spi import LARGEST_ROW_PITCH, ImageRegion, level_layout
 from xsem.types import MipmapDesc
+from xsem_cuda.codes import INVALID_VALUE
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.memory import MemoryToken
-from xsem_cuda.results import INVALID_VALUE, call
+from xsem_cuda.results import call
 
 __all__ = [
     "UNMAPPED",

@@ -14,10 +14,10 @@ from typing import Final
 
 from xsem.errors import DriverError
 from xsem.spi import Lock
+from xsem_cuda.codes import TIMEOUT
 
 __all__ = ["KeyedWait", "check_acquired", "forget", "timed_out"]
 
-TIMEOUT: Final = 909
 _EARLY_S: Final = 0.05
 """Tolerance in seconds, for a driver's clock ahead of the host's clock. Timers on Windows have steps of 16 ms."""
 
@@ -48,17 +48,12 @@ def timed_out() -> bool:
     """Mark the expired waits after CUDA_ERROR_TIMEOUT, and return whether the caller must repeat its call."""
     now = time.monotonic()
     with _lock:
-        late = _expired(now)
+        late = [wait for wait in _pending if wait.deadline <= now]
         _pending.difference_update(late)
     for wait in late:
         wait.among_others = len(late) > 1
         wait.failed = True
     return bool(late)
-
-
-def _expired(now: float) -> list[KeyedWait]:
-    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the end of the block.
-    return [wait for wait in _pending if wait.deadline <= now]
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem.types import MemoryDesc, OwnedHandle
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.semaphores import fill_win32, handle_number
+from xsem_cuda.semaphores import fill_handle
 
 __all__ = ["MemoryToken", "buffer_descriptor", "memory_descriptor"]
 
@@ -28,15 +28,7 @@ def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None)
     native.size = desc.allocation_size
     if desc.dedicated:
         native.flags = int(driver.CUDA_EXTERNAL_MEMORY_DEDICATED)
-    keep: object = None
-    os_handle_kind = desc.type.os_handle_kind
-    if os_handle_kind is OsHandleKind.FD:
-        native.handle.fd = handle_number(desc.handle if handle is None else handle)
-    elif os_handle_kind is OsHandleKind.NVSCI:
-        native.handle.nvSciBufObject = handle_number(desc.handle)
-    else:
-        keep = fill_win32(native.handle.win32, desc, handle)
-    return native, keep
+    return native, fill_handle(native, desc, handle, "nvSciBufObject")
 
 
 def buffer_descriptor(driver: Any, offset: int, size: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -69,13 +69,9 @@ class StreamQueue(
     ) -> Fence | None:
         """Call cuWaitExternalSemaphoresAsync."""
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
-        if not limited:
-            return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        if not self._calls.captured:
-            with self._limited(limited):
-                return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         recording = self._calls.captured
+        with self._limited(limited) if limited and not recording else nullcontext():
+            fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         if isinstance(recording, _Recording):
             recording.timeouts += limited
         return fence
@@ -108,18 +104,15 @@ class StreamQueue(
         slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call cuMemcpy3DAsync. The buffer is device memory or page-locked host memory, as for `append_copy`."""
-        driver = self._driver
-        native = region_copy(driver, level, region, buffer.address + offset, row_pitch, slice_pitch, read=read)
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+        native = region_copy(self._driver, level, region, buffer.address + offset, row_pitch, slice_pitch, read=read)
+        return self._copy(native, wait_fences, want_fence)
 
     def append_image_copy(
         self, dst: LevelToken, dst_region: ImageRegion, src: LevelToken, src_region: ImageRegion,
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call cuMemcpy3DAsync between two arrays."""
-        driver = self._driver
-        native = image_copy(driver, dst, dst_region, src, src_region)
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+        return self._copy(image_copy(self._driver, dst, dst_region, src, src_region), wait_fences, want_fence)
 
     def append_fill(
         self, dst: DriverObject, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
@@ -167,10 +160,7 @@ class StreamQueue(
         if self._calls.captured:   # that graph would keep the recording, unknown to xsem
             raise BusyError("a recording cannot be replayed into a capture: end the capture first", reason="capturing")
         new = {token.address: (wait, signal) for token, wait, signal in values}
-        if not recording.timeouts:
-            self._graphs.replay(recording, new)
-            return
-        with self._limited(recording.timeouts):
+        with self._limited(recording.timeouts) if recording.timeouts else nullcontext():
             self._graphs.replay(recording, new)
 
     def release_recording(self, recording: Recorded) -> None:
@@ -181,6 +171,10 @@ class StreamQueue(
     def _in_context(self, function: Callable[..., Any], *arguments: object) -> None:
         with self._context:
             call(function, *arguments)
+
+    def _copy(self, native: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        arguments = (self._driver.cuMemcpy3DAsync, native, self._stream)
+        return self._issue(self._in_context, arguments, wait_fences, want_fence)
 
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from xsem.types import INFINITE, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreKind, SignalParams, WaitParams
 from xsem_cuda.handles import DriverObject
 
-__all__ = ["PARAMS_SIZE", "Batches", "SemaphoreToken", "fill_win32", "handle_number", "semaphore_descriptor"]
+__all__ = ["PARAMS_SIZE", "Batches", "SemaphoreToken", "fill_handle", "handle_number", "semaphore_descriptor"]
 
 PARAMS_SIZE: Final = 144
 """Size of CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and ..._WAIT_PARAMS, in bytes. The first 8 bytes are fence.value."""
@@ -32,31 +32,30 @@ def handle_number(handle: object) -> int:
     return handle if isinstance(handle, int) else handle.fileno()  # type: ignore[attr-defined]
 
 
-def fill_win32(win32: Any, desc: Any, handle: OwnedHandle | None) -> bytes | None:
-    """Write an NT handle, a KMT handle or a name into `win32`. Return the encoded name, to live until the call ends."""
-    if desc.name is None:
+def fill_handle(native: Any, desc: Any, handle: OwnedHandle | None, nvsci: str) -> object:
+    """Write the handle or the name into a driver's struct. Return what must live until the driver's call returns."""
+    kind = desc.type.os_handle_kind
+    if kind is OsHandleKind.FD:
+        native.handle.fd = handle_number(desc.handle if handle is None else handle)
+    elif kind is OsHandleKind.NVSCI:
+        setattr(native.handle, nvsci, handle_number(desc.handle))
+    elif desc.name is None:
         # A Windows handle can be a negative int. The binding raises TypeError for it.
-        win32.handle = handle_number(desc.handle if handle is None else handle) % 2**64
-        return None
-    # "a NULL-terminated array of UTF-16 characters". The binding stores the address of the bytes, without a reference.
-    name: bytes = (desc.name + "\0").encode("utf-16-le")
-    win32.name = name
-    return name
+        native.handle.win32.handle = handle_number(desc.handle if handle is None else handle) % 2**64
+    else:
+        # "a NULL-terminated array of UTF-16 characters". The binding stores the address of the bytes, without a
+        # reference.
+        name: bytes = (desc.name + "\0").encode("utf-16-le")
+        native.handle.win32.name = name
+        return name
+    return None
 
 
 def semaphore_descriptor(driver: Any, desc: SemaphoreDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
     """Return the CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC, and an object to keep alive until the driver's call returns."""
     native = driver.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
     native.type = driver.CUexternalSemaphoreHandleType(desc.type.native["cuda"][1])
-    keep: object = None
-    os_handle_kind = desc.type.os_handle_kind
-    if os_handle_kind is OsHandleKind.FD:
-        native.handle.fd = handle_number(desc.handle if handle is None else handle)
-    elif os_handle_kind is OsHandleKind.NVSCI:
-        native.handle.nvSciSyncObj = handle_number(desc.handle)
-    else:
-        keep = fill_win32(native.handle.win32, desc, handle)
-    return native, keep
+    return native, fill_handle(native, desc, handle, "nvSciSyncObj")
 
 
 class Batches:
