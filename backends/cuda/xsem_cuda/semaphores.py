@@ -71,41 +71,21 @@ class Batches:
         else:
             self._struct = driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS
             self._skip_memsync = int(driver.CUDA_EXTERNAL_SEMAPHORE_WAIT_SKIP_NVSCIBUF_MEMSYNC)
-        first = self._struct()
-        self._one = [first]
-        self._fence = first.params.fence
-        self._fences = [self._fence]
-        self._by_count: dict[int, list[Any]] = {1: self._one}
+        self._reused: list[tuple[Any, Any]] = []   # each struct with its params.fence
 
     def fill(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
         """Return the driver's two arrays: semaphores and parameters. The next call can reuse the parameters."""
-        if len(semaphores) == 1:
-            semaphore = semaphores[0]
-            if semaphore.plain:
-                self._fence.value = params[0].value or 0
-                return [semaphore.native], self._one
         natives = [semaphore.native for semaphore in semaphores]
-        if False in [semaphore.plain for semaphore in semaphores]:
+        if not all(semaphore.plain for semaphore in semaphores):
             return natives, [self._special(param) for param in params]
-        count = len(natives)
-        structs = self._by_count.get(count)
-        if structs is None:
-            structs = self._grow(count)
-        for fence, param in zip(self._fences, params, strict=False):  # _fences can be longer than the batch
-            fence.value = param.value or 0
-        return natives, structs
-
-    def _grow(self, count: int) -> list[Any]:
-        longest = max(self._by_count)
-        all_structs = list(self._by_count[longest])
-        while len(all_structs) < count:
+        while len(self._reused) < len(natives):
             struct = self._struct()
-            all_structs.append(struct)
-            self._fences.append(struct.params.fence)
-        structs = self._by_count[count] = all_structs[:count]
-        return structs
+            self._reused.append((struct, struct.params.fence))
+        for (_, fence), param in zip(self._reused, params, strict=False):   # _reused can be longer than the batch
+            fence.value = param.value or 0
+        return natives, [struct for struct, _ in self._reused[:len(natives)]]
 
     def _special(self, param: SignalParams | WaitParams) -> Any:
         struct = self._struct()
