@@ -14,6 +14,7 @@ from support.fixtures import refused
 from support.real_bytes import PAGE, ImageGpu, M
 from support.system_types import MEMORY
 
+from xsem.data.image_formats import FORMATS
 from xsem.errors import DriverError, ReleasedError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device
 from xsem.spi import ImageRegion
@@ -81,6 +82,22 @@ def test_levels_halve_and_read_back_written_values(
     for index in (-1, len(extents)):
         refused(lambda index=index: array.level(index), "bad_levels")  # type: ignore[misc]
     refused(lambda: array.level(True), "not_an_int")
+
+
+@pytest.mark.parametrize(("fields", "level", "region", "pitches"), [
+    ({"levels": 2}, 1, ImageRegion((0, 0, 0), (8, 4, 1), 0, 1), (32, 128)),
+    ({"layers": 3}, 0, ImageRegion((0, 0, 0), (16, 8, 1), 0, 3), (64, 512)),
+    ({"extent": (16, 8, 4), "levels": 2}, 1, ImageRegion((0, 0, 0), (8, 4, 2), 0, 1), (32, 128)),
+    ({"extent": (9, 6, 0), "format": "bc1_unorm", "channels": 4}, 0, ImageRegion((0, 0, 0), (3, 2, 1), 0, 1), (24, 48)),
+])
+def test_a_level_is_copied_as_a_region_that_is_whole(
+    fields: dict[str, Any], level: int, region: ImageRegion, pitches: tuple[int, int]
+) -> None:
+    driver = ImageGpu(formats=FORMATS)
+    with Device(INFO, driver) as device:
+        device.create_memory(MEMORY, PAGE).map_mipmapped_array(image(**fields)).level(level).read()
+        (_, _, found, _, *rest), = driver.lists[0].calls
+        assert (found, rest) == (region, [0, *pitches, True])
 
 
 def test_a_level_takes_its_own_shape_and_type(images: tuple[Device, ImageGpu]) -> None:

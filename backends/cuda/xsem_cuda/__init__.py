@@ -1,14 +1,4 @@
-"""The backend ``cuda``, on cuda-python's driver bindings (``cuda.bindings`` 12.9 and later).
-
-``docs/cuda.md`` lists the handle types, contexts (``native=``), streams and events that it accepts.
-
-Examples
---------
-Needs a GPU::
-
-    with xsem.open_device("cuda:0") as device:
-        print(device.info.name)
-"""
+"""The backend ``cuda``, on cuda-python's driver bindings (``cuda.bindings`` 12.9 and later)."""
 
 from __future__ import annotations
 

@@ -1,18 +1,16 @@
-"""Exportable memory: created by cuMemCreate (virtual memory management of the driver API), or of another library.
+"""Exportable memory: created by cuMemCreate (virtual memory management of the driver API), or of another library."""
 
-Measured on an H200 (driver 580.159.04):
-
-- The size of an allocation is a multiple of the granularity (2 MiB). A mapping covers a whole allocation.
-- An export returns a new fd at each call. The memory lives until the last fd, import and mapping.
-- Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
-- cuMemGetAddressRange returns the mapping of one allocation, also inside an expandable segment of torch.
-- cuMemRetainAllocationHandle refuses memory of cuMemAlloc and of memory pools with CUDA_ERROR_INVALID_VALUE.
-- cuMemImportFromShareableHandle leaves the fd open, on success and on failure (CUDA_ERROR_UNKNOWN). Each import is a
-  new handle, without an fd, which cannot be exported again.
-- cuMemMap with another size than the allocation's is CUDA_ERROR_NOT_SUPPORTED.
-- A dma-buf covers whole pages of the host. It can span several adjacent mappings. Memory pools have none.
-- Imports, mappings, cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
-"""
+# Measured on an H200 (driver 580.159.04):
+# - The size of an allocation is a multiple of the granularity (2 MiB). A mapping covers a whole allocation.
+# - An export returns a new fd at each call. The memory lives until the last fd, import and mapping.
+# - Vulkan, cuImportExternalMemory and NVIDIA's OpenCL import the fd as OPAQUE_FD.
+# - cuMemGetAddressRange returns the mapping of one allocation, also inside an expandable segment of torch.
+# - cuMemRetainAllocationHandle refuses memory of cuMemAlloc and of memory pools with CUDA_ERROR_INVALID_VALUE.
+# - cuMemImportFromShareableHandle leaves the fd open, on success and on failure (CUDA_ERROR_UNKNOWN). Each import is a
+#   new handle, without an fd, which cannot be exported again.
+# - cuMemMap with another size than the allocation's is CUDA_ERROR_NOT_SUPPORTED.
+# - A dma-buf covers whole pages of the host. It can span several adjacent mappings. Memory pools have none.
+# - Imports, mappings, cuMemUnmap, cuMemAddressFree and cuMemRelease do not block behind an unmet wait.
 
 from __future__ import annotations
 
@@ -41,19 +39,7 @@ class Part(DriverObject):
 
 
 class Allocation:
-    """Exportable memory at one address.
-
-    Attributes
-    ----------
-    type : MemoryHandleType
-        The type of its exports.
-    native : CUmemGenericAllocationHandle or None
-        None: a range of addresses, exported as a dma-buf.
-    address : int
-        The handle as a number; without a handle `base`.
-    base, size : int
-        Address and size in bytes.
-    """
+    """Exportable memory at one address."""
 
     __slots__ = ("_driver", "_owner", "_undo", "address", "base", "native", "size", "type")
 
@@ -61,8 +47,8 @@ class Allocation:
         self, driver: Any, type: MemoryHandleType, native: Any, base: int, size: int, undo: ExitStack,
         owner: object = None,
     ) -> None:
-        self.type = type
-        self.native = native
+        self.type = type   # of its exports
+        self.native = native   # CUmemGenericAllocationHandle; None for a range that is exported as a dma-buf
         self.address = base if native is None else int(native)
         self.base = base
         self.size = size
@@ -89,29 +75,12 @@ class Allocation:
 
 
 def create_allocation(driver: Any, ordinal: int, type: MemoryHandleType, size: int) -> Allocation:
-    """Allocate, map and enable at least `size` bytes.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    ordinal : int
-        Device.
-    type : MemoryHandleType
-        OPAQUE_FD or DMABUF_FD.
-    size : int
-        Bytes, at least 1.
-
-    Raises
-    ------
-    OutOfMemoryError
-        ``out_of_memory``.
-    """
+    """Allocate, map and enable at least `size` bytes."""
     with ExitStack() as undo:
         native, whole = create_physical(driver, ordinal, size, undo)
         base = map_range(driver, ordinal, [(native, whole)], undo)
-        return Allocation(driver, type, native, base, whole, undo.pop_all())
-    raise AssertionError   # an ExitStack suppresses no error here
+        kept = undo.pop_all()
+    return Allocation(driver, type, native, base, whole, kept)
 
 
 def create_physical(driver: Any, ordinal: int, size: int, undo: ExitStack) -> tuple[Any, int]:
@@ -129,24 +98,7 @@ def create_physical(driver: Any, ordinal: int, size: int, undo: ExitStack) -> tu
 
 
 def map_range(driver: Any, ordinal: int, parts: Sequence[tuple[Any, int]], undo: ExitStack) -> int:
-    """Map allocations one after the other, for reads and writes of the device.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    ordinal : int
-        Device.
-    parts : sequence of (CUmemGenericAllocationHandle, int)
-        Handle and size in bytes of each allocation.
-    undo : ExitStack
-        Receives the calls that undo each step, also those of a range that fails half way.
-
-    Returns
-    -------
-    int
-        Address of the range.
-    """
+    """Map allocations, each with its size, one after the other. Return the address; `undo` undoes each step."""
     whole = sum(size for _, size in parts)
     address = call(driver.cuMemAddressReserve, whole, 0, 0, 0)
     undo.callback(call, driver.cuMemAddressFree, address, whole)
@@ -178,36 +130,19 @@ def posix_fd(driver: Any) -> Any:
 
 
 def shareable_handle(driver: Any, native: Any) -> OwnedHandle:
-    """Call cuMemExportToShareableHandle. The caller owns the new fd.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    native : CUmemGenericAllocationHandle
-    """
+    """Call cuMemExportToShareableHandle. The caller owns the new fd."""
     return OwnedHandle(int(call(driver.cuMemExportToShareableHandle, native, posix_fd(driver), 0)))
 
 
 def dmabuf(driver: Any, address: int, size: int) -> OwnedHandle:
-    """Call cuMemGetHandleForAddressRange for a dma-buf. The caller owns the new fd.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    address, size : int
-        Multiples of the host's page size, inside one allocation.
-    """
+    """Call cuMemGetHandleForAddressRange for whole pages of one allocation. The caller owns the fd of the dma-buf."""
     kind = driver.CUmemRangeHandleType.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
     return OwnedHandle(int(call(driver.cuMemGetHandleForAddressRange, address, size, kind, 0)))
 
 
 def exports_dmabuf(driver: Any, ordinal: int) -> bool:
-    """Return whether the device exports a dma-buf: it makes one of the smallest allocation, and closes it.
-
-    CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says only that the device can. A virtual machine can refuse the call.
-    """
+    """Return whether the device exports a dma-buf: it makes one of the smallest allocation, and closes it."""
+    # CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED says only that the device can. A virtual machine can refuse the call.
     try:
         allocation = create_allocation(driver, ordinal, MemoryHandleType.DMABUF_FD, 1)
     except XsemError:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import uuid as _uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
-from xsem.types import Capabilities, DeviceInfo, HealthCheck
+from xsem.types import DeviceInfo, HealthCheck
 from xsem_cuda import connections, lazy_loading
 from xsem_cuda.allocations import exports_dmabuf
 from xsem_cuda.capabilities import Attributes, capabilities_of, version_text
+from xsem_cuda.codes import CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
 from xsem_cuda.direct import luid_of
@@ -36,35 +37,18 @@ __all__ = ["CudaBackend"]
 
 
 class CudaBackend(Backend):
-    """The backend ``cuda``: CUDA devices through cuda-python.
-
-    Parameters
-    ----------
-    platform : str
-        A value of `sys.platform`. It selects the declared handle types. Tests pass another platform than the machine's
-        to check the structs of its handle types against a driver that only reads them.
-
-    Examples
-    --------
-    >>> CudaBackend.name
-    'cuda'
-    """
+    """The backend ``cuda``: CUDA devices through cuda-python."""
 
     name: ClassVar[str] = "cuda"
     spi_version: ClassVar[int] = 2
 
     def __init__(self, platform: str = sys.platform) -> None:
+        # The platform selects the declared handle types. Tests pass another one than the machine's, to check the
+        # structs of its types against a driver that only reads them.
         self._platform = platform
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order.
-
-        Raises
-        ------
-        BackendUnavailableError
-            ``cuda_python_missing``, ``cuda_python_broken``, ``libcuda_missing``, ``driver_too_old``,
-            ``no_permission``, ``no_device``, ``driver_failed``. The message names the remedy.
-        """
+        """Return the devices that CUDA_VISIBLE_DEVICES permits, in the driver's order."""
         driver = started()
         try:
             count = begin(driver.cuDeviceGetCount)
@@ -76,36 +60,17 @@ class CudaBackend(Backend):
             ) from error
 
     def open(self, index: int) -> CudaDevice:
-        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use.
-
-        Parameters
-        ----------
-        index : int
-            Position in `devices`.
-
-        Returns
-        -------
-        CudaDevice
-            Its `close` releases the primary context. If this method raises, the context is released.
-
-        Raises
-        ------
-        BackendUnavailableError
-            As `devices`.
-        """
+        """Open a device in its primary context, which torch, CuPy and the CUDA runtime also use."""
         driver = started()
         device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
-        causes = _timeout_causes(driver)
         context = begin(driver.cuDevicePrimaryCtxRetain, device)
 
         def close() -> None:
             call(driver.cuDevicePrimaryCtxRelease, device)
 
         try:
-            capabilities = self._capabilities(driver, device, context, attributes)
-            return CudaDevice(driver, device, index, context, capabilities, close, causes,
-                              undeclared_causes(self._platform, attributes, capabilities))
+            return self._opened(driver, device, index, attributes, context, close)
         except BaseException:
             close()
             raise
@@ -118,21 +83,7 @@ class CudaBackend(Backend):
         return CudaHooks(made._driver, made._context, made._device)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, CudaDevice]:
-        """Open a device in a context of the application.
-
-        Parameters
-        ----------
-        native : CUcontext or int
-            A ``CUcontext`` of ``cuda.bindings.driver``, or its address. It stays the application's, on success and on
-            failure, and must outlive the device.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_native``: `native` is neither, or its context was destroyed.
-        BackendUnavailableError
-            As `devices`.
-        """
+        """Open a device in a context of the application, which must outlive the device."""
         driver = started()
         if isinstance(native, int) and not isinstance(native, bool) and native > 0:
             context = driver.CUcontext(native)
@@ -153,30 +104,21 @@ class CudaBackend(Backend):
                 "the context of native= was destroyed, or the address is not that of a context: pass a CUcontext that "
                 "lives until the device is released", reason="bad_native", call=error.call, code=error.code,
                 code_name=error.code_name) from error
-        index = int(device)
-        attributes = _attributes(driver, device)
-        capabilities = self._capabilities(driver, device, context, attributes)
-        return self._info(driver, device, index), CudaDevice(
-            driver, device, index, context, capabilities, _nothing, _timeout_causes(driver),
-            undeclared_causes(self._platform, attributes, capabilities))
+        index, attributes = int(device), _attributes(driver, device)
+        return self._info(driver, device, index), self._opened(
+            driver, device, index, attributes, context, lambda: None)   # the context stays the application's
 
     def details(self, index: int) -> Mapping[str, str]:
-        """Return versions and attributes for ``xsem devices --json``.
-
-        Parameters
-        ----------
-        index : int
-            Position in `devices`.
-        """
+        """Return versions and attributes for ``xsem devices --json``."""
         driver = started()
         device = begin(driver.cuDeviceGet, index)
         attributes = _attributes(driver, device)
-        found = luid_of(driver, device) if self._platform == "win32" else None
+        found = self._luid(driver, device)
         return {
             "cuda_bindings": bindings_version(),
             "cuda_driver_api": _version(driver),
             "kernel_driver": kernel_driver(),
-            "library": str(library_name()),
+            "library": library_name(),
             "compute_capability": ".".join(map(str, attributes.compute_capability)),
             "timeline_semaphores": str(attributes.timeline).lower(),
             "integrated": str(attributes.integrated).lower(),
@@ -190,13 +132,7 @@ class CudaBackend(Backend):
                 *([f"kernel module {kernel}"] if kernel else [])]
 
     def checks(self) -> Sequence[HealthCheck]:
-        """Check the package, the library, permissions and the loading of kernels. Never raises.
-
-        Returns
-        -------
-        tuple of HealthCheck
-            Ends at the first failure that makes the next check impossible.
-        """
+        """Check the package, the library, permissions and the loading of kernels, until one fails. Never raises."""
         checks: list[HealthCheck] = []
         try:
             bindings()
@@ -229,26 +165,29 @@ class CudaBackend(Backend):
         return tuple(checks)
 
     def _info(self, driver: Any, device: Any, index: int) -> DeviceInfo:
-        name = begin(driver.cuDeviceGetName, 256, device)
+        name, luid = begin(driver.cuDeviceGetName, 256, device), self._luid(driver, device)
         return DeviceInfo(
             id=f"cuda:{index}", backend="cuda", index=index, name=name.split(b"\0")[0].decode("utf-8", "replace"),
-            uuid=_device_uuid(driver, device), luid=self._luid(driver, device), driver_version=_version(driver),
+            uuid=_device_uuid(driver, device), luid=luid and luid[0], driver_version=_version(driver),
         )
 
-    def _capabilities(self, driver: Any, device: Any, context: Any, attributes: Attributes) -> Capabilities:
+    def _opened(
+        self, driver: Any, device: Any, index: int, attributes: Attributes, context: Any, close: Callable[[], None]
+    ) -> CudaDevice:
         if self._platform == "linux" and attributes.exports_fd and attributes.exports_dmabuf:
             current = Context(driver, context)
             with current, current.quiet:
                 attributes = attributes._replace(exports_dmabuf=exports_dmabuf(driver, int(device)))
-        return capabilities_of(self._platform, attributes)
+        capabilities = capabilities_of(self._platform, attributes)
+        return CudaDevice(driver, device, index, context, capabilities, close,
+                          (*lazy_loading.timeout_causes(driver), *connections.timeout_causes()),
+                          undeclared_causes(self._platform, attributes, capabilities))
 
-    def _luid(self, driver: Any, device: Any) -> bytes | None:
-        found = luid_of(driver, device) if self._platform == "win32" else None
-        return None if found is None else found[0]
+    def _luid(self, driver: Any, device: Any) -> tuple[bytes, int] | None:
+        return luid_of(driver, device) if self._platform == "win32" else None
 
 
-# INVALID_VALUE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED
-_NO_CONTEXT: Final = frozenset({1, 201, 709})
+_NO_CONTEXT: Final = frozenset({INVALID_VALUE, INVALID_CONTEXT, CONTEXT_IS_DESTROYED})
 _CONTAINER: Final = "" if sys.platform == "win32" else "; for a container: start it with the GPU"
 
 
@@ -303,11 +242,3 @@ def _attributes(driver: Any, device: Any) -> Attributes:
 
 def _version(driver: Any) -> str:
     return version_text(int(begin(driver.cuDriverGetVersion)))
-
-
-def _timeout_causes(driver: Any) -> tuple[str, ...]:
-    return (*lazy_loading.timeout_causes(driver), *connections.timeout_causes())
-
-
-def _nothing() -> None:
-    """Do nothing: a borrowed context stays the application's."""

@@ -26,44 +26,19 @@ CUDA 10.0, except the timelines: a driver before 11.2 lacks their attribute."""
 
 
 class Attributes(NamedTuple):
-    """Attributes of a device, the bindings and the driver that decide its capabilities.
-
-    Attributes
-    ----------
-    timeline : bool
-        CU_DEVICE_ATTRIBUTE_TIMELINE_SEMAPHORE_INTEROP_SUPPORTED.
-    integrated, tcc : bool
-        CU_DEVICE_ATTRIBUTE_INTEGRATED, CU_DEVICE_ATTRIBUTE_TCC_DRIVER.
-    compute_capability : (int, int)
-        Major and minor.
-    dmabuf_type : bool
-        The bindings have CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD. Bindings 12.x lack it.
-    recording : bool
-        The driver has all functions that recordings need.
-    exports_fd : bool
-        CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED and
-        CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED.
-    exports_dmabuf : bool
-        The device has exported a dma-buf (`xsem_cuda.allocations.exports_dmabuf`).
-    formats : frozenset of str
-        The formats of images (`xsem_cuda.images.known_formats`).
-    driver_version : int
-        The result of cuDriverGetVersion, for example 10010 for CUDA 10.1.
-    connections : int
-        The number of hardware queues (`xsem_cuda.connections`).
-    """
+    """Attributes of a device, the bindings and the driver that decide its capabilities."""
 
     timeline: bool = False
     integrated: bool = False
     tcc: bool = False
     compute_capability: tuple[int, int] = (0, 0)
-    dmabuf_type: bool = False
+    dmabuf_type: bool = False   # the bindings know the type of dma-bufs; 12.x do not
     recording: bool = False
     exports_fd: bool = False
-    exports_dmabuf: bool = False
+    exports_dmabuf: bool = False   # the attribute, then the answer of `exports_dmabuf`
     formats: frozenset[str] = frozenset()
-    driver_version: int = 13000
-    connections: int = 8
+    driver_version: int = 13000   # 10010 is CUDA 10.1
+    connections: int = 8   # hardware queues
 
 
 def version_text(version: int) -> str:
@@ -72,14 +47,7 @@ def version_text(version: int) -> str:
 
 
 def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
-    """Return the declared capabilities.
-
-    Parameters
-    ----------
-    platform : str
-        A value of `sys.platform`.
-    attributes : Attributes
-    """
+    """Return the declared capabilities."""
     semaphores: set[SemaphoreHandleType] = set()
     memories: set[MemoryHandleType] = set()
     exported: set[MemoryHandleType] = set()

@@ -1,9 +1,8 @@
-"""The hardware queues of a CUDA context.
+"""The hardware queues of a CUDA context."""
 
-Each stream that waits for a semaphore holds one hardware queue. With as many waiting streams as queues, no other stream
-of the context runs, new ones included. A stream that waits for an event holds none. The driver reads the number from
-CUDA_DEVICE_MAX_CONNECTIONS in cuInit (all measured on an H200).
-"""
+# Each stream that waits for a semaphore holds one hardware queue. With as many waiting streams as queues, no other
+# stream of the context runs, new ones included. A stream that waits for an event holds none. The driver reads the
+# number from CUDA_DEVICE_MAX_CONNECTIONS in cuInit (all measured on an H200).
 
 from __future__ import annotations
 
@@ -30,12 +29,10 @@ def setting() -> str | None:
 
 
 def connections(text: str | None) -> int:
-    """Return the number of hardware queues for a value of the variable.
-
-    Measured on an H200 (580.159.04): the driver reads the number at the beginning, so "4x" and " 4" are 4. Without one
-    ("abc"), and for 0 ("0x10"), it takes its default. With n of 1, 2, 3, 8, 16 and 32, all others ran beside n - 1
-    waiting streams, and none beside n.
-    """
+    """Return the number of hardware queues for a value of the variable."""
+    # Measured on an H200 (580.159.04): the driver reads the number at the beginning, so "4x" and " 4" are 4. Without
+    # one ("abc"), and for 0 ("0x10"), it takes its default. With n of 1, 2, 3, 8, 16 and 32, all others ran beside
+    # n - 1 waiting streams, and none beside n.
     found = re.match(r"\s*[+-]?[0-9]+", text or "")
     number = int(found[0]) if found else 0
     if number == 0:

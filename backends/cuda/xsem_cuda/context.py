@@ -1,25 +1,24 @@
-"""The current context and the capture mode of driver calls.
+"""The current context and the capture mode of driver calls."""
 
-Each thread has its own current context. The backend makes the device's context current only around calls that need a
-current context. If the device's context is already current, the backend changes nothing. Afterwards, the current
-context of the thread is the same as before.
-
-Each thread also has its own stream-capture mode. The backend makes its calls in the relaxed mode, so that captures of
-other threads stay valid. Appends, and the calls that begin and end a recording, use the mode of the thread, because a
-capture permits these calls.
-
-Measured on an H200 (``tests/drivers/h200.json``):
-
-- Imports, destroys of semaphores and memory, frees, cuMemHostAlloc, cuEventQuery, cuGraphInstantiate and
-  cuGraphExecDestroy invalidate a capture of another thread in GLOBAL mode. In the relaxed mode, these calls invalidate
-  no capture.
-- The creation and the destruction of events and streams invalidate no capture on this driver release. Other driver
-  releases were not measured, so these rare calls also run in the relaxed mode.
-- Imports, allocations, and the creation of events and streams need a current context. cuDestroyExternalSemaphore,
-  cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy also work on a thread without a context.
-- The need of mappings, images and cuDestroyExternalMemory for a context was not measured. The backend makes these calls
-  with the context and in the relaxed mode.
-"""
+# Each thread has its own current context. The backend makes the device's context current only around calls that need a
+# current context. If the device's context is already current, the backend changes nothing. Afterwards, the current
+# context of the thread is the same as before.
+#
+# Each thread also has its own stream-capture mode. The backend makes its calls in the relaxed mode, so that captures of
+# other threads stay valid. Appends, and the calls that begin and end a recording, use the mode of the thread, because a
+# capture permits these calls.
+#
+# Measured on an H200 (tests/drivers/h200.json):
+# - Imports, destroys of semaphores and memory, frees, cuMemHostAlloc, cuEventQuery, cuGraphInstantiate and
+#   cuGraphExecDestroy invalidate a capture of another thread in GLOBAL mode. In the relaxed mode, these calls
+#   invalidate no capture. The call itself fails with CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with
+#   CUDA_ERROR_STREAM_CAPTURE_INVALIDATED.
+# - The creation and the destruction of events and streams invalidate no capture on this driver release. Other driver
+#   releases were not measured, so these rare calls also run in the relaxed mode.
+# - Imports, allocations, and the creation of events and streams need a current context. cuDestroyExternalSemaphore,
+#   cuMemFree, cuMemFreeHost, cuEventQuery and cuEventDestroy also work on a thread without a context.
+# - The need of mappings, images and cuDestroyExternalMemory for a context was not measured. The backend makes these
+#   calls with the context and in the relaxed mode.
 
 from __future__ import annotations
 
@@ -27,26 +26,14 @@ import threading
 from typing import Any
 
 from xsem.errors import XsemError
-from xsem_cuda.results import INVALID_CONTEXT, call
+from xsem_cuda.codes import INVALID_CONTEXT
+from xsem_cuda.results import call
 
 __all__ = ["Context", "Quiet"]
 
 
 class Context:
-    """A context manager with the CUDA context current inside. Several threads can enter the context, each repeatedly.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    native : CUcontext
-        The owner keeps the context.
-
-    Attributes
-    ----------
-    quiet : Quiet
-        The relaxed stream-capture mode, for ``with``.
-    """
+    """Makes the CUDA context current, for ``with``. Several threads can enter it, each repeatedly."""
 
     def __init__(self, driver: Any, native: Any) -> None:
         self.native = native
@@ -69,18 +56,7 @@ class Context:
 
 
 class Quiet:
-    """Relaxed stream-capture mode of the calling thread, for ``with``. A thread can enter the mode repeatedly.
-
-    In the default mode, an event query or a free invalidates the capture of another thread. The call fails with
-    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and the capture ends with CUDA_ERROR_STREAM_CAPTURE_INVALIDATED (measured).
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-        Used if the driver requires a current context for a change of the mode.
-    """
+    """Makes the stream-capture mode of the calling thread relaxed, for ``with``. A thread can enter it repeatedly."""
 
     def __init__(self, driver: Any, context: Context) -> None:
         self._exchange = driver.cuThreadExchangeStreamCaptureMode
@@ -110,11 +86,8 @@ class Quiet:
 
 
 class _Entries(threading.local):
-    """The entries of the calling thread, the innermost entry last.
-
-    An entry of a context tells whether the exit pops the context. An entry of the relaxed mode is the previous mode, or
-    None for an inner entry.
-    """
+    """The entries of the calling thread, the innermost entry last."""
 
     def __init__(self) -> None:
+        # Of a context: whether the exit pops it. Of the relaxed mode: the mode before, or None for an inner entry.
         self.stack: list[Any] = []

@@ -17,42 +17,19 @@ __all__ = ["DefaultStreamQueue", "PerThreadQueue"]
 
 
 class DefaultStreamQueue(StreamQueue):
-    """A queue on a default stream.
-
-    The handle means a stream of the current context. Therefore each append makes the device's context current.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    handle : int
-        LEGACY or PER_THREAD.
-    lent : object
-        The application's stream object, kept alive.
-    """
+    """A queue on a default stream. The handle means a stream of the current context, so each append enters it."""
 
     def is_capturing(self) -> bool:
-        """Return False. The legacy stream cannot be captured.
-
-        This method does not query the driver, because the query fails during the capture of a blocking stream.
-        """
-        return False
+        """Return False: the legacy stream cannot be captured."""
+        return False   # without a query, which fails during the capture of a blocking stream
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Append a barrier as `StreamQueue`, in the device's context."""
         return self._issue(None, (), wait_fences, want_fence)
 
     def begin_recording(self) -> None:
-        """Refuse the recording.
-
-        Raises
-        ------
-        UnsupportedError
-            ``default_stream``: the driver never captures the legacy stream, and the per-thread stream is a different
-            stream in each thread.
-        """
+        """Refuse the recording."""
+        # The driver never captures the legacy stream, and the per-thread stream is another stream in each thread.
         raise UnsupportedError("a default stream cannot be recorded: record on another stream, or on a list from "
                                "create_command_list()", capability="recording", reason="default_stream")
 
@@ -70,21 +47,11 @@ class DefaultStreamQueue(StreamQueue):
 
 
 class PerThreadQueue(DefaultStreamQueue):
-    """A queue on the per-thread default stream of the thread that borrowed it.
+    """A queue on the per-thread default stream of the thread that borrowed it."""
 
-    The handle of this stream means a different stream in each thread. Therefore only the borrowing thread appends work,
-    and each append records a fence. Other threads, for example xsem's releasing thread, can only append a barrier with
-    a fence. This barrier appends nothing to the stream and returns the newest fence of the queue.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    lent : object
-        The application's stream object, kept alive.
-    """
+    # The handle means a different stream in each thread, so only the borrowing thread appends work, and each append
+    # records a fence. Other threads, for example xsem's releasing thread, can only append a barrier with a fence. It
+    # appends nothing to the stream and returns the newest fence of the queue.
 
     def __init__(self, driver: Any, context: Context, fences: Fences, *, lent: object) -> None:
         super().__init__(driver, context, fences, PER_THREAD, lent=lent)
@@ -93,13 +60,7 @@ class PerThreadQueue(DefaultStreamQueue):
         self._newest: Fence | None = None
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a barrier. Another thread must pass no `wait_fences` and must request a fence.
-
-        Raises
-        ------
-        BadArgumentError
-            ``per_thread_stream``: on another thread, with `wait_fences` or without `want_fence`.
-        """
+        """Append a barrier. Another thread may only ask for a fence, without `wait_fences`."""
         if self.identity == per_thread_identity() or wait_fences or not want_fence:
             return super().append_barrier(wait_fences, want_fence)
         if self._newest is None:
@@ -111,13 +72,7 @@ class PerThreadQueue(DefaultStreamQueue):
         self._issue(work, (), (), False)
 
     def cuda_stream(self) -> tuple[int, int]:
-        """Return CU_STREAM_PER_THREAD and the ordinal of its device.
-
-        Raises
-        ------
-        BadArgumentError
-            ``per_thread_stream``: on another thread.
-        """
+        """Return CU_STREAM_PER_THREAD and the ordinal of its device."""
         if self.identity != per_thread_identity():
             raise _other_thread("use it")
         return super().cuda_stream()

@@ -34,6 +34,7 @@ from xsem.types import (
 from xsem_cuda.allocations import Allocation, Part, create_allocation
 from xsem_cuda.causes import causes_of_type
 from xsem_cuda.chunks import Chunks, import_chunks
+from xsem_cuda.codes import UNKNOWN
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
@@ -41,7 +42,7 @@ from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, map_array
 from xsem_cuda.memory import MemoryToken, buffer_descriptor, memory_descriptor
 from xsem_cuda.queue import StreamQueue
-from xsem_cuda.results import UNKNOWN, call
+from xsem_cuda.results import call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
 from xsem_cuda.sharing import share_allocation
 from xsem_cuda.streams import LEGACY, PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream
@@ -53,24 +54,7 @@ class CudaDevice(
     DeviceDriver, SemaphoreImport, ChunkImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents,
     NvSciSync,
 ):
-    """A device in one context.
-
-    No call invalidates a capture of another thread (see `xsem_cuda.context`).
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    device : CUdevice
-    ordinal : int
-        The device's index in CUDA.
-    context : CUcontext
-    capabilities : Capabilities
-    close_context : callable
-        Called once, at the end of `close`. It releases a primary context, and does nothing for a borrowed one.
-    timeout_causes, undeclared_causes
-        See `DeviceDriver`.
-    """
+    """A device in one context. No call invalidates a capture of another thread (see `xsem_cuda.context`)."""
 
     def __init__(
         self, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Capabilities,
@@ -82,7 +66,7 @@ class CudaDevice(
         self._ordinal = ordinal
         self._context = Context(driver, context)
         self._capabilities = capabilities
-        self._close_context = close_context
+        self._close_context = close_context   # releases a primary context, and does nothing for a borrowed one
         self._quiet = self._context.quiet
         self._fences = Fences(driver, self._context)
         self.timeout_causes = timeout_causes
@@ -98,19 +82,7 @@ class CudaDevice(
         return (2, self._ordinal)
 
     def native_handle(self, token: Token | None) -> int:
-        """Return the native handle as a number. The object still owns it.
-
-        Parameters
-        ----------
-        token : object or None
-            None: the CUcontext. A token: its CUexternalSemaphore, CUexternalMemory, CUmemGenericAllocationHandle (of
-            created memory; of several allocations the CUdeviceptr), CUdeviceptr, CUmipmappedArray or CUarray.
-
-        Raises
-        ------
-        UnsupportedError
-            The token has no native handle.
-        """
+        """Return the native handle as a number: without a token the CUcontext. The object still owns it."""
         if token is None:
             return self._context.address
         if isinstance(token, DriverObject | Allocation):
@@ -125,20 +97,7 @@ class CudaDevice(
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
-        """Call cuImportExternalSemaphore.
-
-        Parameters
-        ----------
-        desc : SemaphoreDesc
-        handle : OwnedHandle or None
-            After success, an fd is "taken" and an NT handle is "left".
-
-        Raises
-        ------
-        ImportFailure
-            The state is "left" (measured for CUDA_ERROR_UNKNOWN). For a code that the bindings do not know, the state
-            is "unknown".
-        """
+        """Call cuImportExternalSemaphore."""
         native, state = self._import(self._driver.cuImportExternalSemaphore, semaphore_descriptor, desc, handle)
         return Imported(SemaphoreToken(native, desc.type.kind), handle=state)
 
@@ -148,15 +107,7 @@ class CudaDevice(
             call(self._driver.cuDestroyExternalSemaphore, semaphore.native)
 
     def nvscisync_attributes(self, attributes: int, signal: bool, wait: bool) -> None:
-        """Call cuDeviceGetNvSciSyncAttributes.
-
-        Parameters
-        ----------
-        attributes : int
-            Address of the application's NvSciSyncAttrList. The driver fills it.
-        signal, wait : bool
-            The uses of the NvSciSync object.
-        """
+        """Call cuDeviceGetNvSciSyncAttributes."""
         driver = self._driver
         flags = int(driver.CUDA_NVSCISYNC_ATTR_SIGNAL) * signal | int(driver.CUDA_NVSCISYNC_ATTR_WAIT) * wait
         with self._quiet:
@@ -164,35 +115,12 @@ class CudaDevice(
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
-        """Call cuImportExternalMemory.
-
-        Parameters
-        ----------
-        desc : MemoryDesc
-        handle : OwnedHandle or None
-            After success, an fd is "taken" and an NT handle is "left".
-
-        Raises
-        ------
-        ImportFailure
-            The state is "unknown": a failed import closes some fds and leaves other fds open (measured).
-        """
+        """Call cuImportExternalMemory."""
         native, state = self._import(self._driver.cuImportExternalMemory, memory_descriptor, desc, handle)
         return Imported(MemoryToken(native, desc.allocation_size), handle=state)
 
     def import_chunks(self, desc: MemoryDesc, handles: Sequence[OwnedHandle]) -> Imported:
-        """Call cuMemImportFromShareableHandle for each chunk, and map all to one range.
-
-        Parameters
-        ----------
-        desc : MemoryDesc
-        handles : sequence of OwnedHandle
-            "left", on success and on failure.
-
-        Raises
-        ------
-        ImportFailure
-        """
+        """Call cuMemImportFromShareableHandle for each chunk, and map all to one range."""
         try:
             with self._context, self._quiet:
                 memory = import_chunks(self._driver, self._ordinal, desc, handles)
@@ -201,21 +129,9 @@ class CudaDevice(
         return Imported(memory, handle="left")
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
-        """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity.
-
-        Parameters
-        ----------
-        type : MemoryHandleType
-        size : int
-        dedicated : bool
-            Ignored: an allocation of cuMemCreate has no resource, and importers take it with and without the flag
-            (measured).
-
-        Raises
-        ------
-        OutOfMemoryError
-            ``out_of_memory``.
-        """
+        """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity."""
+        # `dedicated` is ignored: an allocation of cuMemCreate has no resource, and importers take it with and without
+        # the flag (measured).
         with self._context, self._quiet:
             memory = create_allocation(self._driver, self._ordinal, type, size)
         return memory, memory.size
@@ -223,24 +139,7 @@ class CudaDevice(
     def share_memory(
         self, type: MemoryHandleType, address: int, size: int, owner: object
     ) -> tuple[Allocation, int, int]:
-        """Call cuMemRetainAllocationHandle, or check that the pages of the range make a dma-buf.
-
-        Parameters
-        ----------
-        type : MemoryHandleType
-        address, size : int
-        owner : object
-            Kept until `release_memory`.
-
-        Raises
-        ------
-        UnsupportedError
-            ``not_shareable``.
-        BadArgumentError
-            ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
-        WrongDeviceError
-            ``wrong_device``.
-        """
+        """Call cuMemRetainAllocationHandle, or check that the pages of the range make a dma-buf."""
         dmabufs = MemoryHandleType.DMABUF_FD in self._capabilities.memory_export
         with self._context, self._quiet:
             memory, offset = share_allocation(
@@ -260,11 +159,8 @@ class CudaDevice(
             return memory.export_chunks()
 
     def map_buffer(self, memory: DriverObject | Allocation, offset: int, size: int) -> tuple[DriverObject, int]:
-        """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address.
-
-        Memory that was created, shared or imported in chunks is mapped already: its buffers are parts of this mapping.
-        """
-        if isinstance(memory, Allocation):
+        """Call cuExternalMemoryGetMappedBuffer; return the mapping and its device address."""
+        if isinstance(memory, Allocation):   # mapped already: its buffers are parts of this mapping
             part = memory.part(offset)
             return part, part.address
         native = buffer_descriptor(self._driver, offset, size)
@@ -273,10 +169,7 @@ class CudaDevice(
         return buffer, buffer.address
 
     def unmap_buffer(self, buffer: DriverObject) -> None:
-        """Call cuMemFree. It blocks behind an unmet wait on any stream (measured).
-
-        A part of a mapping needs no call.
-        """
+        """Call cuMemFree. It blocks behind an unmet wait on any stream (measured)."""
         if isinstance(buffer, Part):
             return
         with self._quiet:
@@ -304,13 +197,7 @@ class CudaDevice(
 
     # ---- images
     def map_mipmapped_array(self, memory: MemoryToken | Allocation, desc: MipmapDesc) -> ArrayToken:
-        """Call cuExternalMemoryGetMappedMipmappedArray.
-
-        Raises
-        ------
-        UnsupportedError
-            ``created_memory``: the function takes only memory of cuImportExternalMemory.
-        """
+        """Call cuExternalMemoryGetMappedMipmappedArray."""
         if isinstance(memory, Allocation):
             raise UnsupportedError(
                 "CUDA maps images only onto imported memory of one allocation: create the memory where the image is "
@@ -336,22 +223,7 @@ class CudaDevice(
         return StreamQueue(driver, self._context, self._fences, int(stream))
 
     def borrow_queue(self, stream: object, in_order: bool) -> StreamQueue:
-        """Borrow a stream. A CUDA stream is always in order.
-
-        Parameters
-        ----------
-        stream : object
-            See `parse_stream`. The application keeps ownership. The queue keeps a reference to the object.
-        in_order : bool
-            Ignored.
-
-        Raises
-        ------
-        BadArgumentError
-            ``null_stream``, ``stream_protocol``, ``not_a_stream``.
-        WrongDeviceError
-            ``wrong_device``, ``wrong_context``.
-        """
+        """Borrow a stream, always in order. The application keeps it, and the queue a reference to its object."""
         handle, ordinal = parse_stream(stream)
         check_ordinal(self._ordinal, ordinal)
         with self._quiet:
@@ -362,33 +234,15 @@ class CudaDevice(
         return kind(self._driver, self._context, self._fences, handle, lent=stream)
 
     def queue_identity(self, stream: object) -> Hashable:
-        """Return the identity of a queue on this stream.
-
-        A queue keeps the stream object alive, so the handle of the object means one stream while the queue exists. The
-        default streams have the same handles on every device, so each call checks the device of the object.
-
-        Raises
-        ------
-        BadArgumentError, WrongDeviceError
-            As for `borrow_queue`.
-        """
+        """Return the identity of a queue on this stream."""
+        # A queue keeps the stream object alive, so the handle of the object means one stream while the queue exists.
+        # The default streams have the same handles on every device, so each call checks the device of the object.
         handle, ordinal = parse_stream(stream)
         check_ordinal(self._ordinal, ordinal)
         return identity_of(handle)
 
     def borrow_event(self, native: object) -> BorrowedFence:
-        """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent.
-
-        Parameters
-        ----------
-        native : object
-            The application keeps ownership. The fence keeps a reference to the object.
-
-        Raises
-        ------
-        BadArgumentError
-            ``not_an_event``, ``event_not_recorded``.
-        """
+        """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent. The fence keeps its object."""
         return BorrowedFence(native_event(self._driver, native), native)
 
     def query_fence(self, fence: Fence) -> bool:

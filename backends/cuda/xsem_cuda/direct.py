@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
 from xsem.spi import NativeFunction, NativeQuery
-from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
+from xsem_cuda.codes import TIMEOUT
+from xsem_cuda.keyed_mutexes import timed_out
 from xsem_cuda.results import call
 
 __all__ = ["address_of", "check", "luid_of", "native_function", "native_query"]
@@ -40,10 +41,8 @@ def check(driver: Any, name: str, code: int) -> None:
 
 @functools.cache
 def native_function(driver: Any, name: str, arity: int) -> NativeFunction:
-    """Return a driver function with pointers and ints as parameters and a code as its only result.
-
-    The bindings convert and check each argument. This conversion takes longer than a short function of the driver.
-    """
+    """Return a driver function with pointers and ints as parameters and a code as its only result."""
+    # The bindings convert and check each argument, which takes longer than a short function of the driver.
     address = address_of(driver, name)
     if address is None:
         return _Binding(getattr(driver, name), arity)
@@ -81,11 +80,9 @@ class _BindingQuery(NativeQuery):
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:
-    """Return the 8 bytes of a device's LUID and its node mask. If the driver provides neither, return None.
-
-    This function does not use the bindings, because they read the LUID as a C string. They stop at the first zero byte,
-    or read beyond the end. Nearly every LUID contains a zero byte.
-    """
+    """Return the 8 bytes of a device's LUID and its node mask. If the driver provides neither, return None."""
+    # Not through the bindings: they read the LUID as a C string, so they stop at the first zero byte, or read beyond
+    # the end. Nearly every LUID contains a zero byte.
     name = "cuDeviceGetLuid"
     address = address_of(driver, name)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)

@@ -16,27 +16,16 @@ __all__ = ["BorrowedFence", "Fence", "Fences", "native_event", "new_fence"]
 
 
 class Fence:
-    """The fence of one operation: an event with one record, after the operation.
-
-    Attributes
-    ----------
-    event : int
-        The CUevent as a number.
-    captured : object
-        Outside of captures, False. In a capture of the application, True. In a recording of xsem, the object of that
-        recording. xsem does not query a captured event: the query would invalidate the capture (measured: 907).
-    keyed : sequence of KeyedWait
-        Keyed-mutex waits with a timeout before this fence on the stream.
-    borrowed : bool
-        The event belongs to the application. Otherwise, xsem owns the event and recycles it.
-    """
+    """The fence of one operation: an event with one record, after the operation."""
 
     __slots__ = ("borrowed", "captured", "event", "keyed")
 
     event: int
+    # Outside of captures, False. In a capture of the application, True. In a recording of xsem, the object of that
+    # recording. xsem does not query a captured event: the query would invalidate the capture (measured: 907).
     captured: object
-    keyed: Sequence[KeyedWait]
-    borrowed: bool
+    keyed: Sequence[KeyedWait]   # those before this fence on the stream
+    borrowed: bool   # the event belongs to the application; otherwise xsem owns and recycles it
 
 
 def new_fence(event: int, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> Fence:
@@ -51,13 +40,7 @@ def new_fence(event: int, captured: object = False, keyed: Sequence[KeyedWait] =
 
 
 class BorrowedFence(Fence):
-    """An event of the application.
-
-    Attributes
-    ----------
-    source : object
-        The application's event object. The fence keeps a reference until its release.
-    """
+    """An event of the application. The fence keeps its object until the release."""
 
     __slots__ = ("source",)
 
@@ -70,16 +53,9 @@ class BorrowedFence(Fence):
 
 
 class Fences:
-    """Creates, queries and recycles the events of one device.
+    """Creates, queries and recycles the events of one device."""
 
-    A recycled event can be recorded again at once: cuStreamWaitEvent uses the event's state at the time of the call.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    """
+    # A recycled event can be recorded again at once: cuStreamWaitEvent uses the event's state at the time of the call.
 
     def __init__(self, driver: Any, context: Context) -> None:
         self._context = context
@@ -115,15 +91,7 @@ class Fences:
         return new_fence(fence.event, fence.captured, fence.keyed)
 
     def done(self, fence: Fence) -> bool:
-        """Return whether the fence is reached.
-
-        Raises
-        ------
-        DriverError
-            ``mutex_timeout``: the fence is reached, and an earlier wait timed out.
-        BusyError
-            ``captured_event``: the event was recorded into a capture.
-        """
+        """Return whether the fence is reached."""
         if fence.captured:
             raise BusyError("the event was recorded into a capture: captured work runs when its graph is launched, "
                             "and xsem does not see that", reason="captured_event")
@@ -163,21 +131,7 @@ class Fences:
 
 
 def native_event(driver: Any, native: object) -> int:
-    """Return the CUevent of another library's event object, or of a handle, as a number.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    native : object
-        A torch, CuPy, Numba or cuda.core event, or a CUevent as an int. The owner keeps the event.
-
-    Raises
-    ------
-    BadArgumentError
-        ``not_an_event``: `native` is not a CUDA event. ``event_not_recorded``: the CUevent does not exist before the
-        first record.
-    """
+    """Return the CUevent of another library's event object, or of a handle, as a number. Its owner keeps it."""
     value: object = native
     for attribute in ("cuda_event", "ptr", "handle"):  # torch; CuPy; cuda.core and Numba
         if hasattr(native, attribute):
@@ -191,6 +145,6 @@ def native_event(driver: Any, native: object) -> int:
         raise BadArgumentError(
             f"{type(native).__name__} is not a CUDA event: pass a torch, CuPy, Numba or cuda.core event, or a CUevent "
             "as an int", reason="not_an_event")
-    if value == 0:
+    if value == 0:   # no CUevent exists before the first record
         raise BadArgumentError("the event was not recorded: record it first", reason="event_not_recorded")
     return value

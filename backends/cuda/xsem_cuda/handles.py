@@ -8,18 +8,10 @@ __all__ = ["DriverObject"]
 
 
 class DriverObject:
-    """A driver object, for example an imported semaphore or a mapped buffer.
-
-    Attributes
-    ----------
-    native : object
-        The bindings' handle object.
-    address : int
-        The handle as a number. For a buffer: the address of the first byte.
-    """
+    """A driver object, for example an imported semaphore or a mapped buffer."""
 
     __slots__ = ("address", "native")
 
     def __init__(self, native: Any) -> None:
-        self.native = native
-        self.address = int(native)
+        self.native = native   # the bindings' object
+        self.address = int(native)   # the handle as a number; of a buffer its first byte

@@ -8,10 +8,11 @@ from typing import Any, Final
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError
 from xsem.spi import LARGEST_ROW_PITCH, ImageRegion, level_layout
 from xsem.types import MipmapDesc
+from xsem_cuda.codes import INVALID_VALUE
 from xsem_cuda.context import Context
 from xsem_cuda.handles import DriverObject
 from xsem_cuda.memory import MemoryToken
-from xsem_cuda.results import INVALID_VALUE, call
+from xsem_cuda.results import call
 
 __all__ = [
     "UNMAPPED",
@@ -67,12 +68,7 @@ _ALIGNMENT: Final = 512
 
 
 class ArrayToken(DriverObject):
-    """A mapped CUmipmappedArray and its layout.
-
-    Attributes
-    ----------
-    desc : MipmapDesc
-    """
+    """A mapped CUmipmappedArray and its layout."""
 
     __slots__ = ("desc",)
 
@@ -122,15 +118,7 @@ def _since(name: str) -> int:
 
 
 def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
-    """Return the CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC of an image.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_offset``: the offset is not a multiple of 512 bytes.
-    UnsupportedError
-        ``not_supported``: CUDA has no gather from layers.
-    """
+    """Return the CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC of an image."""
     width, height, depth = desc.extent
     if desc.offset % _ALIGNMENT:
         raise BadArgumentError(
@@ -159,14 +147,7 @@ def mipmap_descriptor(driver: Any, desc: MipmapDesc) -> Any:
 
 
 def map_array(driver: Any, context: Context, memory: MemoryToken, desc: MipmapDesc) -> ArrayToken:
-    """Call cuExternalMemoryGetMappedMipmappedArray.
-
-    Raises
-    ------
-    DriverError
-        ``invalid_value``, with the size of the memory: the image can need more than the pixels, because the driver
-        stores them in blocks.
-    """
+    """Call cuExternalMemoryGetMappedMipmappedArray."""
     native = mipmap_descriptor(driver, desc)
     with context, context.quiet:
         try:
@@ -191,21 +172,7 @@ def level_of(driver: Any, context: Context, array: ArrayToken, level: int) -> Le
 def region_copy(
     driver: Any, level: LevelToken, region: ImageRegion, address: int, row_pitch: int, slice_pitch: int, *, read: bool
 ) -> Any:
-    """Return the CUDA_MEMCPY3D of a region of a level.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    level : LevelToken
-    region : ImageRegion
-    address : int
-        Address of device memory or of page-locked host memory.
-    row_pitch, slice_pitch : int
-        Bytes from row to row and from slice to slice at the address.
-    read : bool
-        True: copy from the level. False: the reverse.
-    """
+    """Return the CUDA_MEMCPY3D between a region of a level and device memory or page-locked host memory."""
     copy = driver.CUDA_MEMCPY3D()
     unified = driver.CUmemorytype.CU_MEMORYTYPE_UNIFIED
     if region.extent[1] == 1 and region.slices > 1 and slice_pitch <= LARGEST_ROW_PITCH:

@@ -1,10 +1,9 @@
-"""Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them.
+"""Keyed-mutex waits with `timeout_ms`, and the assignment of a CUDA_ERROR_TIMEOUT to them."""
 
-The driver returns this code once, from the next call on any queue and thread. That call had no effect, so xsem repeats
-it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without the mutex.
-The queue of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows the notes
-of the driver API: a call "may also return error codes from previous, asynchronous launches".
-"""
+# The driver returns this code once, from the next call on any queue and thread. That call had no effect, so xsem
+# repeats it. xsem marks every pending wait with an expired timeout as failed, because the work behind it ran without
+# the mutex. The queue of a failed wait stays failed. None of this is measured on Windows. The stand-in driver follows
+# the notes of the driver API: a call "may also return error codes from previous, asynchronous launches".
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ from typing import Final
 
 from xsem.errors import DriverError
 from xsem.spi import Lock
+from xsem_cuda.codes import TIMEOUT
 
 __all__ = ["KeyedWait", "check_acquired", "forget", "timed_out"]
 
-TIMEOUT: Final = 909
 _EARLY_S: Final = 0.05
 """Tolerance in seconds, for a driver's clock ahead of the host's clock. Timers on Windows have steps of 16 ms."""
 
@@ -27,33 +26,16 @@ _pending: Final[set[KeyedWait]] = set()
 
 
 class KeyedWait:
-    """One append of keyed-mutex waits with a timeout in milliseconds.
-
-    Parameters
-    ----------
-    timeout_ms : int
-        The shortest timeout of the append.
-
-    Attributes
-    ----------
-    deadline : float
-        Earliest `time.monotonic` of the expiry, in seconds; infinite before `begin`.
-    pending : bool
-        Whether the wait is not over. It stays True after a failure.
-    failed : bool
-        Whether the timeout expired.
-    among_others : bool
-        Whether several waits expired with one code of the driver.
-    """
+    """One append of keyed-mutex waits with a timeout in milliseconds."""
 
     __slots__ = ("_timeout_s", "among_others", "deadline", "failed", "pending")
 
     def __init__(self, timeout_ms: int) -> None:
-        self._timeout_s = timeout_ms / 1e3
-        self.deadline = math.inf
+        self._timeout_s = timeout_ms / 1e3   # the shortest timeout of the append
+        self.deadline = math.inf   # the earliest expiry; infinite before `begin`
         self.pending = True  # still True after a failure: the queue stays failed
         self.failed = False
-        self.among_others = False
+        self.among_others = False   # several waits expired with one code
 
     def begin(self) -> None:
         """Start the timeout. The driver has accepted the wait."""
@@ -66,17 +48,12 @@ def timed_out() -> bool:
     """Mark the expired waits after CUDA_ERROR_TIMEOUT, and return whether the caller must repeat its call."""
     now = time.monotonic()
     with _lock:
-        late = _expired(now)
+        late = [wait for wait in _pending if wait.deadline <= now]
         _pending.difference_update(late)
     for wait in late:
         wait.among_others = len(late) > 1
         wait.failed = True
     return bool(late)
-
-
-def _expired(now: float) -> list[KeyedWait]:
-    # A function of its own: in CPython 3.12 to 3.14, Ctrl-C in a loop with a condition can skip the end of the block.
-    return [wait for wait in _pending if wait.deadline <= now]
 
 
 def forget(waits: Sequence[KeyedWait]) -> None:
@@ -86,13 +63,7 @@ def forget(waits: Sequence[KeyedWait]) -> None:
 
 
 def check_acquired(waits: Sequence[KeyedWait]) -> None:
-    """Drop these completed waits, and check that none of them failed.
-
-    Raises
-    ------
-    DriverError
-        ``mutex_timeout``: the timeout of one of them expired.
-    """
+    """Drop these completed waits, and check that none of them failed."""
     forget(waits)
     for wait in waits:
         if wait.failed:

@@ -1,8 +1,4 @@
-"""CUDA's lazy loading of kernels.
-
-With lazy loading, a kernel's first launch loads its module. Behind a pending wait, this launch blocks its thread until
-the wait is met.
-"""
+"""CUDA's lazy loading: a kernel's first launch loads its module, and blocks its thread behind a pending wait."""
 
 from __future__ import annotations
 

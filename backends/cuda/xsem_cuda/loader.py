@@ -19,13 +19,7 @@ _INSTALL = "pip install 'xsem[cuda13]' (drivers 580 and newer) or 'xsem[cuda12]'
 
 
 def bindings() -> Any:
-    """Return the module ``cuda.bindings.driver``.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``cuda_python_missing``, ``cuda_python_broken``.
-    """
+    """Return the module ``cuda.bindings.driver``."""
     try:
         return importlib.import_module("cuda.bindings.driver")
     except ModuleNotFoundError as error:
@@ -37,13 +31,7 @@ def bindings() -> Any:
 
 
 def started() -> Any:
-    """Return the module ``cuda.bindings.driver`` after a successful cuInit.
-
-    Raises
-    ------
-    BackendUnavailableError
-        As `bindings` and `begin`; also ``libcuda_missing``, ``driver_too_old``.
-    """
+    """Return the module ``cuda.bindings.driver`` after a successful cuInit."""
     driver = bindings()
     setting()
     try:

@@ -4,54 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
+from xsem.types import MemoryDesc, OwnedHandle
 from xsem_cuda.handles import DriverObject
-from xsem_cuda.semaphores import fill_win32, handle_number
+from xsem_cuda.semaphores import fill_handle
 
 __all__ = ["MemoryToken", "buffer_descriptor", "memory_descriptor"]
 
 
 class MemoryToken(DriverObject):
-    """An imported CUexternalMemory.
-
-    Attributes
-    ----------
-    size : int
-        `MemoryDesc.allocation_size` of the import.
-    """
+    """An imported CUexternalMemory."""
 
     __slots__ = ("size",)
 
     def __init__(self, native: Any, size: int) -> None:
         super().__init__(native)
-        self.size = size
+        self.size = size   # `MemoryDesc.allocation_size` of the import
 
 
 def memory_descriptor(driver: Any, desc: MemoryDesc, handle: OwnedHandle | None) -> tuple[Any, object]:
-    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    desc : MemoryDesc
-    handle : OwnedHandle or None
-        Stays the caller's. None: `desc` contains the handle or the name.
-    """
+    """Return the CUDA_EXTERNAL_MEMORY_HANDLE_DESC, and an object to keep alive until the driver's call returns."""
     native = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
     native.type = driver.CUexternalMemoryHandleType(desc.type.native["cuda"][1])
     native.size = desc.allocation_size
     if desc.dedicated:
         native.flags = int(driver.CUDA_EXTERNAL_MEMORY_DEDICATED)
-    keep: object = None
-    os_handle_kind = desc.type.os_handle_kind
-    if os_handle_kind is OsHandleKind.FD:
-        native.handle.fd = handle_number(desc.handle if handle is None else handle)
-    elif os_handle_kind is OsHandleKind.NVSCI:
-        native.handle.nvSciBufObject = handle_number(desc.handle)
-    else:
-        keep = fill_win32(native.handle.win32, desc, handle)
-    return native, keep
+    return native, fill_handle(native, desc, handle, "nvSciBufObject")
 
 
 def buffer_descriptor(driver: Any, offset: int, size: int) -> Any:

@@ -1,9 +1,8 @@
-"""Signals and waits with prepared arrays. Each call writes the values and calls the driver.
+"""Signals and waits with prepared arrays. Each call writes the values and calls the driver."""
 
-The bindings copy both lists element by element at each call. For one semaphore, this copy takes as long as the driver's
-function. For several semaphores, the copy takes longer than the rest of the call. This module calls the driver's
-function directly and makes the arrays once.
-"""
+# The bindings copy both lists element by element at each call. For one semaphore, this copy takes as long as the
+# driver's function. For several semaphores, the copy takes longer than the rest of the call. This module calls the
+# driver's function directly and makes the arrays once.
 
 from __future__ import annotations
 
@@ -22,21 +21,7 @@ __all__ = ["PreparedSemaphores", "prepared"]
 
 
 class PreparedSemaphores(NativeCall):
-    """A signal or a wait of these semaphores on one stream.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    name : str
-        cuSignalExternalSemaphoresAsync or cuWaitExternalSemaphoresAsync.
-    address : int
-        Address of this function.
-    semaphores : sequence of SemaphoreToken
-    calls : StreamCalls
-    stream : int
-        The CUstream as a number.
-    """
+    """A signal or a wait of these semaphores on one stream."""
 
     __slots__ = ("_calls",)
 
@@ -53,13 +38,7 @@ class PreparedSemaphores(NativeCall):
         self._calls = calls
 
     def append(self, values: Any, wait_fences: Sequence[Fence] = (), want_fence: bool = False) -> Fence | None:
-        """Wait for the fences, call the function, and record the requested fence.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``, as for `StreamCalls.begin`.
-        """
+        """Wait for the fences, call the function, and record the requested fence."""
         if not (wait_fences or want_fence):
             self.call(values)
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, XsemError
@@ -38,23 +38,10 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 class StreamQueue(
     StreamBase, SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
 ):
-    """A queue on one stream, created by xsem or borrowed.
+    """A queue on one stream: its own, or the application's, whose object it keeps."""
 
-    Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
-    context).
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    fences : Fences
-    handle : int
-        The CUstream as a number.
-    lent : object
-        The application's stream object. The queue keeps a reference to the object and never destroys the stream. None:
-        the queue owns the stream, and `close` destroys the stream.
-    """
+    # Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
+    # context).
 
     identity: Hashable
     native_handle: int
@@ -80,23 +67,11 @@ class StreamQueue(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuWaitExternalSemaphoresAsync.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
-        UnsupportedError
-            ``not_recordable``: an NvSciSync object in a recording.
-        """
+        """Call cuWaitExternalSemaphoresAsync."""
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
-        if not limited:
-            return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        if not self._calls.captured:
-            with self._limited(limited):
-                return self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
-        fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         recording = self._calls.captured
+        with self._limited(limited) if limited and not recording else nullcontext():
+            fence = self._semaphores(self._wait, self._waits, semaphores, params, wait_fences, want_fence)
         if isinstance(recording, _Recording):
             recording.timeouts += limited
         return fence
@@ -105,15 +80,7 @@ class StreamQueue(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuSignalExternalSemaphoresAsync.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
-        UnsupportedError
-            ``not_recordable``: an NvSciSync object in a recording.
-        """
+        """Call cuSignalExternalSemaphoresAsync."""
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall | None:
@@ -137,30 +104,20 @@ class StreamQueue(
         slice_pitch: int, read: bool, wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call cuMemcpy3DAsync. The buffer is device memory or page-locked host memory, as for `append_copy`."""
-        driver = self._driver
-        native = region_copy(driver, level, region, buffer.address + offset, row_pitch, slice_pitch, read=read)
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+        native = region_copy(self._driver, level, region, buffer.address + offset, row_pitch, slice_pitch, read=read)
+        return self._copy(native, wait_fences, want_fence)
 
     def append_image_copy(
         self, dst: LevelToken, dst_region: ImageRegion, src: LevelToken, src_region: ImageRegion,
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call cuMemcpy3DAsync between two arrays."""
-        driver = self._driver
-        native = image_copy(driver, dst, dst_region, src, src_region)
-        return self._issue(self._in_context, (driver.cuMemcpy3DAsync, native, self._stream), wait_fences, want_fence)
+        return self._copy(image_copy(self._driver, dst, dst_region, src, src_region), wait_fences, want_fence)
 
     def append_fill(
         self, dst: DriverObject, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size.
-
-        Raises
-        ------
-        BadArgumentError
-            ``bad_pattern``: the length of the pattern is not 1, 2 or 4 bytes, or the address is not a multiple of this
-            length.
-        """
+        """Call cuMemsetD8Async, cuMemsetD16Async or cuMemsetD32Async: one operation for any size."""
         width, address = len(pattern), dst.address + offset
         if width not in _MEMSETS or address % width:
             raise BadArgumentError(
@@ -186,29 +143,12 @@ class StreamQueue(
 
     # ---- recordings
     def begin_recording(self) -> None:
-        """Begin a capture of the stream.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: the application captures the stream.
-        """
+        """Begin a capture of the stream."""
         self._graphs.begin()
         self._calls.captured = _Recording()
 
     def end_recording(self) -> Recorded:
-        """End the capture, complete or not.
-
-        Returns
-        -------
-        Recorded
-            Owned by the caller, until `release_recording`.
-
-        Raises
-        ------
-        BusyError
-            ``not_recordable``.
-        """
+        """End the capture, complete or not."""
         recording, self._calls.captured = self._calls.captured, False
         recorded = self._graphs.end()
         if isinstance(recording, _Recording):
@@ -216,26 +156,11 @@ class StreamQueue(
         return recorded
 
     def replay(self, recording: Recorded, values: Sequence[tuple[SemaphoreToken, int, int]]) -> None:
-        """Launch the graph with new timeline values. A launch counts as one operation of `max_pending` (measured).
-
-        Parameters
-        ----------
-        recording : Recorded
-        values : sequence of (SemaphoreToken, int, int)
-            Value to wait for, and value to signal.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: the stream is in a capture. That graph would keep the recording, unknown to xsem.
-        """
-        if self._calls.captured:
+        """Launch the graph with new timeline values. A launch counts as one operation of `max_pending` (measured)."""
+        if self._calls.captured:   # that graph would keep the recording, unknown to xsem
             raise BusyError("a recording cannot be replayed into a capture: end the capture first", reason="capturing")
         new = {token.address: (wait, signal) for token, wait, signal in values}
-        if not recording.timeouts:
-            self._graphs.replay(recording, new)
-            return
-        with self._limited(recording.timeouts):
+        with self._limited(recording.timeouts) if recording.timeouts else nullcontext():
             self._graphs.replay(recording, new)
 
     def release_recording(self, recording: Recorded) -> None:
@@ -246,6 +171,10 @@ class StreamQueue(
     def _in_context(self, function: Callable[..., Any], *arguments: object) -> None:
         with self._context:
             call(function, *arguments)
+
+    def _copy(self, native: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        arguments = (self._driver.cuMemcpy3DAsync, native, self._stream)
+        return self._issue(self._in_context, arguments, wait_fences, want_fence)
 
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:

@@ -1,9 +1,8 @@
-"""Recorded work: the capture of a stream, instantiated once and launched repeatedly with new values.
+"""Recorded work: the capture of a stream, instantiated once and launched repeatedly with new values."""
 
-The capture uses relaxed mode: it forbids no call in any thread, and any thread can end it. Each signal and each wait is
-a separate node of the graph. The instance takes new parameters for a node between launches. Pending launches keep
-theirs (cuGraphExecExternalSemaphoresSignalNodeSetParams).
-"""
+# The capture uses relaxed mode: it forbids no call in any thread, and any thread can end it. Each signal and each wait
+# is a separate node of the graph. The instance takes new parameters for a node between launches. Pending launches keep
+# theirs (cuGraphExecExternalSemaphoresSignalNodeSetParams).
 
 from __future__ import annotations
 
@@ -24,13 +23,8 @@ OLDEST_DRIVER: Final = 11040
 
 
 def check_recordable(semaphores: Sequence[SemaphoreToken], params: Sequence[Any]) -> None:
-    """Refuse NvSciSync in a recording: its fence stands for one signal, and no document says what a graph does with it.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_recordable``.
-    """
+    """Refuse NvSciSync in a recording."""
+    # Its fence stands for one signal, and no document says what a graph does with it.
     if any(not semaphore.plain and param.nvscisync_fence is not None
            for semaphore, param in zip(semaphores, params, strict=True)):
         raise UnsupportedError(
@@ -98,13 +92,7 @@ class _Node:
 
 
 class Recorded(DriverObject):
-    """A graph and its instance. The native handle is the instance's (CUgraphExec). `destroy` frees both.
-
-    Attributes
-    ----------
-    timeouts : tuple of int
-        Timeouts of its keyed-mutex waits, in milliseconds.
-    """
+    """A graph and its instance. The native handle is the instance's (CUgraphExec). `destroy` frees both."""
 
     __slots__ = ("_graph", "_nodes", "timeouts")
 
@@ -112,7 +100,7 @@ class Recorded(DriverObject):
         super().__init__(instance)
         self._graph = graph
         self._nodes = nodes
-        self.timeouts: tuple[int, ...] = ()
+        self.timeouts: tuple[int, ...] = ()   # of its keyed-mutex waits, in milliseconds
 
     def write(self, values: Values) -> None:
         """Set the values of the next launch: (wait, signal) for each semaphore's handle."""
@@ -128,16 +116,7 @@ class Recorded(DriverObject):
 
 
 class Graphs:
-    """Creates, launches and destroys the recordings of one stream.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-    stream : CUstream
-        Stays its owner's.
-    """
+    """Creates, launches and destroys the recordings of one stream."""
 
     def __init__(self, driver: Any, context: Context, stream: Any) -> None:
         self._driver = driver
@@ -145,13 +124,7 @@ class Graphs:
         self._stream = stream
 
     def begin(self) -> None:
-        """Call cuStreamBeginCapture.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: the application captures the stream.
-        """
+        """Call cuStreamBeginCapture."""
         driver = self._driver
         if call(driver.cuStreamIsCapturing, self._stream) != driver.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE:
             raise BusyError("the stream is in a capture of the application: record after its end",
@@ -159,18 +132,7 @@ class Graphs:
         call(driver.cuStreamBeginCapture, self._stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
 
     def end(self) -> Recorded:
-        """Call cuStreamEndCapture and cuGraphInstantiate. The capture ends also if this fails.
-
-        Returns
-        -------
-        Recorded
-            Owned by the caller.
-
-        Raises
-        ------
-        BusyError
-            ``not_recordable``: the capture became invalid.
-        """
+        """Call cuStreamEndCapture and cuGraphInstantiate. The capture ends also if this fails."""
         driver = self._driver
         try:
             graph = call(driver.cuStreamEndCapture, self._stream)

@@ -1,8 +1,7 @@
-"""`call`, which makes every driver call, and the mapping of the driver's codes to errors of xsem.
+"""`call`, which makes every driver call, and the mapping of the driver's codes to errors of xsem."""
 
-Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those in
-`_OWN`, comes from asynchronous work that was enqueued earlier.
-"""
+# Section 6.20 of the CUDA driver API lists the codes of each external-resource function. Any other code, except those
+# in `_OWN`, comes from asynchronous work that was enqueued earlier.
 
 from __future__ import annotations
 
@@ -21,25 +20,14 @@ from xsem.errors import (
     XsemError,
 )
 from xsem.spi import fd_limit_error
+from xsem_cuda import codes
 from xsem_cuda.causes import WAIT, causes_of
-from xsem_cuda.keyed_mutexes import TIMEOUT, timed_out
+from xsem_cuda.keyed_mutexes import timed_out
 
-__all__ = ["INVALID_CONTEXT", "INVALID_VALUE", "NOT_READY", "NO_DEVICE", "UNKNOWN", "call"]
+__all__ = ["NOT_READY", "call"]
 
-INVALID_VALUE: Final = 1
-_OUT_OF_MEMORY: Final = 2
-_NOT_INITIALIZED: Final = 3
-_DEINITIALIZED: Final = 4
-NO_DEVICE: Final = 100
-INVALID_CONTEXT: Final = 201
-_OPERATING_SYSTEM: Final = 304
-_INVALID_HANDLE: Final = 400
-_NOT_READY_CODE: Final = 600
-_NOT_PERMITTED: Final = 800
-_NOT_SUPPORTED: Final = 801
-_FIRST_CAPTURE: Final = 900
-_LAST_CAPTURE: Final = 908
-UNKNOWN: Final = 999
+_UNFINISHED: Final = 600   # CUDA_ERROR_NOT_READY
+_CAPTURES: Final = range(900, 909)
 
 # Device unavailable, ECC, NVLink, contained, and the faults of kernels. From then on, the context answers every call
 # with this code.
@@ -57,13 +45,14 @@ _IMPORTS: Final[Mapping[str, str]] = {   # the capability of each of these calls
 # Section 6.20 lists fewer codes for most of its functions. The driver also returns unlisted codes (all measured):
 # INVALID_VALUE for an import with flags, for an empty batch and for a wait of a destroyed semaphore; INVALID_CONTEXT
 # for a thread without a context. No asynchronous failure has one of these codes.
-_OWN: Final = frozenset({INVALID_VALUE, _OUT_OF_MEMORY, _NOT_INITIALIZED, _DEINITIALIZED, NO_DEVICE, 101,
-                         INVALID_CONTEXT, _OPERATING_SYSTEM, _INVALID_HANDLE, _NOT_SUPPORTED})
+_OWN: Final = frozenset({
+    codes.INVALID_VALUE, codes.OUT_OF_MEMORY, codes.NOT_INITIALIZED, codes.DEINITIALIZED, codes.NO_DEVICE,
+    codes.INVALID_DEVICE, codes.INVALID_CONTEXT, codes.OPERATING_SYSTEM, codes.INVALID_HANDLE, codes.NOT_SUPPORTED})
 
 # The machine is not ready, or the library does not fit it; codes of MPS. No asynchronous failure has one of them.
 _MACHINE: Final = frozenset({34, *range(802, 811)})
 # The codes that a driver may return if it cannot open a file. The start of CUDA opens many.
-_WITHOUT_FD: Final = frozenset({_OUT_OF_MEMORY, NO_DEVICE, _OPERATING_SYSTEM, UNKNOWN})
+_WITHOUT_FD: Final = frozenset({codes.OUT_OF_MEMORY, codes.NO_DEVICE, codes.OPERATING_SYSTEM, codes.UNKNOWN})
 _OPENING: Final = {"cuInit": 32, "cuDevicePrimaryCtxRetain": 32}
 
 
@@ -77,34 +66,16 @@ NOT_READY: Final = _NotReady()
 
 
 def call(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function of ``cuda.bindings.driver`` and return its results without the code.
-
-    Parameters
-    ----------
-    function : callable
-        A function of ``cuda.bindings.driver``.
-    *args : object
-        Its arguments.
-
-    Returns
-    -------
-    object
-        One result; a tuple for no result or several; `NOT_READY` for a query of unfinished work.
-
-    Raises
-    ------
-    XsemError
-        The class for the code, with ``call``, ``code`` and ``code_name``.
-    """
+    """Call a function of the bindings. Return its one result, a tuple of none or several, or `NOT_READY`."""
     try:
         result = function(*args)
     except (ValueError, RuntimeError) as error:
         raise _from_bindings(function.__name__, error) from error
     code = result[0]
     if code:
-        if code == _NOT_READY_CODE and function.__name__.endswith("Query"):
+        if code == _UNFINISHED and function.__name__.endswith("Query"):
             return NOT_READY
-        if code == TIMEOUT and timed_out():
+        if code == codes.TIMEOUT and timed_out():
             return call(function, *args)
         raise _from_code(function.__name__, int(code), code.name)
     return result[1] if len(result) == 2 else result[1:]
@@ -135,19 +106,19 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
         return DeviceLostError(
             "the CUDA context is lost, because earlier work on it failed: every later call fails; start a new process",
             reason="device_lost", from_earlier_work=True, **fields)
-    if code == _DEINITIALIZED:
+    if code == codes.DEINITIALIZED:
         return DeviceLostError("the CUDA driver is shutting down: release the devices before the process ends",
                                reason="driver_shut_down", **fields)
-    if code == _OUT_OF_MEMORY:
+    if code == codes.OUT_OF_MEMORY:
         return OutOfMemoryError(
             f"the device or the host has no memory left for {name}: release something, or ask for less",
             reason="out_of_memory", **fields)
-    if code == TIMEOUT and name == WAIT:
+    if code == codes.TIMEOUT and name == WAIT:
         return WaitTimeoutError("a keyed mutex was not released within timeout_ms", reason="timeout", **fields)
-    if _FIRST_CAPTURE <= code <= _LAST_CAPTURE:
+    if code in _CAPTURES:
         return BusyError("a stream capture is in progress and does not permit this call: make it before or after the "
                          "capture", reason="capturing", **fields)
-    if code == _NOT_PERMITTED:
+    if code == codes.NOT_PERMITTED:
         # Any call can return it (cudaStreamAddCallback: "no CUDA function may be called from callback").
         return DriverError("CUDA functions cannot be called from a host function of a stream: call xsem from another "
                            "thread", reason="not_permitted", **fields)
@@ -156,35 +127,35 @@ def _from_code(name: str, code: int, code_name: str | None) -> XsemError:
                            reason="driver_error", **fields)
     what = _TAKES.get(name)
     if what is not None:
-        if code == _INVALID_HANDLE:
+        if code == codes.INVALID_HANDLE:
             return BadHandleError(
                 f"the driver does not take the handle as {what}: pass the exported handle, with the descriptor of its "
                 "type", reason="refused_by_driver", **fields)
-        if code == _NOT_SUPPORTED and name == _NVSCISYNC:
+        if code == codes.NOT_SUPPORTED and name == _NVSCISYNC:
             return UnsupportedError("the driver does not support NvSciSync attributes for this device",
                                     capability="semaphore.import.nvscisync", reason="not_supported", **fields)
-        if code == _NOT_SUPPORTED:
+        if code == codes.NOT_SUPPORTED:
             return UnsupportedError(f"the driver does not import {what} of this type here: export it as another type",
                                     capability=_IMPORTS[name], reason="not_supported", **fields)
     earlier = code not in _OWN
     if earlier and code_name is not None:
         return DriverError(f"{name} reports an error of work that was enqueued earlier: examine that work",
                            reason="earlier_work_failed", from_earlier_work=True, **fields)
-    if code == _NOT_INITIALIZED:
+    if code == codes.NOT_INITIALIZED:
         return DriverError("the CUDA driver is not initialized in this process; start processes with the spawn method",
                            reason="not_initialized", **fields)
-    if code == INVALID_VALUE:
+    if code == codes.INVALID_VALUE:
         return DriverError(f"the driver refused an argument of {name}", reason="invalid_value", **fields)
-    if code == _INVALID_HANDLE:
+    if code == codes.INVALID_HANDLE:
         return DriverError(f"the driver does not know a handle that {name} got: create or open the object again",
                            reason="invalid_handle", **fields)
-    if code == INVALID_CONTEXT:
+    if code == codes.INVALID_CONTEXT:
         return DriverError(f"the CUDA context of {name} is not valid: open the device again", reason="invalid_context",
                            **fields)
-    if code == _NOT_SUPPORTED:
+    if code == codes.NOT_SUPPORTED:
         return DriverError(f"the driver does not support {name} with these arguments here", reason="not_supported",
                            **fields)
-    if code == _OPERATING_SYSTEM:
+    if code == codes.OPERATING_SYSTEM:
         return DriverError(f"a call to the operating system failed inside the driver, in {name}: check the limits of "
                            "the process, and the log of the kernel", reason="operating_system", **fields)
     if code_name is None:

@@ -10,11 +10,11 @@ from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError, Xs
 from xsem.types import MemoryHandleType
 from xsem_cuda.allocations import Allocation, dmabuf, posix_fd
 from xsem_cuda.chunks import Chunks
-from xsem_cuda.results import INVALID_VALUE, call
+from xsem_cuda.codes import INVALID_VALUE, NOT_FOUND
+from xsem_cuda.results import call
 
 __all__ = ["share_allocation"]
 
-_NOT_FOUND: Final = 500
 _DEVICE: Final = 2   # CU_MEMORYTYPE_DEVICE
 _EXPANDABLE: Final = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before torch allocates"
 _COPY: Final = "or copy the array into memory of create_memory()"
@@ -23,39 +23,7 @@ _COPY: Final = "or copy the array into memory of create_memory()"
 def share_allocation(
     driver: Any, ordinal: int, type: MemoryHandleType, address: int, size: int, owner: object, *, dmabufs: bool
 ) -> tuple[Allocation, int]:
-    """Make a range of device memory exportable.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    ordinal : int
-        Device.
-    type : MemoryHandleType
-        OPAQUE_FD or DMABUF_FD.
-    address, size : int
-        Range in bytes.
-    owner : object
-        Kept until `Allocation.close`.
-    dmabufs : bool
-        The device exports dma-bufs, for the advice of errors.
-
-    Returns
-    -------
-    Allocation
-        The allocation of the range, or its `Chunks`. For a dma-buf: the pages of the range.
-    int
-        Bytes from its start to `address`.
-
-    Raises
-    ------
-    UnsupportedError
-        ``not_shareable``.
-    BadArgumentError
-        ``not_device_memory``, ``host_array``, ``managed_memory``, ``out_of_range``.
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Make a range of device memory exportable. Return its allocation, and the bytes from its start to `address`."""
     _check_place(driver, ordinal, address)
     ranges = _ranges(driver, address, size)
     if type is MemoryHandleType.DMABUF_FD:
@@ -95,7 +63,7 @@ def _ranges(driver: Any, address: int, size: int) -> list[tuple[int, int]]:
         try:
             base, whole = call(driver.cuMemGetAddressRange, at)
         except XsemError as error:
-            if error.code not in (_NOT_FOUND, INVALID_VALUE):
+            if error.code not in (NOT_FOUND, INVALID_VALUE):
                 raise
             if not found:
                 raise _not_allocated(address, error) from error
@@ -111,12 +79,11 @@ def _retained(driver: Any, ranges: list[tuple[int, int]], owner: object, dmabufs
     """Retain the allocations of cuMemCreate."""
     with ExitStack() as undo:
         parts = [(_retain(driver, base, undo, dmabufs), whole) for base, whole in ranges]
-        base, _ = ranges[0]
-        if len(parts) > 1:
-            return Chunks(driver, parts, base, undo.pop_all(), owner)
-        (native, whole), = parts
-        return Allocation(driver, MemoryHandleType.OPAQUE_FD, native, base, whole, undo.pop_all(), owner)
-    raise AssertionError   # an ExitStack suppresses no error here
+        kept = undo.pop_all()
+    base, whole = ranges[0]
+    if len(parts) > 1:
+        return Chunks(driver, parts, base, kept, owner)
+    return Allocation(driver, MemoryHandleType.OPAQUE_FD, parts[0][0], base, whole, kept, owner)
 
 
 def _retain(driver: Any, address: int, undo: ExitStack, dmabufs: bool) -> Any:

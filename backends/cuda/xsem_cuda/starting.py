@@ -1,8 +1,7 @@
-"""`begin`, which makes the driver calls that start CUDA, list the devices and open one.
+"""`begin`, which makes the driver calls that start CUDA, list the devices and open one."""
 
-Section 6.20 does not list the codes of these calls, so `xsem_cuda.results` takes most of them for failures of earlier
-work. Here they are about the machine.
-"""
+# Section 6.20 does not list the codes of these calls, so `xsem_cuda.results` takes most of them for failures of earlier
+# work. Here they are about the machine.
 
 from __future__ import annotations
 
@@ -13,36 +12,32 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from xsem.errors import BackendUnavailableError, DeviceLostError, XsemError
-from xsem_cuda.results import NO_DEVICE, UNKNOWN, call
+from xsem_cuda import codes
+from xsem_cuda.results import call
 
 __all__ = ["begin", "denied_nodes", "remedy"]
 
 _WINDOWS: Final = sys.platform == "win32"
-_NOT_INITIALIZED: Final = 3
-_DEVICE_UNAVAILABLE: Final = 46
-_INVALID_DEVICE: Final = 101
-_OPERATING_SYSTEM: Final = 304
-
 _CONTAINERS: Final = "" if _WINDOWS else "; give a container the library of its host"
 _HARDWARE: Final = ("the GPU reports a hardware error", "nvidia-smi -q shows it; reset the GPU, or restart the machine")
 # By code: what is wrong, and what to do.
 _FAILURES: Final[Mapping[int, tuple[str, str]]] = {
     # cuInit returns NOT_INITIALIZED only in a forked child of a process that had started CUDA (measured).
-    _NOT_INITIALIZED: ("CUDA was started before this process was forked, and a forked child cannot use CUDA",
-                       'start processes with the "spawn" method; xsem.devices() and xsem.backends() start CUDA'),
+    codes.NOT_INITIALIZED: ("CUDA was started before this process was forked, and a forked child cannot use CUDA",
+                            'start processes with the "spawn" method; xsem.devices() and xsem.backends() start CUDA'),
     34: ("the CUDA library is the toolkit's stub, not the driver",
          "install the NVIDIA driver, and take the folder of the stubs out of the search path of libraries"),
-    _DEVICE_UNAVAILABLE: ("another process has the device alone (exclusive mode), or its mode permits no process",
-                          "end the other process, or set the mode: nvidia-smi -c DEFAULT"),
-    NO_DEVICE: ("the CUDA driver finds no device",
-                f"check CUDA_VISIBLE_DEVICES{'' if _WINDOWS else ', and whether the container has a GPU'}"),
-    _INVALID_DEVICE: ("the CUDA driver does not have this device",
-                      "check CUDA_VISIBLE_DEVICES; a GPU or a MIG instance may have been removed"),
+    codes.DEVICE_UNAVAILABLE: ("another process has the device alone (exclusive mode), or its mode permits no process",
+                               "end the other process, or set the mode: nvidia-smi -c DEFAULT"),
+    codes.NO_DEVICE: ("the CUDA driver finds no device",
+                      f"check CUDA_VISIBLE_DEVICES{'' if _WINDOWS else ', and whether the container has a GPU'}"),
+    codes.INVALID_DEVICE: ("the CUDA driver does not have this device",
+                           "check CUDA_VISIBLE_DEVICES; a GPU or a MIG instance may have been removed"),
     102: ("the virtual GPU has no licence", "nvidia-smi -q shows the state of the licence"),
     214: _HARDWARE, 220: _HARDWARE, 226: _HARDWARE,   # ECC, NVLink, contained
-    _OPERATING_SYSTEM: ("a call of the CUDA driver to the operating system failed",
-                        "check the number of open files of the process, and the log of the kernel"),
-    801: ("the device does not support CUDA in its present mode", "nvidia-smi -q shows the modes"),
+    codes.OPERATING_SYSTEM: ("a call of the CUDA driver to the operating system failed",
+                             "check the number of open files of the process, and the log of the kernel"),
+    codes.NOT_SUPPORTED: ("the device does not support CUDA in its present mode", "nvidia-smi -q shows the modes"),
     802: ("the GPUs of this machine are not ready",
           "start nvidia-fabricmanager, and wait until nvidia-smi -q shows the fabric as completed"),
     803: ("the kernel module and the CUDA library have different releases",
@@ -62,23 +57,11 @@ _REPAIR: Final = "reinstall" if _WINDOWS else "load its kernel modules (nvidia-u
 _OTHER: Final = ("the CUDA driver does not start",
                  f"run nvidia-smi; if it fails, {_REPAIR} the NVIDIA driver and restart the machine")
 # Codes that the driver returns where it may not open its device nodes.
-_MAY_BE_DENIED: Final = frozenset({NO_DEVICE, _OPERATING_SYSTEM, UNKNOWN})
+_MAY_BE_DENIED: Final = frozenset({codes.NO_DEVICE, codes.OPERATING_SYSTEM, codes.UNKNOWN})
 
 
 def begin(function: Callable[..., Any], *args: Any) -> Any:
-    """Make the call as `call`, with the errors of the start.
-
-    Raises
-    ------
-    BackendUnavailableError
-        ``driver_failed``, ``no_device``, ``no_permission``, ``device_unavailable``, ``not_initialized``.
-    BusyError
-        ``fd_limit``.
-    DeviceLostError
-        ``device_lost``: a hardware error, or a failed kernel of another library in this process.
-    XsemError
-        As `call`.
-    """
+    """Make the call as `call`, with the errors of the start."""
     try:
         return call(function, *args)
     except XsemError as error:
@@ -116,11 +99,11 @@ def _at_start(error: XsemError) -> XsemError:
     if found is _HARDWARE:
         return DeviceLostError(text, reason="device_lost", **fields)
     reason = "driver_failed"
-    if error.code == _NOT_INITIALIZED:
+    if error.code == codes.NOT_INITIALIZED:
         reason = "not_initialized"
-    elif error.code == _DEVICE_UNAVAILABLE:
+    elif error.code == codes.DEVICE_UNAVAILABLE:
         reason = "device_unavailable"
-    elif error.code in (NO_DEVICE, _INVALID_DEVICE):
+    elif error.code in (codes.NO_DEVICE, codes.INVALID_DEVICE):
         reason = "no_device"
     return BackendUnavailableError(text, reason=reason, **fields)
 

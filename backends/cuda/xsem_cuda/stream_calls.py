@@ -14,32 +14,14 @@ __all__ = ["StreamBase", "StreamCalls"]
 
 
 class StreamCalls:
-    """Driver calls on one stream.
-
-    If the driver provides the addresses of its functions, the calls go to these addresses. Otherwise, the bindings make
-    the calls.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    fences : Fences
-    handle : int
-        The CUstream as a number.
-
-    Attributes
-    ----------
-    captured : object
-        Outside of captures, False. In a capture of the application, True: the driver does not tell whether two streams
-        are in the same capture. In a recording of xsem, the object of that recording: a wait in one recording for an
-        event of another recording invalidates both (measured).
-    keyed : sequence of KeyedWait
-        Keyed-mutex waits with a timeout on the stream. Each fence refers to the earlier waits.
-    """
+    """Driver calls on one stream, at the addresses of the functions or, without them, through the bindings."""
 
     def __init__(self, driver: Any, fences: Fences, handle: int) -> None:
+        # Outside of captures, False. In a capture of the application, True: the driver does not tell whether two
+        # streams are in the same capture. In a recording of xsem, the object of that recording: a wait in one recording
+        # for an event of another recording invalidates both (measured).
         self.captured: object = False
-        self.keyed: Sequence[KeyedWait] = ()
+        self.keyed: Sequence[KeyedWait] = ()   # each fence refers to those before it
         self._fences = fences
         self._handle = handle
         self._wait_event = native_function(driver, "cuStreamWaitEvent", 3)
@@ -53,28 +35,11 @@ class StreamCalls:
         return captured
 
     def barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Append a barrier. A stream is in order, so earlier work needs no wait.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``, as for `begin`.
-        """
+        """Append a barrier. A stream is in order, so earlier work needs no wait."""
         return self.end(self.begin(wait_fences, want_fence))
 
     def begin(self, wait_fences: Sequence[Fence], want_fence: bool) -> int:
-        """Append the waits for the fences, and take an event for the fence of the operation.
-
-        Returns
-        -------
-        int
-            The event for `end` or `cancel`; 0 if `want_fence` is False.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``: a fence of `wait_fences` belongs to another capture.
-        """
+        """Append the waits for the fences. Return an event for `end` or `cancel`; 0 if `want_fence` is False."""
         captured = self.captured
         for fence in wait_fences:
             if fence.captured is not captured:
@@ -116,24 +81,13 @@ class StreamCalls:
 
 
 class StreamBase:
-    """The two methods of a queue that need only the calls of `StreamCalls`. The compiled form has C methods.
-
-    Parameters
-    ----------
-    calls : StreamCalls
-    """
+    """The two methods of a queue that need only the calls of `StreamCalls`. The compiled form has C methods."""
 
     def __init__(self, calls: StreamCalls) -> None:
         self._calls = calls
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait.
-
-        Raises
-        ------
-        BusyError
-            ``capture_isolation``, as for `StreamCalls.begin`.
-        """
+        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
         return self._calls.barrier(wait_fences, want_fence)
 
     def is_capturing(self) -> bool:

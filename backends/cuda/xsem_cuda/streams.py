@@ -27,24 +27,7 @@ PER_THREAD: Final = 2
 
 
 def parse_stream(stream: object) -> tuple[int, int | None]:
-    """Return the handle of a borrowed stream, and the ordinal of its device.
-
-    Parameters
-    ----------
-    stream : object
-        An object with ``__cuda_stream__``, a torch or CuPy stream, or a CUstream as an int. The owner keeps the stream.
-
-    Returns
-    -------
-    tuple of int and (int or None)
-        The ordinal is None if the object does not name its device.
-
-    Raises
-    ------
-    BadArgumentError
-        ``null_stream``: `stream` is the int 0. ``stream_protocol``: unknown version of the protocol. ``not_a_stream``:
-        `stream` is not a CUDA stream.
-    """
+    """Return the handle of a borrowed stream, and the ordinal of its device or None. The owner keeps the stream."""
     if isinstance(stream, int) and not isinstance(stream, bool):
         if stream == 0:
             raise BadArgumentError(
@@ -85,26 +68,14 @@ def _ordinal(stream: object) -> int | None:
 
 
 def check_ordinal(ordinal: int, streams: int | None) -> None:
-    """Refuse a stream if its object names the ordinal of another device.
-
-    Raises
-    ------
-    WrongDeviceError
-        ``wrong_device``.
-    """
+    """Refuse a stream if its object names the ordinal of another device."""
     if streams is not None and streams != ordinal:
         raise WrongDeviceError(f"the stream belongs to cuda:{streams}, this device is cuda:{ordinal}",
                                expected=f"cuda:{ordinal}", actual=f"cuda:{streams}", reason="wrong_device")
 
 
 def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int) -> None:
-    """Refuse the stream of another device or context. `check_ordinal` precedes this check.
-
-    Raises
-    ------
-    WrongDeviceError
-        ``wrong_device``, ``wrong_context``.
-    """
+    """Refuse the stream of another device or context. `check_ordinal` precedes this check."""
     here = f"cuda:{ordinal}"
     if handle in (LEGACY, PER_THREAD):
         return  # these two belong to the current context, and each append makes the device's context current

@@ -40,16 +40,7 @@ class _Array:
 
 
 class CudaHooks(SuiteHooks):
-    """Streams, events and arrays of ``cuda.bindings.driver``.
-
-    Parameters
-    ----------
-    driver : module
-        ``cuda.bindings.driver``.
-    context : Context
-        The context of the device.
-    device : CUdevice
-    """
+    """Streams, events and arrays of ``cuda.bindings.driver``."""
 
     def __init__(self, driver: Any, context: Context, device: Any) -> None:
         self._driver = driver
@@ -139,8 +130,8 @@ class CudaHooks(SuiteHooks):
         with contextlib.ExitStack() as undo, self._context:
             parts = [create_physical(driver, ordinal, _ARRAY, undo) for _ in range(2)]
             base = map_range(driver, ordinal, parts, undo)
-            return self._array(base + parts[0][1] - _ARRAY, undo.pop_all().close)
-        raise AssertionError   # an ExitStack suppresses no error here
+            free = undo.pop_all().close
+        return self._array(base + parts[0][1] - _ARRAY, free)
 
     def unshareable_array(self, type: MemoryHandleType) -> NativeArray:
         """Allocate by cuMemAlloc for OPAQUE_FD, and page-locked host memory for dma-bufs."""

@@ -12,7 +12,7 @@ import numpy as np
 
 import xsem
 from xsem.errors import UnsupportedError
-from xsem.spi import ImageRegion, Token
+from xsem.spi import Token
 from xsem.types import Feature, MipmapDesc, SemaphoreHandleType
 from xsem_conformance.case.context import CaseContext
 from xsem_conformance.case.noise import noise
