@@ -86,6 +86,10 @@ class Scene:
         self.bind()
         self.event.wait(timeout_s=DEADLINE_S)
 
+    def query_event(self) -> None:
+        self.bind()
+        self.event.query()
+
     def callback(self) -> None:
         self.bind()
         self.event.add_done_callback(lambda _: None)
@@ -150,7 +154,7 @@ OPERATIONS: dict[str, Act] = {
     "Device.pending": lambda scene: scene.device.pending(),
     "Device.releasing": lambda scene: scene.device.releasing(),
     "Device.release": Scene.opened,
-    "Event.query": lambda scene: (scene.bind(), scene.event.query()),
+    "Event.query": Scene.query_event,
     "Event.wait": Scene.wait_for_event,
     "Event.add_done_callback": Scene.callback,
     "Event.reset": lambda scene: scene.event.reset(),
@@ -275,8 +279,8 @@ def settle(scene: Scene) -> None:
 def end(scene: Scene, *, freed: bool) -> None:
     for device in (scene.device, scene.exporter):
         device.release()
-        if freed:
-            until(lambda device=device: not device.releasing(), DEADLINE_S)
+    if freed:
+        until(lambda: not (scene.device.releasing() or scene.exporter.releasing()), DEADLINE_S)
 
 
 def run(device: str, name: str, count: int, caplog: pytest.LogCaptureFixture) -> None:
