@@ -14,6 +14,7 @@ from support.fixtures import Opened
 
 import xsem
 import xsem.facade.device
+import xsem.facade.recording
 from xsem import spi
 from xsem.errors import (
     BackendUnavailableError,
@@ -504,3 +505,29 @@ def test_stopped_list_replays_nothing(recording_fake: Opened) -> None:
     with pytest.raises(DriverError), commands.record():
         raise AssertionError("entered")
     assert first(driver).replays == []
+
+
+def test_release_completes_an_interrupted_end_of_a_recording(
+    recording_fake: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then, the list is recording: the driver may still record, so an append would be lost."""
+    device, driver = recording_fake
+    commands = device.create_command_list()
+    recording: Any = None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first(driver), "end_recording", interrupt)
+        patched.setattr(xsem.facade.recording.Recording, "release", lambda self: None)
+        with pytest.raises(KeyboardInterrupt), commands.record() as recording:
+            commands.append_barrier()
+        with pytest.raises(BusyError) as caught:
+            commands.synchronize(timeout_s=1)
+        assert caught.value.reason == "capturing"
+    recording.release()
+    until(lambda: not commands._queue.recording)
+    driver.everything_is_done = True
+    commands.append_barrier()
+    commands.synchronize(timeout_s=10)

@@ -23,6 +23,7 @@ NEVER = {
     ("xsem.spi.level_layout", "BadArgumentError"): "the table of formats has known dtypes",
     ("xsem.Memory.export", "BadHandleError"): "the driver's handle is open",
     ("xsem.Semaphore.export", "BadHandleError"): "the driver's handle is open",
+    ("xsem.ipc.Pipe.close", "ReleasedError"): "the handles of its messages are open",
 }
 """Errors of called functions that a callable never raises, each with the reason."""
 CALLABLES = api.callables()

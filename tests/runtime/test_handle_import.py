@@ -622,3 +622,26 @@ def test_refused_import_leaves_no_reference_cycle(fd: int) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_interrupt_behind_the_driver_leaves_the_number_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver has taken and closed the number, and another file has it now."""
+    taken: list[int] = []
+
+    def importer(_desc: Any, handle: OwnedHandle) -> str:
+        taken.append(handle.fileno())
+        os.close(taken[0])
+        os.dup2(fd.fileno(), taken[0])
+        return "token"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(handle_import, "_settle", interrupt)
+    with own(os.memfd_create, "exported") as fd:
+        os.ftruncate(fd.fileno(), 8)
+        with pytest.raises(KeyboardInterrupt):
+            import_with_duplicate(sem(fd.fileno()), importer, state="taken")
+        gc.collect()
+        assert is_open(taken[0])
+        os.close(taken[0])

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Protocol, Self, TypeAlias
 
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 
@@ -15,13 +15,11 @@ if sys.platform == "win32":
     from xsem.data.windows.handles import close_nt, is_open_nt
 
 __all__ = [
-    "Follower", "Handle", "OwnedHandle", "SupportsFileno", "adopt", "check_nt", "follow", "follower_of", "number_of",
-    "own", "store",
+    "Follower", "Handle", "LentHandle", "OwnedHandle", "SupportsFileno", "adopt", "check_nt", "follow", "follower_of",
+    "number_of", "own",
 ]
 
 _log = logging.getLogger("xsem")
-
-_T = TypeVar("_T")
 
 
 class SupportsFileno(Protocol):
@@ -188,6 +186,18 @@ class OwnedHandle:
         )
 
 
+class LentHandle(OwnedHandle):
+    """A duplicate that a driver may take. Only its fate, once it is known, closes it, and not its collection."""
+
+    __slots__ = ()
+
+    def __init__(self, duplicate: OwnedHandle) -> None:
+        self._slot, duplicate._slot = duplicate._slot, []
+
+    def __del__(self) -> None:
+        pass
+
+
 def follow(handle: OwnedHandle, follower: Follower) -> None:
     """Let an object follow a handle."""
     handle._follower = follower  # type: ignore[attr-defined]
@@ -230,11 +240,6 @@ def check_nt(handle: int, what: str = "the NT handle") -> None:
         raise BadHandleError(f"{what} is {'INVALID_HANDLE_VALUE' if signed else 'null'}", reason="null_handle")
     if -6 <= signed <= -2:  # the current thread and its tokens; DuplicateHandle creates a real handle
         raise BadHandleError(f"{what} is a pseudo handle ({signed}), not an object's", reason="pseudo_handle")
-
-
-def store(into: list[_T], call: Callable[..., _T], *args: Any) -> None:
-    """Append the result of a call to a list."""
-    into.append(call(*args))
 
 
 def adopt(number: int) -> OwnedHandle:

@@ -355,7 +355,7 @@ class Device(Releasable):
             raise
         try:
             return Device(found[0], driver)
-        except BaseException:
+        except Exception:   # as in `xsem.open_device`
             driver.close()
             raise
 

@@ -173,7 +173,7 @@ def open_device(
                 _check_meant(device, info)
             check_native_implements(info, backend, driver.capabilities)
             return Device(info, driver)
-        except BaseException:
+        except Exception:   # not Ctrl-C: a device that was made already closes its driver when it is collected
             driver.close()
             raise
 

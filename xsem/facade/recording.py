@@ -115,8 +115,11 @@ class Recording(Resource):
                     self._kept, queue.recorded_uses = queue.recorded_uses, []
                     try:
                         self._recorded.append(self._driver.end_recording())
-                    finally:
+                    except Exception:
                         queue.recording = self._open = False
+                        raise
+                    # Not after Ctrl-C in that call: the driver may still record, so the list can only be released.
+                    queue.recording = self._open = False
         finally:
             queue.lifetime.unhold(self._by)
 

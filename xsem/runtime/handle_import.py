@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Final, NoReturn, TypeVar, cast
 
 from xsem.data.file_descriptors import DriverFd, duplicate_fd
-from xsem.data.handles import number_of
+from xsem.data.handles import LentHandle, number_of
 from xsem.errors import BadHandleError, UnsupportedError, XsemError
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
@@ -151,10 +151,11 @@ def _duplicate(desc: SemaphoreDesc | MemoryDesc, os_handle_kind: OsHandleKind) -
     if os_handle_kind is OsHandleKind.FD and number < 0:
         raise BadHandleError("the file is closed", reason="closed_fd", handle_type=desc.type)
     try:
-        return duplicate_fd(number), number
+        duplicate = duplicate_fd(number)
     except XsemError as error:
         error.handle_type = desc.type
         raise
+    return LentHandle(duplicate), number
 
 
 # Character devices that cannot be a vendor's object: null, zero and random (major number 1), terminals, and a DRM node.

@@ -289,28 +289,32 @@ class Lifetime(Usable):
         return self._gate.release(self._free_now) and self.over
 
     def _free_now(self) -> bool:
-        with self._releaser.lock:
-            if self.freed or not self.released or self.holders or self.visitors:
-                return False
-            self.freed = True
+        claimed = called = False
         try:
+            with self._releaser.lock:
+                if self.freed or not self.released or self.holders or self.visitors:
+                    return False
+                self.freed = claimed = True
+            called = True
             self._free()
         except Exception:
             # A log message is the only report, because the caller's release() has returned.
             _log.warning("releasing the %s failed", self.what, exc_info=True)
         finally:
-            self.over = True
-            self.end()
-        return True
+            if claimed:
+                self.freed = self.over = called   # an interrupt can come before the driver's call
+                self.end()
+        return called
 
     def end(self) -> None:
-        """Forget this lifetime and end the hold on its parent, after the free. A second call has no effect."""
-        self.uses.clear()
-        with self._releaser.lock:   # `release_all` reads `lifetimes`
-            self._releaser.lifetimes.discard(self._reference)
-            self._releaser.ending.discard(self)
-        if self.parent is not None:
-            self.parent.unhold(self._hold)
+        """End the hold on the parent and forget this lifetime, if it is freed. A second call has no effect."""
+        if self.over:
+            self.uses.clear()
+            if self.parent is not None:
+                self.parent.unhold(self._hold)
+            with self._releaser.lock:   # last: until then, the release of the device finds it and comes here again
+                self._releaser.lifetimes.discard(self._reference)
+                self._releaser.ending.discard(self)
 
 
 class Lease:
