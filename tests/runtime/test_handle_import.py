@@ -631,17 +631,17 @@ def test_interrupt_behind_the_driver_leaves_the_number_to_it(monkeypatch: pytest
     def importer(_desc: Any, handle: OwnedHandle) -> str:
         taken.append(handle.fileno())
         os.close(taken[0])
-        os.dup2(fd.fileno(), taken[0])
+        os.dup2(exported.fileno(), taken[0])
         return "token"
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(handle_import, "_settle", interrupt)
-    with own(os.memfd_create, "exported") as fd:
-        os.ftruncate(fd.fileno(), 8)
+    with own(os.memfd_create, "exported") as exported:
+        os.ftruncate(exported.fileno(), 8)
         with pytest.raises(KeyboardInterrupt):
-            import_with_duplicate(sem(fd.fileno()), importer, state="taken")
+            import_with_duplicate(sem(exported.fileno()), importer, state="taken")
         gc.collect()
         assert is_open(taken[0])
         os.close(taken[0])
