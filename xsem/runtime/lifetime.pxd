@@ -19,8 +19,9 @@ cdef class Lifetime(Usable):
     cpdef bint visit(self, by)
 
 cdef class Lease:
-    cdef object __weakref__, _by
-    cdef Lifetime _lifetime
+    cdef object __weakref__
+    cdef public object _by   # public: the finalizer asks whether it is there
+    cdef public Lifetime _lifetime
 
 cdef class Releaser:
     cdef object __weakref__
