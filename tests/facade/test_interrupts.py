@@ -326,6 +326,6 @@ def test_ctrl_c_on_cuda(name: str, caplog: pytest.LogCaptureFixture) -> None:
 def test_operations_are_all() -> None:
     classes = (xsem.CommandList, xsem.Device, xsem.Event, xsem.Semaphore, xsem.Memory, xsem.Buffer)
     public = {f"{each.__name__}.{name}" for each in classes for name, member in vars(each).items()
-              if not name.startswith("_") and inspect.isfunction(member)}
+              if not name.startswith("_") and inspect.isroutine(member)}
     release = {f"{each.__name__}.release" for each in classes}
     assert public - release == ({name.partition(" ")[0] for name in OPERATIONS} | set(ELSEWHERE)) - release
