@@ -105,7 +105,7 @@ cdef class Lock:
     def __enter__(self):
         return self.acquire()
 
-    def __exit__(self, *exc):
+    def __exit__(self, kind, error, traceback):
         self.release()
 
     def _is_owned(self):
