@@ -13,7 +13,7 @@ from support.fake_backend import FakeDriver, until
 import xsem
 from xsem import spi
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, UnsupportedError
-from xsem.facade import device as device_module
+from xsem.facade import discovery
 from xsem.plugins import Loaded, Registry
 from xsem.types import Capabilities, DeviceInfo, Feature
 
@@ -44,7 +44,7 @@ def device_with(monkeypatch: pytest.MonkeyPatch, vulkan: Vulkan | None, own: uui
     found = Registry()
     if vulkan is not None:
         found.backends["vulkan"] = Loaded(vulkan, "test 1", "vulkan")
-    monkeypatch.setattr(device_module, "registry", lambda: found)
+    monkeypatch.setattr(discovery, "registry", lambda: found)
     info = DeviceInfo(id="acme:0", backend="acme", index=0, name="GPU", uuid=own)
     return xsem.Device(info, FakeDriver(Capabilities()))
 
@@ -60,7 +60,7 @@ def test_device_of_the_same_uuid_is_opened(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("uuids", "reason"), [
-    ((UUIDS[1], None), "no_such_device"), ((), "no_such_device"), ((UUIDS[0], UUIDS[0]), "ambiguous_device")])
+    ((UUIDS[1], None), "no_such_device"), ((), "no_device"), ((UUIDS[0], UUIDS[0]), "ambiguous_device")])
 def test_missing_or_ambiguous_gpu_is_refused(
     monkeypatch: pytest.MonkeyPatch, uuids: Any, reason: str
 ) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar
 
 from xsem.data.params import UINT64_MAX, check_bool, check_int
 from xsem.data.streams import Stream, check_stream
-from xsem.errors import BadArgumentError, BadHandleError, DeviceNotFoundError, UnsupportedError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError, XsemError
 from xsem.facade import memory as _memory
 from xsem.facade import semaphore as _semaphore
 from xsem.facade.buffer import HOST_DEVICE, Buffer, BufferRange, buffer_layout
@@ -18,7 +18,7 @@ from xsem.facade.memory import Memory
 from xsem.facade.resource import Releasable
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray, share_array
-from xsem.plugins import check_implements, check_queue_implements, devices_of, registry
+from xsem.plugins import check_implements, check_queue_implements
 from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
@@ -40,7 +40,6 @@ from xsem.types import (
 
 __all__ = ["Device"]
 
-_COMPANION: Final = "vulkan"
 _TIMELINES = (SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32)
 _BINARIES = (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.OPAQUE_WIN32)
 
@@ -79,6 +78,7 @@ class Device(Releasable):
     """
 
     _lifetime: Lifetime
+    _open: ClassVar[Callable[..., Device]]   # `open_device`: the module of that function imports this one, and sets it
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         check_implements(info, driver)
@@ -327,37 +327,17 @@ class Device(Releasable):
         BackendUnavailableError
             ``unknown_backend``, ``backend_excluded``, or the reason why the backend ``vulkan`` is not usable here.
         DeviceNotFoundError
-            ``no_such_device``: no Vulkan device has the UUID, for example because Vulkan does not show the GPU.
-            ``ambiguous_device``: several Vulkan devices have it. `candidates` lists the devices.
+            ``no_device``, ``no_such_device``: no Vulkan device has the UUID, for example because Vulkan does not show
+            the GPU (VK_DRIVER_FILES, the container's graphics capability). ``ambiguous_device``: several have it.
+            `candidates` lists the devices.
         BadArgumentError, BusyError
             ``bad_backends``, ``loading_plugins``: as in `backends`.
         """
         self._check()
-        wanted = self.info.uuid
-        if wanted is None:
+        if self.info.uuid is None:
             raise UnsupportedError(f"{self.info.id} has no UUID, so its Vulkan device cannot be found",
                                    capability="companion_exporter", reason="no_uuid", backend=self.info.backend)
-        backend = registry().get(_COMPANION)
-        try:
-            there = devices_of(backend)
-            found = tuple(each for each in there if each.uuid == wanted)
-            if len(found) != 1:
-                listed = "; ".join(f"{each.id} {each.name} {each.uuid}" for each in there) or "none"
-                raise DeviceNotFoundError(
-                    f"{len(found) or 'no'} devices of {_COMPANION!r} have the UUID {wanted} of {self.info.id}: check "
-                    f"VK_DRIVER_FILES and the container's graphics capability; its devices: {listed}",
-                    reason="ambiguous_device" if found else "no_such_device", backend=_COMPANION,
-                    candidates=found or there)
-            driver = backend.open(found[0].index)
-        except XsemError as error:
-            if error.backend is None:
-                error.backend = _COMPANION
-            raise
-        try:
-            return Device(found[0], driver)
-        except Exception:   # as in `xsem.open_device`
-            driver.close()
-            raise
+        return self._open("vulkan", uuid=self.info.uuid)
 
     def nvscisync_attributes(self, attributes: int, *, signal: bool = False, wait: bool = False) -> None:
         """Write the device's requirements into an NvSciSyncAttrList (cuDeviceGetNvSciSyncAttributes).

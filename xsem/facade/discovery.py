@@ -178,6 +178,9 @@ def open_device(
             raise
 
 
+Device._open = staticmethod(open_device)
+
+
 def exporter_for(exporter: str, importer: str, uuid: UUIDLike | None) -> str:
     """Return the name of the device that exports for an importing device."""
     # "vulkan" stands for the device of this backend with the importer's UUID. "vulkan:1" stands for this
