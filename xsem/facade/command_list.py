@@ -26,14 +26,14 @@ from xsem.facade.memory import Memory
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
+from xsem.runtime.diagnostics.ended_peers import QueueBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Append, DriverCall, Work
 from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
 from xsem.spi import CopyQueue, CudaStreamQueue, Token
 from xsem.types import Feature, SignalParams, WaitParams
@@ -511,13 +511,12 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            watched = WatchedWait(lambda slice_ns: queue.wait(target, slice_ns),
-                                  QueueBlocker(self.device._queues, queue, target))
-            over = wait_in_slices(watched, timeout_s)
+            done, ended = host_wait(lambda slice_ns: queue.wait(target, slice_ns),
+                                    QueueBlocker(self.device._queues, queue, target), timeout_s)
         self._check_stopped()
-        if not over or watched.ended is not None:
+        if not done:
             raise timeout_error(self._device_state, queue.name, timeout_s,
-                                queue_pending(self.device._queues, queue, target), watched.ended)
+                                queue_pending(self.device._queues, queue, target), ended)
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:

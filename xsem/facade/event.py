@@ -10,12 +10,12 @@ from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, Wait
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.ended_peers import QueueBlocker, WatchedWait
+from xsem.runtime.diagnostics.ended_peers import QueueBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout, wait_in_slices
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
 from xsem.spi import Token
 
@@ -113,11 +113,10 @@ class Event(DeviceObject):
         check_timeout(timeout_s)
         fence = self._running()
         with self._lifetime.held(), self._device_state.calling():
-            watched = WatchedWait(fence.wait, self._blocker(fence))
-            done = wait_in_slices(watched, timeout_s) and watched.ended is None
+            done, ended = host_wait(fence.wait, self._blocker(fence), timeout_s)
         self._reached(done, fence)
         if not done:
-            raise self._not_done(fence, timeout_s, watched.ended)
+            raise self._not_done(fence, timeout_s, ended)
 
     def reset(self) -> None:
         """Unbind the event.

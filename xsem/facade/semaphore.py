@@ -16,14 +16,14 @@ from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, WatchedWait
+from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout, wait_in_slices
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout
 from xsem.spi import HostSemaphore, SemaphoreExport, SemaphoreImport, Token
 from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
@@ -231,12 +231,10 @@ class Semaphore(Resource):
         value = self._check_value(value)
         began = time.monotonic()
         with device_state.calling(held=self._lifetime):
-            watched = WatchedWait(lambda slice_ns: driver.host_wait(state.token, value, slice_ns),
-                                  SemaphoreBlocker(self.device._queues, state, value))
-            over = wait_in_slices(watched, timeout_s)
-        if not over or watched.ended is not None:
-            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began,
-                                    watched.ended)
+            done, ended = host_wait(lambda slice_ns: driver.host_wait(state.token, value, slice_ns),
+                                    SemaphoreBlocker(self.device._queues, state, value), timeout_s)
+        if not done:
+            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began, ended)
 
     async def reached(self, value: int, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Wait in asyncio until the value of the timeline is at least `value`.

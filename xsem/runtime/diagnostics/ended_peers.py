@@ -11,8 +11,9 @@ from xsem.runtime.native import now
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.timeouts import wait_in_slices
 
-__all__ = ["QueueBlocker", "SemaphoreBlocker", "WatchedWait"]
+__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait"]
 
 _CONFIRM_S: Final = 0.2
 
@@ -57,21 +58,21 @@ class QueueBlocker:
         return ended if now() - self._since >= _CONFIRM_S else None
 
 
-class WatchedWait:
-    """The argument of `wait_in_slices` for a wait that an ended process may hold."""
+def host_wait(
+    wait: Callable[[int], bool], blocker: _Blocker, timeout_s: float | None
+) -> tuple[bool, Ended | None]:
+    """Wait until ``wait(nanoseconds)`` is met, and return whether it is; if not, the processes that left it unmet."""
+    ended: Ended | None = None
 
-    def __init__(self, wait: Callable[[int], bool], blocker: _Blocker) -> None:
-        self._wait = wait
-        self._blocker = blocker
-        self.ended: Ended | None = None   # because of whom the wait is over, and not met
-
-    def __call__(self, timeout_ns: int) -> bool:
-        """Wait for at most `timeout_ns`. Return whether the wait is met or can never be met."""
-        if self._wait(timeout_ns):
+    def met_or_lost(timeout_ns: int) -> bool:
+        nonlocal ended
+        if wait(timeout_ns):
             return True
-        ended = self._blocker.ended_peers()
+        found = blocker.ended_peers()
         # The process can have met the wait just before its end.
-        if ended is None or self._wait(0):
-            return ended is not None
-        self.ended = ended
+        if found is None or wait(0):
+            return found is not None
+        ended = found
         return True
+
+    return wait_in_slices(met_or_lost, timeout_s) and ended is None, ended
