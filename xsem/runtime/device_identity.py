@@ -1,4 +1,4 @@
-"""The device identity of a descriptor: the UUIDs of device and driver, and the LUID on Windows."""
+"""The device identity of a descriptor, compared on import: the UUIDs of device and driver, and the LUID on Windows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Separates releases from waits, for drivers whose releases block behind every unmet wait."""
 
 # Measured on an H200: cuMemFree, cuMemFreeHost and cuDestroyExternalSemaphore return only when no wait on any stream is
-# unmet, and until then the calls of all other threads block as well, except queries of events. Without pending waits,
-# such a release is short.
+# unmet, even for an idle object, and until then the appends, imports, allocations and stream creations of all other
+# threads block as well. Queries of events do not block. Without pending waits, such a release is short.
 
 from __future__ import annotations
 

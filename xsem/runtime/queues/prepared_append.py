@@ -218,8 +218,8 @@ class _TimelineSignal(PreparedAppend):
 class _OtherKinds(PreparedAppend):
     """A wait or a signal of other or mixed kinds, or of binary semaphores whose state changes."""
 
-    # The state changes at a wait on a device without `resets_on_wait`, and at both on a device that needs the signal
-    # first.
+    # The state changes at a wait on a device without `resets_on_wait`, and at waits and signals on a device that needs
+    # the signal first.
 
     __slots__ = ()
 
