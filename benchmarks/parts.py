@@ -133,10 +133,8 @@ def _under_valgrind(label: str, way: str, count: int, folder: Path) -> dict[str,
 
 
 def by_place(profile: str) -> dict[str, int]:
-    """Sum the instructions of a profile by place.
-
-    A call of the driver or of the GIL counts together with the functions inside the call.
-    """
+    """Sum the instructions of a profile by place."""
+    # A call of the driver or of the GIL counts together with the functions inside the call.
     whole = {"driver": 0, "GIL": 0}
     own = {"xsem": 0, "bindings": 0}
     library, function, called, total = "", "", "", 0

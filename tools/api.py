@@ -1,7 +1,6 @@
-"""Print every public name and signature: ``python tools/api.py > tests/api.txt``.
+"""Print every public name and signature: ``python tools/api.py > tests/api.txt``."""
 
-The tool reads the source and does not import it, so that the text is the same on every Python and platform.
-"""
+# The tool reads the source and does not import it, so that the text is the same on every Python and platform.
 
 from __future__ import annotations
 

@@ -1,25 +1,17 @@
-"""Read the rules out of the documents that define the functionality: ``python tools/clauses.py [folder]``.
+"""Read the rules out of the documents that define the functionality: ``python tools/clauses.py [folder]``."""
 
-The function `sentences` extracts the normative sentences of a document. conformance/xsem_conformance/clauses.toml
-lists one clause for each of them, in the same order. The command prints the differences between the two, and its exit
-status is 1 if there are any. Its argument is the folder of the documents (default: $XSEM_SEEDS, or ../shared/seeds
-beside the checkout).
-
-Text that is read
------------------
-- Functions: the description, the notes, and each listed return code.
-- Enumerations: every enumerator with its number.
-- The page of Level Zero: the overview and the numbered rules.
-
-Synopses, tables of contents, lists of parameters, structure definitions, cross-references and example code are not
-read, because the descriptions repeat their statements on behaviour.
-
-Sentences that are kept
------------------------
-Every sentence of this text is a clause, because a reference states what must hold. The exceptions (`_SAYS_NOTHING`) are
-introductions to a definition and pointers to other chapters. A repeated sentence is two clauses: it applies to two
-functions or to two handle types.
-"""
+# conformance/xsem_conformance/clauses.toml lists one clause for each normative sentence of a document, in the same
+# order. The command prints the differences between the two, and its exit status is 1 if there are any. Its argument is
+# the folder of the documents (default: $XSEM_SEEDS, or ../shared/seeds beside the checkout).
+#
+# It reads the description, the notes and each listed return code of functions, every enumerator with its number, and,
+# of the page of Level Zero, the overview and the numbered rules. Synopses, tables of contents, lists of parameters,
+# structure definitions, cross-references and example code are not read, because the descriptions repeat their
+# statements on behaviour.
+#
+# Every sentence of this text is a clause, because a reference states what must hold. The exceptions (`_SAYS_NOTHING`)
+# are introductions to a definition and pointers to other chapters. A repeated sentence is two clauses, because it
+# applies to two functions or to two handle types.
 
 from __future__ import annotations
 
@@ -53,20 +45,7 @@ def digest(sentence: str) -> str:
 
 
 def sentences(source: str, text: str) -> list[str]:
-    """Return the normative sentences of one document, in its order.
-
-    Parameters
-    ----------
-    source : str
-        File name of the document, a key of `SOURCES`. Every document has its own layout.
-    text : str
-        Contents of the document.
-
-    Raises
-    ------
-    KeyError
-        `SOURCES` does not list `source`.
-    """
+    """Return the normative sentences of one document, in its order; `source` is its file name, a key of `SOURCES`."""
     return [" ".join(each.split()) for each in SOURCES[source][1](text)]
 
 

@@ -1,8 +1,7 @@
-"""Check the imports between packages and modules: ``python tools/contracts.py [root of the tree]``.
+"""Check the imports between packages and modules: ``python tools/contracts.py [root of the tree]``."""
 
-The contracts are import-linter's. import-linter refuses a configuration that names a missing package. So this tool
-writes the configuration for the packages of the tree, and a new backend is under contract from its first commit.
-"""
+# The contracts are import-linter's, which refuses a configuration that names a missing package. So this tool writes the
+# configuration for the packages of the tree, and a new backend is under contract from its first commit.
 
 from __future__ import annotations
 

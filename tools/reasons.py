@@ -1,8 +1,7 @@
-"""Compare the `reason` of every error in the source with docs/errors.md: ``python tools/reasons.py [--update]``.
+"""Compare the `reason` of every error in the source with docs/errors.md: ``python tools/reasons.py [--update]``."""
 
-Without arguments it prints the differences. ``--update`` adds the missing rows to docs/errors.md, to be described by
-hand, and removes the rows that no code raises.
-"""
+# Without arguments it prints the differences. ``--update`` adds the missing rows to docs/errors.md, to be described by
+# hand, and removes the rows that no code raises.
 
 from __future__ import annotations
 

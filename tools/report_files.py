@@ -2,11 +2,11 @@
 
 The files are the HTML page and the Markdown of each report, and the matrix in docs/reference/device-results.md
 between two comments. With ``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
-
-The matrix describes the code of this tree. The first change of a backend after its report turns the backend's cells to
-``stale``. The check fails until the page shows this. A new report makes the cells valid again. The digest in a report
-decides, so the tool needs no history and no clone. The page is not part of the digest.
 """
+
+# The matrix describes the code of this tree. The first change of a backend after its report turns the backend's cells
+# to ``stale``, and the check fails until the page shows this. A new report makes the cells valid again. The digest in a
+# report decides, so the tool needs no history and no clone. The page is not part of the digest.
 
 from __future__ import annotations
 
@@ -39,14 +39,7 @@ RULE = (f"A cell reads `{STALE}` if a file of the backend has changed since the 
 
 
 def made(root: Path) -> dict[Path, str]:
-    """Return the contents of every file that is made from the reports.
-
-    Raises
-    ------
-    ValueError
-        A file is not a valid report (the message names the file), or the page does not contain the two comments once
-        each and in this order.
-    """
+    """Return the contents of every file that is made from the reports."""
     reports = {}
     for path in sorted((root / REPORTS).glob("*.json")):
         try:

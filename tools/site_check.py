@@ -1,8 +1,7 @@
-"""Check the built documentation site: ``python tools/site_check.py FOLDER``.
+"""Check the built documentation site: ``python tools/site_check.py FOLDER``."""
 
-MkDocs checks the links of Markdown. This tool reads the HTML, so it also checks links from docstrings and templates,
-and finds Markdown that the site shows as text.
-"""
+# MkDocs checks the links of Markdown. This tool reads the HTML, so it also checks links from docstrings and templates,
+# and finds Markdown that the site shows as text.
 
 from __future__ import annotations
 
@@ -62,17 +61,8 @@ class _Page(HTMLParser):
 
 
 def findings(site: Path, source: str, root: Path = ROOT) -> Iterator[str]:
-    """Yield a line for each defect of a site.
-
-    Parameters
-    ----------
-    site : Path
-        The folder of the site.
-    source : str
-        The address of the repository. A link to one of its files must name a file of `root`.
-    root : Path
-        The root of the repository.
-    """
+    """Yield a line for each defect of a site."""
+    # `source` is the address of the repository, and a link to one of its files must name a file of `root`.
     pages = {path: _Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     if not pages:
         yield f"{site}: no page"

@@ -1,7 +1,6 @@
-"""The generated parts of the documentation: ``python tools/site_generated.py NAME`` prints one.
+"""The generated parts of the documentation: ``python tools/site_generated.py NAME`` prints one."""
 
-A page says ``<!-- generated: NAME -->`` where the site shows the part.
-"""
+# A page says ``<!-- generated: NAME -->`` where the site shows the part.
 
 from __future__ import annotations
 

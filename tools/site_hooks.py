@@ -51,16 +51,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def expanded(nav: Any, pages: list[str]) -> list[Any]:
-    """Return a navigation without globs.
-
-    Parameters
-    ----------
-    nav : list
-        The navigation of mkdocs.yml. An entry with a star stands for each page that matches and that no other entry
-        names, and no earlier entry matches. A title before such an entry remains if exactly one page matches.
-    pages : list of str
-        The paths of all pages.
-    """
+    """Return a navigation of mkdocs.yml without globs, from the paths of all pages."""
+    # An entry with a star stands for each page that matches and that no other entry names, and no earlier entry
+    # matches. A title before such an entry remains if exactly one page matches.
     named = set(_named(nav))
 
     def entries(part: list[Any]) -> list[Any]:

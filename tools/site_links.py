@@ -1,8 +1,7 @@
-"""Links of a Markdown page on the documentation site.
+"""Links of a Markdown page on the documentation site."""
 
-A page is read in two places. In the repository, its links are relative to its file. On the site, a link to a page of
-the site is relative to that page, and a link to another file is the address of the file in the repository.
-"""
+# A page is read in two places. In the repository, its links are relative to its file. On the site, a link to a page of
+# the site is relative to that page, and a link to another file is the address of the file in the repository.
 
 from __future__ import annotations
 
@@ -75,10 +74,8 @@ def anchors(text: str) -> set[str]:
 
 
 def separated(text: str) -> str:
-    """Return a Markdown text with a blank line between the last paragraph of a list item and the next item.
-
-    Python-Markdown takes the next item for a part of the paragraph. The repository's viewer does not.
-    """
+    """Return a Markdown text with a blank line between the last paragraph of a list item and the next item."""
+    # Python-Markdown takes the next item for a part of the paragraph, and the repository's viewer does not.
     done = []
     for is_block, part in _parts(text):
         first = ""   # of the paragraph
@@ -93,30 +90,15 @@ def separated(text: str) -> str:
 
 @dataclass(frozen=True)
 class Links:
-    """The places of pages and files.
+    """The places of pages and files."""
 
-    `root` is the root of the repository, `source` its address. `pages` has the place on the site of each page from
-    outside docs/, by its path in the repository.
-    """
-
-    root: Path
-    source: str
-    pages: Mapping[str, str]
+    root: Path   # of the repository
+    source: str   # address of the repository
+    pages: Mapping[str, str]   # place on the site of each page from outside docs/, by its path in the repository
 
     def on_site(self, text: str, file: str, page: str, complain: Callable[[str], None]) -> str:
-        """Return a Markdown text with links for the site.
-
-        Parameters
-        ----------
-        text : str
-            The Markdown text.
-        file : str
-            Path of the text in the repository.
-        page : str
-            Path of its page on the site.
-        complain : callable
-            Is called with a message for each link to a missing file or heading in the repository.
-        """
+        """Return a Markdown text, from `file` in the repository, with links for its page on the site."""
+        # `complain` is called with a message for each link to a missing file or heading in the repository.
         def target(link: re.Match[str]) -> str:
             path = posixpath.normpath(posixpath.join(posixpath.dirname(file), link[1]))
             return f"({self._address(path, link[2] or '', page, complain)})"

@@ -30,10 +30,9 @@ class _Labels(Treeprocessor):
 
 
 class SiteExtension(Extension):
-    """Nested lists with an indentation of two or three columns, and labelled cells.
+    """Nested lists with an indentation of two or three columns, and labelled cells."""
 
-    The extension must be the first one: it replaces the processors of blocks.
-    """
+    # It must be the first extension, because it replaces the processors of blocks.
 
     def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802  # a name of Python-Markdown
         """Set the least indentation of a nested block, and register the processor of tables."""

@@ -18,13 +18,9 @@ _TOKEN: Final = re.compile(
 
 
 def targets(pages: Mapping[str, str]) -> dict[str, str]:
-    """Return the place and the anchor of the section of each name, for the ways to write it.
-
-    Parameters
-    ----------
-    pages : mapping of str to str
-        The Markdown of the pages of the API by their places, with all directives. Of two equal names the first counts.
-    """
+    """Return the place and the anchor of the section of each name, for the ways to write it."""
+    # `pages` has the Markdown of the pages of the API by their places, with all directives. Of two equal names the
+    # first counts.
     found: dict[str, str] = {}
     public = {f"{module}.{name}": thing for module, names in api.names().items() for name, thing in names.items()}
     for place, text in pages.items():
@@ -56,17 +52,8 @@ def _sections(thing: griffe.Object) -> list[str]:
 
 
 def linked(html: str, names: Mapping[str, str], address: Callable[[str], str]) -> str:
-    """Return the HTML of a page with links at the names of the API.
-
-    Parameters
-    ----------
-    html : str
-        The HTML.
-    names : mapping of str to str
-        The result of `targets`.
-    address : callable
-        Returns the address of a target, from this page.
-    """
+    """Return the HTML of a page with links at the names of the API, which `targets` has found."""
+    # `address` returns the address of a target, from this page.
     depth = 0
 
     def token(match: re.Match[str]) -> str:

@@ -1,7 +1,6 @@
-"""Refuse words that xsem does not use, and lines of documents beyond 100 columns: ``python tools/words.py``.
+"""Refuse words that xsem does not use, and lines of documents beyond 100 columns: ``python tools/words.py``."""
 
-`docs/glossary.md` has the words that xsem uses.
-"""
+# `docs/glossary.md` has the words that xsem uses.
 
 from __future__ import annotations
 

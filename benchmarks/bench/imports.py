@@ -1,8 +1,7 @@
-"""Cost of an import and a release: a semaphore, and a memory with a mapping.
+"""Cost of an import and a release: a semaphore, and a memory with a mapping."""
 
-The driver takes the file descriptor, so each way first makes a duplicate. The `release` of xsem returns before the
-driver's object is gone. "Until gone" means: until the driver has destroyed all objects.
-"""
+# The driver takes the file descriptor, so each way first makes a duplicate. The `release` of xsem returns before the
+# driver's object is gone; "until gone" means until the driver has destroyed all objects.
 
 from __future__ import annotations
 

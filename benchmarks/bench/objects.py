@@ -1,8 +1,7 @@
-"""Cost of a signal and an import, by the number of live objects.
+"""Cost of a signal and an import, by the number of live objects."""
 
-At each number, cuda.bindings is measured beside both. Effects of many objects in the driver, and of a changing speed of
-the processor, therefore do not count as costs of xsem.
-"""
+# At each number, cuda.bindings is measured beside both, so that effects of many objects in the driver, and of a
+# changing speed of the processor, do not count as costs of xsem.
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile.
+"""The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile."""
 
-The picture is for readers without knowledge of xsem and CUDA. Shown 800 pixels wide, its text is 14 pixels high. A line
-through bars is their baseline: the driver without xsem, from Python. Pillow draws the picture, as in the
-demo.
-"""
+# The picture is for readers without knowledge of xsem and CUDA. Shown 800 pixels wide, its text is 14 pixels high. A
+# line through bars is their baseline: the driver without xsem, from Python. Pillow draws the picture, as in the demo.
 
 from __future__ import annotations
 
@@ -73,16 +71,7 @@ _INTRODUCTION: Final = (
 
 
 def plot(record: dict[str, Any], title: str, path: Path) -> None:
-    """Write a PNG.
-
-    Parameters
-    ----------
-    record : dict
-        The record of a run (`schema.json`).
-    title : str
-    path : Path
-        The file to write.
-    """
+    """Write a PNG of the record of a run (`schema.json`)."""
     small, large = ImageFont.load_default(size=_TEXT), ImageFont.load_default(size=_TITLE)
     series = [{**each, "ways": _with_pure(each, record)} for each in record["series"]]
     groups = [(name, list(each)) for name, each in groupby(series, key=lambda each: each["group"])]

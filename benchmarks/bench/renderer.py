@@ -1,8 +1,7 @@
-"""Cost of a wait that is outstanding while the exporter, as a renderer, submits and works.
+"""Cost of a wait that is outstanding while the exporter, as a renderer, submits and works."""
 
-``--load FILE`` replaces the work: FILE is a Python program with a function ``load(device, exporter)`` that returns a
-`Load`, for example with a renderer and a model of its own.
-"""
+# ``--load FILE`` replaces the work: FILE is a Python program with a function ``load(device, exporter)`` that returns a
+# `Load`, for example with a renderer and a model of its own.
 
 from __future__ import annotations
 
@@ -30,30 +29,15 @@ _COPIES: Final = 24
 
 @dataclass(frozen=True)
 class Load:
-    """The work of one frame.
+    """The work of one frame."""
 
-    Attributes
-    ----------
-    render : callable
-        ``render(value)`` submits a frame that ends with a signal of `value` on the timeline.
-    host_wait : callable
-        ``host_wait(value)`` returns when the frame with this value is drawn.
-    drawn : Semaphore
-        The timeline, imported by the device. The first value is 1, and each frame has the next one.
-    commands : CommandList
-        The list on which the device waits.
-    compute : callable
-        ``compute()`` appends the work of the device behind the wait.
-    keep : object
-        Anything that must live as long as the load.
-    """
-
-    render: Callable[[int], object]
-    host_wait: Callable[[int], object]
+    render: Callable[[int], object]   # submits a frame that ends with a signal of this value on the timeline
+    host_wait: Callable[[int], object]   # returns when the frame with this value is drawn
+    # The timeline, imported by the device. The first value is 1, and each frame has the next one.
     drawn: xsem.Semaphore
-    commands: xsem.CommandList
-    compute: Callable[[], object]
-    keep: object = field(default=None, repr=False)
+    commands: xsem.CommandList   # the list on which the device waits
+    compute: Callable[[], object]   # appends the work of the device behind the wait
+    keep: object = field(default=None, repr=False)   # anything that must live as long as the load
 
 
 def measure(rig: Rig) -> Iterator[Series]:

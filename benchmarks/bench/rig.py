@@ -69,11 +69,9 @@ class Rig:
         self.commands.synchronize()
 
     def drain(self) -> None:
-        """Wait until the driver has freed all released objects.
-
-        xsem does not know the waits of cuda.bindings. A release behind an unmet wait of this kind would block the next
-        append of this thread for ever. docs/cuda.md describes this behaviour of the driver.
-        """
+        """Wait until the driver has freed all released objects."""
+        # xsem does not know the waits of cuda.bindings. A release behind an unmet wait of this kind would block the
+        # next append of this thread for ever, as docs/cuda.md describes.
         self.settle()
         while self.device.releasing():
             time.sleep(_LOOK_S)

@@ -23,24 +23,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Series:
-    """One measurement of several ways in turn.
+    """One measurement of several ways in turn."""
 
-    Attributes
-    ----------
-    group, label : str
-        For example "signal" and "64 semaphores".
-    size : int
-        Number of semaphores, objects or bytes; 1 for frames and round trips.
-    unit : str
-        ``us``: microseconds per operation. ``GB/s``: bandwidth.
-    ways : dict of str to Figure
-    repetitions : int
-    """
-
-    group: str
-    label: str
-    size: int
-    unit: Literal["us", "GB/s"]
+    group: str   # for example "signal"
+    label: str   # for example "64 semaphores"
+    size: int   # number of semaphores, objects or bytes; 1 for frames and round trips
+    unit: Literal["us", "GB/s"]   # microseconds per operation, or bandwidth
     ways: dict[str, Figure]
     repetitions: int
 

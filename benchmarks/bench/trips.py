@@ -1,7 +1,6 @@
-"""Time of a round trip: the host signals, the device waits for this signal and signals, the host waits for the device.
+"""Time of a round trip: the host signals, the device waits and signals, and the host waits for the device."""
 
-The host signals and waits with calls of the exporter. These calls are the same for each way.
-"""
+# The host signals and waits with calls of the exporter, which are the same for each way.
 
 from __future__ import annotations
 

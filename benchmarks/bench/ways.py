@@ -1,8 +1,7 @@
-"""The ways to signal or wait. Each way takes the first value and the number of calls, and returns seconds.
+"""The ways to signal or wait. Each way takes the first value and the number of calls, and returns seconds."""
 
-Each call has a new value for each semaphore. Each loop is the code of a careful user of the way. All loops contain the
-common part, for example the list of values for several semaphores.
-"""
+# Each call has a new value for each semaphore. Each loop is the code of a careful user of the way. All loops contain
+# the common part, for example the list of values for several semaphores.
 
 from __future__ import annotations
 

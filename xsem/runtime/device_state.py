@@ -43,29 +43,7 @@ class MarkedQueue(Protocol):
 
 
 class DeviceState:
-    """The state that a `Device` and all objects on it share. Not public.
-
-    Attributes
-    ----------
-    needs_handover : bool
-        As in `Capabilities`.
-    clock : Clock
-        The clock of forks.
-    generation : int
-        The fork generation in which the device was opened.
-    releaser : Releaser
-    values_lock : RLock
-        Protects the last values of the device's semaphores.
-    stop_watching : callable
-        Stops the watchdog. No effect without one.
-    notifier : Notifier
-    callbacks_thread : Background
-        The worker of `notifier`.
-    gate : ReleaseGate or None
-        None if the device declares `release_never_blocks`.
-    lifetime : Lifetime
-        The lifetime of the device. It closes the driver.
-    """
+    """The state that a `Device` and all objects on it share."""
 
     def __init__(self, info: DeviceInfo, driver: DeviceDriver) -> None:
         self.info = info
@@ -73,10 +51,10 @@ class DeviceState:
         self.capabilities: Capabilities = driver.capabilities
         self.needs_handover = self.capabilities.needs_handover
         self.clock = clock
-        self.generation = clock.now
+        self.generation = clock.now   # the fork generation in which the device was opened
         self.releaser = Releaser(info.id)
-        self.values_lock = Lock()
-        self.stop_watching: Callable[[], None] = lambda: None
+        self.values_lock = Lock()   # protects the last values of the device's semaphores
+        self.stop_watching: Callable[[], None] = lambda: None   # stops the watchdog, if there is one
         self.notifier = Notifier(info.id, self.calling)
         self.callbacks_thread = self.notifier.thread
         self._fences: dict[int, Token] = {}
@@ -85,22 +63,14 @@ class DeviceState:
         self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
         # Queues with `Callers.APPLICATION` that need a marker. The next call of the application appends the marker.
         self.owing: dict[MarkedQueue, None] = {}
-        self.gate: ReleaseGate | None = None
+        self.gate: ReleaseGate | None = None   # None if the device declares `release_never_blocks`
         if not self.capabilities.release_never_blocks:
             self.gate = release_gate_of(info.backend)
         self.lifetime = Lifetime(self.releaser, f"device {info.id}", self._close, may_block=True, parent=None,
                                  gate=self.gate)
 
     def check(self) -> None:
-        """Refuse a use in a forked child or after release; then call `catch_up` if there is work.
-
-        Raises
-        ------
-        ForkedError
-            ``forked``.
-        ReleasedError
-            ``released``.
-        """
+        """Refuse a use in a forked child or after release; then call `catch_up` if there is work."""
         if self.generation != self.clock.now:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
@@ -112,28 +82,18 @@ class DeviceState:
             self.return_fences()
 
     def catch_up(self) -> None:
-        """Do the jobs of finalizers, release the unused fences, and append the markers that are due.
-
-        On a thread of xsem, this method appends no markers. If the system has refused the callback thread, this method
-        tries to start the thread again.
-        """
+        """Do the jobs of finalizers, release the unused fences, and append the markers that are due."""
         self.releaser.drain()
         self.return_fences()
-        if self.owing and not on_own_thread():
+        if self.owing and not on_own_thread():   # the owing queues take calls only from the application's threads
             for queue in list(self.owing):
                 self.owing.pop(queue, None)
                 queue.ensure_fence(queue.seq)
-        if self.callbacks_thread.stalled:
+        if self.callbacks_thread.stalled:   # the system has refused the thread
             self.callbacks_thread.ensure()
 
     def require(self, feature: Feature) -> None:
-        """Refuse a call if the device does not declare its feature.
-
-        Raises
-        ------
-        UnsupportedError
-            The feature is not declared.
-        """
+        """Refuse a call if the device does not declare its feature."""
         if feature not in self.capabilities.features:
             self.unsupported(feature.value)
 
@@ -161,22 +121,8 @@ class DeviceState:
         return f"; it declares for {group}: {', '.join(names) or 'none'}"
 
     def ability(self, ability: type[_Ability], capability: str, driver: QueueDriver | None = None) -> _Ability:
-        """Return a driver as an instance of the class of an ability.
-
-        Parameters
-        ----------
-        ability : type
-            A class of xsem.spi, for example `CopyQueue`.
-        capability : str
-            Name of the capability for the error.
-        driver : QueueDriver, optional
-            The driver of a queue. Default: the driver of the device.
-
-        Raises
-        ------
-        UnsupportedError
-            The driver does not inherit the class. The error names `capability`.
-        """
+        """Return the driver of the device or of a queue as an instance of an ability, a class of xsem.spi."""
+        # A driver that does not inherit the class is refused, and the error names `capability`.
         if driver is None and ability in self._abilities:   # faster than `isinstance`, which asks an abstract class
             return cast("_Ability", self.driver)
         found = self.driver if driver is None else driver
@@ -189,15 +135,8 @@ class DeviceState:
     def calling(
         self, handle_type: SemaphoreHandleType | MemoryHandleType | None = None, held: Lifetime | None = None
     ) -> Calling:
-        """Keep an object open during a driver call, and add the backend and the handle type to its errors.
-
-        Parameters
-        ----------
-        handle_type : SemaphoreHandleType or MemoryHandleType, optional
-            For the errors.
-        held : Lifetime, optional
-            The object. It keeps the device open. Default: the device.
-        """
+        """Keep the device or `held` open during a driver call, and add the backend and the handle type to errors."""
+        # `held` is the lifetime of an object, which keeps the device open, too.
         return Calling(self, handle_type, held)
 
     def annotate_error(
@@ -219,25 +158,10 @@ class DeviceState:
         self, what: str, free: Callable[[], None], *, may_block: bool = False, parent: Lifetime | None = None,
         on_thread: bool = False,
     ) -> Lifetime:
-        """Create the lifetime of an object on this device.
-
-        Parameters
-        ----------
-        what, free
-            As in `Lifetime`.
-        may_block : bool
-            `free` can block unless the device declares `release_never_blocks`. If so, the releasing thread calls `free`
-            while no wait is pending.
-        parent : Lifetime, optional
-            The lifetime of the device, unless given.
-        on_thread : bool
-            `free` waits for a lock of xsem. The releasing thread calls it on every device.
-
-        Raises
-        ------
-        ReleasedError
-            The parent or the device was released meanwhile. The new object is released with it.
-        """
+        """Create the lifetime of an object on this device; `parent` is the device unless given."""
+        # `may_block`: `free` can block unless the device declares `release_never_blocks`, so the releasing thread calls
+        # it while no wait is pending. `on_thread`: `free` waits for a lock of xsem, so the releasing thread calls it on
+        # every device.
         gate = self.gate if may_block else None
         parent = parent or self.lifetime
         lifetime = Lifetime(self.releaser, what, free, may_block=on_thread or gate is not None, parent=parent,
@@ -245,7 +169,7 @@ class DeviceState:
         try:
             self.lifetime.check()
             parent.check()
-        except ReleasedError:
+        except ReleasedError:   # released meanwhile, so the new object goes with it
             lifetime.release()
             raise
         return lifetime
@@ -255,25 +179,9 @@ class DeviceState:
         handle_type: SemaphoreHandleType | MemoryHandleType | None = None, parent: Lifetime | None = None,
         token_of: Callable[[Any], Token] | None = None, may_block: bool = True,
     ) -> Making:
-        """Call the driver, as `calling` does, and own the new driver object until a public object owns it.
-
-        If the block raises, also by Ctrl-C, the new object is released.
-
-        Parameters
-        ----------
-        what : str
-            As in `new_lifetime`.
-        free : callable
-            Releases the object. The argument is its token.
-        handle_type : SemaphoreHandleType or MemoryHandleType, optional
-            For the errors.
-        parent : Lifetime, optional
-            As in `new_lifetime`. It is held during the driver call.
-        token_of : callable, optional
-            Takes the token from the result of the driver's call. Default: the result is the token.
-        may_block : bool
-            As in `new_lifetime`.
-        """
+        """Call the driver, as `calling` does, and own the new driver object until a public object owns it."""
+        # If the block raises, also by Ctrl-C, `free` releases the object by its token. `token_of` takes the token from
+        # the result of the driver's call; without it, the result is the token. `parent` is held during the call.
         return Making(self, what, free, handle_type, parent, token_of, may_block)
 
     # ---- fences

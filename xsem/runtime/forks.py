@@ -11,18 +11,12 @@ __all__ = ["Clock", "check_generation", "clock", "generation"]
 
 
 class Clock:
-    """A counter of forks.
-
-    Attributes
-    ----------
-    now : int
-        The fork generation of this process. Each append compares this number, because os.getpid() would be a system
-        call for each append.
-    """
+    """A counter of forks."""
 
     __slots__ = ("now",)
 
     def __init__(self) -> None:
+        # The fork generation of this process. Each append compares it, because os.getpid() would be a system call.
         self.now = 0
 
 
@@ -44,20 +38,7 @@ def generation() -> int:
 
 
 def check_generation(opened_in: int, what: str) -> None:
-    """Refuse an object that was opened before a fork.
-
-    Parameters
-    ----------
-    opened_in : int
-        `generation` when the object was opened.
-    what : str
-        Name of the object, for the message.
-
-    Raises
-    ------
-    ForkedError
-        ``forked``: drivers, their threads and their locks do not survive a fork.
-    """
+    """Refuse an object that was opened before a fork: drivers, their threads and locks do not survive one."""
     if opened_in != clock.now:
         raise ForkedError(
             f"{what} was opened before os.fork() and cannot be used in the child; start the process with "

@@ -1,10 +1,10 @@
-"""Imports with a duplicate of the caller's handle, and the state of this duplicate after the import.
+"""Imports with a duplicate of the caller's handle, and the state of this duplicate after the import."""
 
-The driver gets a duplicate, never the caller's handle. After a failed import, drivers treat an fd differently: NVIDIA's
-driver leaves the fd of a semaphore open, SwiftShader closes the fd, and Intel's driver closes the fd since release
-26.09. If the backend reports the state "unknown", xsem asks the kernel whether the number still means the same open
-file. Without this answer, xsem does not close the number: another thread may have a file with the same number.
-"""
+# The driver gets a duplicate, never the caller's handle. After a failed import, drivers treat an fd differently:
+# NVIDIA's driver leaves the fd of a semaphore open, SwiftShader closes the fd, and Intel's driver closes the fd since
+# release 26.09. If the backend reports the state "unknown", xsem asks the kernel whether the number still means the
+# same open file. Without this answer, xsem does not close the number, because another thread may have a file with the
+# same number.
 
 from __future__ import annotations
 
@@ -38,24 +38,10 @@ _Desc = TypeVar("_Desc", SemaphoreDesc, MemoryDesc)
 def import_with_duplicate(
     desc: _Desc, importer: Callable[[_Desc, OwnedHandle | None], Imported]
 ) -> Imported:
-    """Call ``importer(desc, duplicate)``. The caller's handle does not change, on success and on failure.
-
-    `Imported.handle` or `ImportFailure.handle` is the state of the duplicate. This function closes the duplicate if the
-    state is "left". If the state is "unknown", the answer of the kernel decides (`DriverFd.settle`).
-
-    Parameters
-    ----------
-    desc : SemaphoreDesc or MemoryDesc
-    importer : callable
-        The driver's import. Its second argument is None if `desc` has no fd and no NT handle.
-
-    Raises
-    ------
-    BadHandleError
-        The handle is closed, or its file or object cannot be of the type in `desc` (`_check_sort`, `_check_object`).
-    XsemError
-        The driver refused the import.
-    """
+    """Call ``importer(desc, duplicate)``; the duplicate is None if `desc` has no fd and no NT handle."""
+    # The caller's handle does not change, on success and on failure. `Imported.handle` or `ImportFailure.handle` is the
+    # state of the duplicate: this function closes it if the state is "left", and asks the kernel if the state is
+    # "unknown" (`DriverFd.settle`).
     given: OwnedHandle | None = None
     fd: DriverFd | None = None
     os_handle_kind = desc.type.os_handle_kind
@@ -166,10 +152,8 @@ _DRM_MAJOR: Final = 226
 
 
 def _check_sort(desc: SemaphoreDesc | MemoryDesc, fd: int, number: int) -> None:
-    """Refuse a file that cannot come from an exporter. The driver decides on all other files.
-
-    lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
-    """
+    """Refuse a file that cannot come from an exporter. The driver decides on all other files."""
+    # lavapipe blocks for ever on a pipe, and SwiftShader dies of SIGBUS on an empty file.
     status = os.fstat(fd)
     kind, sort, reason = stat.S_IFMT(status.st_mode), "", ""
     # This check comes first, because fstat describes an O_PATH fd like any other fd of the file. A read-only fd passes:

@@ -23,13 +23,7 @@ __all__ = ["copy_from_device", "copy_level", "copy_to_device"]
 def copy_from_device(
     queues: QueueTable, source: Lifetime, buffer: Token, offset: int, size: int, timeout_s: float | None
 ) -> bytearray:
-    """Read `size` bytes of a buffer. Block the host until the copy is done.
-
-    Raises
-    ------
-    WaitTimeoutError
-        The copy is still pending. The copy writes to a staging buffer, and xsem frees this buffer after the copy.
-    """
+    """Read `size` bytes of a buffer. Block the host until the copy is done."""
     data = bytearray(size)
     _copy(queues, source, data, timeout_s, "read",
           lambda driver, staging: (_copies(queues, driver), (staging, 0, buffer, offset, size)))
@@ -40,13 +34,7 @@ def copy_to_device(
     queues: QueueTable, target: Lifetime, buffer: Token, offset: int, data: bytearray | memoryview,
     timeout_s: float | None,
 ) -> None:
-    """Write bytes to a buffer. Block the host until the copy is done.
-
-    Raises
-    ------
-    WaitTimeoutError
-        The copy is still pending. The copy reads a staging buffer, and xsem frees this buffer after the copy.
-    """
+    """Write bytes to a buffer. Block the host until the copy is done."""
     _copy(queues, target, data, timeout_s, "write",
           lambda driver, staging: (_copies(queues, driver), (buffer, offset, staging, 0, len(data))))
 
@@ -55,15 +43,7 @@ def copy_level(
     queues: QueueTable, array: Lifetime, level: Token, layout: LevelLayout, data: memoryview, timeout_s: float | None,
     direction: Literal["read", "write"],
 ) -> None:
-    """Copy an image level to the host ("read") or from the host ("write"). Block the host until the copy is done.
-
-    The data has rows without padding.
-
-    Raises
-    ------
-    WaitTimeoutError
-        The copy is still pending. The copy uses a staging buffer, and xsem frees this buffer after the copy.
-    """
+    """Copy an image level, as rows without padding, to the host ("read") or from the host ("write")."""
     width, depth = layout.row_size // layout.element_size, max(1, layout.extent[2])
     whole = ImageRegion((0, 0, 0), (width, layout.rows, depth), 0, layout.slices // depth)
     pitches = layout.row_size, layout.row_size * layout.rows
@@ -84,7 +64,7 @@ def _copy(
     driver = device_state.ability(HostMemory, "host_buffer")
     with device_state.making("staging buffer", driver.release_host_buffer, token_of=FIRST) as making:
         staging, address = making.call(driver.host_buffer, size)
-        # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still write to it.
+        # A lifetime frees the buffer after the copy: after a timeout of the wait, the copy may still use it.
         staged = making.lifetime()
     try:
         if direction == "write":

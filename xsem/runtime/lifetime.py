@@ -1,16 +1,9 @@
-"""The lifetime of driver objects: the conditions for a free, and the thread that makes it.
+"""The lifetime of driver objects: the conditions for a free, and the thread that makes it."""
 
-A `Lifetime` stands for one driver object. The object is freed when three conditions hold:
-
-- the object has been released;
-- it has no holder: a mapping of a memory, an array over a mapping, or a call in progress;
-- all operations that were appended with it are done. Markers of the queues tell this
-  (`xsem.runtime.queues.completion`), not a completion of each append.
-
-If a free is possible at once, the caller's thread makes the free. Otherwise the releasing thread of the device makes
-the free. This thread exists while a release is pending, and 50 ms longer. A finalizer calls no driver and takes no
-lock: it puts a job into the device's inbox. Later calls and the releasing thread do the jobs.
-"""
+# A `Lifetime` stands for one driver object. The object is freed when it is released, has no holder (a mapping of a
+# memory, an array over a mapping, or a call in progress), and the markers of the queues tell that all its operations
+# are done. A finalizer calls no driver and takes no lock: it puts a job into the device's inbox, and later calls and
+# the releasing thread do the jobs.
 
 from __future__ import annotations
 
@@ -74,13 +67,7 @@ class Usable:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Refuse a use after release.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Refuse a use after release."""
         raise NotImplementedError
 
     def held(self) -> AbstractContextManager[object]:
@@ -97,34 +84,7 @@ class Usable:
 
 
 class Lifetime(Usable):
-    """One driver object: its users, and the call that frees it.
-
-    Parameters
-    ----------
-    releaser : Releaser
-        The releaser of the device.
-    what : str
-        Name of the object in messages, such as "semaphore 'frames'".
-    free : callable
-        Makes the driver call. Called exactly once.
-    may_block : bool
-        `free` can block its thread, so only the releasing thread calls it.
-    parent : Lifetime, optional
-        Held until this object has been freed.
-    gate : ReleaseGate, optional
-        `free` is called only while this gate knows of no pending wait.
-
-    Attributes
-    ----------
-    uses : dict
-        Number of the last operation that uses the object, by user.
-    holders : set
-        See `hold`.
-    released : bool
-        The application has given the object up.
-    visitors : set
-        See `visit`.
-    """
+    """One driver object: its users, and the call that frees it."""
 
     __slots__ = (
         "__weakref__", "_free", "_gate", "_hold", "_many_uses", "_pinned", "_reference", "_releaser", "freed",
@@ -136,21 +96,23 @@ class Lifetime(Usable):
         gate: ReleaseGate | None = None,
     ) -> None:
         self._releaser = releaser
-        self._gate = gate
-        self.what = what
-        self._free = free
-        self.may_block = may_block
-        self.parent = parent
+        self._gate = gate   # the object is freed only while this gate knows of no pending wait
+        self.what = what   # name of the object in messages, such as "semaphore 'frames'"
+        self._free = free   # makes the driver's call; called exactly once
+        self.may_block = may_block   # the call can block its thread, so only the releasing thread makes it
+        self.parent = parent   # held until this object has been freed
         self.freed = False   # the driver's call has begun
         self.over = False    # the driver's call has returned
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
-        self.holders: set[object] = set()
-        self.visitors: set[object] = set()
+        self.holders: set[object] = set()   # see `hold`
+        self.visitors: set[object] = set()   # see `visit`
         self._pinned = False
         self._many_uses = _MANY_USES
-        self.released = False
+        self.released = False   # the application has given the object up
         self._reference = weakref.ref(self, releaser.forget)
-        self.uses: dict[User, int] = {}   # assigned last: if it is there, `__del__` finds a complete lifetime
+        # Number of the last operation that uses the object, by user. Assigned last: if it is there, `__del__` finds a
+        # complete lifetime.
+        self.uses: dict[User, int] = {}
         with releaser.lock:
             releaser.lifetimes.add(self._reference)
             if parent is not None:
@@ -168,24 +130,12 @@ class Lifetime(Usable):
         return self.released
 
     def check(self) -> None:
-        """Refuse a use after release.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Refuse a use after release."""
         if self.released:
             raise ReleasedError(f"the {self.what} has been released", reason="released")
 
     def use(self, user: User, seq: int) -> None:
-        """Note that operation `seq` of a user is about to use this object.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Note that operation `seq` of a user is about to use this object (ReleasedError: ``released``)."""
         # The note precedes the check. A concurrent release in another thread sees the note, or this call sees the
         # release.
         self.uses[user] = seq
@@ -219,10 +169,8 @@ class Lifetime(Usable):
 
     @contextmanager
     def visited(self) -> Iterator[bool]:
-        """Keep the object during a query of pending work, also if it is released. Yield False if it is freed already.
-
-        Unlike the end of a hold, the end of a visit never frees the object. The releasing thread frees it.
-        """
+        """Keep the object, released or not, during a query of pending work. Yield False if it is freed already."""
+        # Unlike the end of a hold, the end of a visit never frees the object; the releasing thread does.
         by = object()
         try:
             yield self.visit(by)
@@ -242,10 +190,8 @@ class Lifetime(Usable):
 
     # ---- release
     def release(self) -> None:
-        """Release the object. Returns at once; the object is freed later if it is still in use.
-
-        A second call has no effect, or completes a release that was interrupted.
-        """
+        """Release the object. Returns at once; the object is freed later if it is still in use."""
+        # A second call has no effect, or completes a release that was interrupted.
         with self._releaser.lock:
             # The number changes last: a `PreparedAppend` that sees the new number must also see the release.
             self._releaser.note_release(self)
@@ -344,24 +290,14 @@ class Lease:
 
 
 class Releaser:
-    """The releases of one device: the inbox, the lock of all its lifetimes, and the releasing thread.
-
-    Attributes
-    ----------
-    lock : RLock
-        Protects the lifetimes of the device, and the progress of its queues.
-    closing : bool
-        The device is released.
-    crowded : bool
-        At least 64 released objects wait only for a moment without pending waits. An append of a wait then calls
-        `use_moment` first.
-    """
+    """The releases of one device: the inbox, the lock of all its lifetimes, and the releasing thread."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Re-entrant: a finalizer of the application can run while this thread holds the lock, and may release objects.
+        # Protects the lifetimes of the device, and the progress of its queues. Re-entrant: a finalizer of the
+        # application can run while this thread holds the lock, and may release objects.
         self.lock = Lock()
-        self.closing = False
+        self.closing = False   # the device is released
         self.releases = 0  # number of releases so far; an unchanged number means no release since
         # The owner of each lifetime keeps it alive. The callback of a reference removes it: C code, without a lock.
         self.lifetimes: set[weakref.ref[Lifetime]] = set()
@@ -378,6 +314,7 @@ class Releaser:
         # Unused objects that wait only for the release gate. They are not polled one by one: there may be thousands.
         self._ready: dict[Lifetime, None] = {}
         self._held_back = False
+        # At least `_CROWD` objects are ready. An append of a wait then calls `use_moment` first.
         self.crowded = False
         self._warned = False
         self._looked = 0.0
@@ -507,10 +444,8 @@ class Releaser:
         return taken
 
     def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
-        """Free the objects that can be freed now, and return the rest.
-
-        The rest has no lifetimes with a holder, because the end of the hold submits those again.
-        """
+        """Free the objects that can be freed now, and return the rest."""
+        # The rest has no lifetimes with a holder, because the end of the hold submits those again.
         left: dict[Lifetime, None] = {}
         for lifetime in waiting:
             if lifetime.freed:
@@ -540,22 +475,17 @@ class Releaser:
             )
 
     def wake(self, limit_s: float = _NUDGE_S) -> None:
-        """Give the releasing thread up to `limit_s` to free the objects that wait for the release gate.
-
-        For callers that know a moment without pending waits, such as `synchronize()`. Returns at once if no object
-        waits for the gate.
-        """
+        """Give the releasing thread up to `limit_s` to free the objects that wait for the release gate, if any."""
+        # For callers that know a moment without pending waits, such as `synchronize()`.
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
         while self._held_back and self._rounds < enough and time.monotonic() < deadline:
             self._nap.end()
             time.sleep(_PAUSE_FIRST_S)
 
     def use_moment(self, gate: ReleaseGate) -> None:
-        """Let the releasing thread free objects before the append of a wait, if no wait is pending now.
-
-        An append calls this method if `crowded`. In a loop with a wait per frame, the releasing thread itself finds
-        few moments without a pending wait.
-        """
+        """Let the releasing thread free objects before the append of a wait, if no wait is pending now."""
+        # An append calls this method if `crowded`, because in a loop with a wait per frame the releasing thread itself
+        # finds few moments without a pending wait.
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:
             self._looked = now

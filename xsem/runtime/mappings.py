@@ -10,25 +10,15 @@ __all__ = ["Mapping", "Mappings"]
 
 
 class Mapping:
-    """A range of a memory, for one buffer or image.
-
-    Attributes
-    ----------
-    start, end : int
-        Offsets in bytes; `end` is exclusive.
-    lifetime : Lifetime or None
-        Lifetime of the buffer or image. None while the range is only reserved.
-    given_up : bool
-        The range is free again: the mapping failed.
-    """
+    """A range of a memory, for one buffer or image."""
 
     __slots__ = ("end", "given_up", "lifetime", "start")
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
-        self.end = end
-        self.lifetime: Lifetime | None = None
-        self.given_up = False
+        self.end = end   # exclusive
+        self.lifetime: Lifetime | None = None   # of the buffer or image; None while the range is only reserved
+        self.given_up = False   # the mapping failed, so the range is free again
 
     @property
     def in_use(self) -> bool:
@@ -39,34 +29,15 @@ class Mapping:
 
 
 class Mappings:
-    """The mapped ranges of one memory.
-
-    Parameters
-    ----------
-    lock : RLock
-        The lock of the device's lifetimes.
-    """
+    """The mapped ranges of one memory."""
 
     def __init__(self, lock: Lock) -> None:
-        self._lock = lock
+        self._lock = lock   # of the device's lifetimes
         self._mappings: list[Mapping] = []
 
     def reserve(self, mapping: Mapping, overlap: bool) -> None:
-        """Reserve a range before the driver's call. If two threads want the same bytes, one is refused.
-
-        After any exception, also of the driver, the caller gives the mapping up.
-
-        Parameters
-        ----------
-        mapping : Mapping
-        overlap : bool
-            Permit an overlap with ranges in use.
-
-        Raises
-        ------
-        BadArgumentError
-            ``overlap``: the range overlaps one in use.
-        """
+        """Reserve a range before the driver's call, so that of two threads that want the same bytes one is refused."""
+        # After any exception, also of the driver, the caller gives the mapping up.
         with self._lock:
             others = [each for each in self._mappings if each.in_use]
             if not overlap:

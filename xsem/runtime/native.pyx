@@ -1,7 +1,4 @@
-"""The lock and the clock of the append path: the form in Cython.
-
-`native.py` is the same module in Python.
-"""
+"""The lock and the clock of the append path: the form in Cython. `native.py` is the same module in Python."""
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -35,11 +32,10 @@ cpdef double now():
 
 @cython.final
 cdef class Lock:
-    """A re-entrant lock with the methods of `threading.RLock`.
+    """A re-entrant lock with the methods of `threading.RLock`."""
 
-    The GIL protects the fields. To acquire a free lock, a thread sets the fields. The first waiting thread locks the
-    system's lock on behalf of the owner. The owner unlocks the system's lock at the release.
-    """
+    # The GIL protects the fields, so a thread acquires a free lock by setting them. The first waiting thread locks the
+    # system's lock on behalf of the owner, and the owner unlocks it at the release.
 
     def __cinit__(self):
         self._lock = PyThread_allocate_lock()

@@ -1,12 +1,8 @@
-"""Separates releases from waits, for drivers whose releases block behind every unmet wait.
+"""Separates releases from waits, for drivers whose releases block behind every unmet wait."""
 
-Measured on an H200: cuMemFree, cuMemFreeHost and cuDestroyExternalSemaphore return only when no wait on any stream is
-unmet, even for an idle object. Until then, the appends, imports, allocations and stream creations of all other threads
-block as well. Queries of events do not block. A signal that another thread is about to append would never come.
-
-xsem therefore makes such a release only while no list of the backend's devices has a pending wait. An append of a wait
-first lets a release in progress end. Without pending waits, this release is short.
-"""
+# Measured on an H200: cuMemFree, cuMemFreeHost and cuDestroyExternalSemaphore return only when no wait on any stream is
+# unmet, even for an idle object, and until then the appends, imports, allocations and stream creations of all other
+# threads block as well. Queries of events do not block. Without pending waits, such a release is short.
 
 from __future__ import annotations
 
@@ -31,21 +27,15 @@ class Waiting(Protocol):
 
 
 class ReleaseGate:
-    """The gate of one backend, because its devices share a driver in this process.
-
-    Attributes
-    ----------
-    lock : RLock
-        Held by each release.
-    closed : bool
-        True from the search for pending waits until the end of the release. The append of a wait first makes
-        `Waiting.waits` true. If the gate is then closed, the append waits for `lock` and thus for the end of the
-        release.
-    """
+    """The gate of one backend, because its devices share a driver in this process."""
 
     def __init__(self) -> None:
-        # Re-entrant: a release may call a finalizer of the application, and the finalizer may append or release.
+        # Held by each release. Re-entrant: a release may call a finalizer of the application, and the finalizer may
+        # append or release.
         self.lock = Lock()
+        # True from the search for pending waits until the end of the release. The append of a wait first makes
+        # `Waiting.waits` true. If the gate is then closed, the append waits for `lock` and thus for the end of the
+        # release.
         self.closed = False
         self._devices: tuple[weakref.ref[Waiting], ...] = ()
 

@@ -20,28 +20,9 @@ __all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of", "read_value"]
 
 
 class SemaphoreState:
-    """The state that the public `Semaphore` and the queues share. A queue must not keep the public object alive.
+    """The state that the public `Semaphore` and the queues share. A queue must not keep the public object alive."""
 
-    "Signalled here" means: signalled through this object, and not by another process, API or import.
-
-    Attributes
-    ----------
-    lock : RLock
-        Protects the last values. All semaphores of a device share it. Re-entrant: a finalizer of the application can
-        run while this thread holds the lock, and may signal.
-    rewound : bool
-        A value not above its predecessor was signalled here.
-    origin : Origin or None
-        The exported semaphore, for an import whose exporter is in this process.
-    signal_first : bool
-        A binary semaphore whose wait the device takes only after its signal (`Capabilities.wait_before_signal`).
-    lent : bool
-        The application has the native handle, or a recording has an operation: xsem does not see each signal.
-    signallers : Signallers
-        The other processes that can signal. All imports of an exported handle share them with the exported semaphore.
-    last : int or None
-        The value last signalled here, or the initial value; None if neither is known. Protected by `lock`.
-    """
+    # "Signalled here" means: signalled through this object, and not by another process, API or import.
 
     __slots__ = (
         "__weakref__",
@@ -76,13 +57,17 @@ class SemaphoreState:
         self.lifetime = lifetime
         self.imported = imported
         self.exported = False
-        self.origin: Origin | None = None
+        self.origin: Origin | None = None   # the exported semaphore, for an import whose exporter is in this process
+        # The other processes that can signal. All imports of an exported handle share them with the exported semaphore.
         self.signallers = signallers
+        # Protects the last values; all semaphores of a device share it. Re-entrant: a finalizer of the application can
+        # run while this thread holds the lock, and may signal.
         self.lock = lock
-        self.last = initial_value
+        self.last = initial_value   # the value last signalled here, or the initial one; None if neither is known
         self._unreset = False
-        self.rewound = False
-        self.signal_first = False
+        self.rewound = False   # a value not above its predecessor was signalled here
+        self.signal_first = False   # the device takes a wait only after its signal (`Capabilities.wait_before_signal`)
+        # The application has the native handle, or a recording has an operation, so xsem does not see each signal.
         self.lent = False
         self._signal_is_there = imported  # of a sync file; of a binary semaphore with `signal_first`
         self._turning = False   # a driver's call that uses or makes the signal of a sync file is in progress
@@ -95,13 +80,7 @@ class SemaphoreState:
 
     # ---- timeline values
     def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
-        """Refuse a value that cannot be signalled next.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_not_above_last``; ``value_difference``: more than `limit` above the last value.
-        """
+        """Refuse a value that cannot be signalled next: not above the last one, or more than `limit` above it."""
         previous = self.last
         if previous is None:
             return
@@ -115,13 +94,7 @@ class SemaphoreState:
         self.check_difference(value, limit)
 
     def check_difference(self, value: int, limit: int) -> None:
-        """Refuse a value that is more than `limit` above the last value.
-
-        Raises
-        ------
-        BadArgumentError
-            ``value_difference``.
-        """
+        """Refuse a value that is more than `limit` above the last value."""
         last = self.last
         if last is not None and value - last > limit:
             raise BadArgumentError(
@@ -137,13 +110,8 @@ class SemaphoreState:
 
     # ---- binary semaphores that a wait does not reset
     def check_reset(self) -> None:
-        """Refuse a second wait on a device where `resets_on_wait` is False.
-
-        Raises
-        ------
-        BusyError
-            ``not_reset``: Level Zero's semantics rule 7 leaves the reset to the exporter.
-        """
+        """Refuse a second wait on a device where `resets_on_wait` is False."""
+        # Level Zero's semantics rule 7 leaves the reset to the exporter.
         if self._unreset:
             raise BusyError(
                 f"a wait for {self.described} was appended, and this device does not reset it: the exporter must reset "
@@ -166,13 +134,7 @@ class SemaphoreState:
 
     # ---- binary semaphores with `signal_first`
     def take_signal(self) -> bool:
-        """Note a wait before its append, and return whether a signal was there, for `put_signal`.
-
-        Raises
-        ------
-        BusyError
-            ``nothing_signalled``: no signal was appended here, and only this device has the semaphore.
-        """
+        """Note a wait before its append, and return whether a signal was there, for `put_signal`."""
         with self.lock:
             there = self._signal_is_there
             if not (there or self.imported or self.exported or self.lent):

@@ -9,13 +9,7 @@ __all__ = ["check_main_interpreter"]
 
 
 def check_main_interpreter() -> None:
-    """Refuse a subinterpreter: Python aborts the process if a thread of xsem runs when a subinterpreter ends.
-
-    Raises
-    ------
-    UnsupportedError
-        ``subinterpreter``.
-    """
+    """Refuse a subinterpreter: Python aborts the process if a thread of xsem runs when a subinterpreter ends."""
     if is_subinterpreter():
         raise UnsupportedError(
             "xsem runs only in the main interpreter of a process, and this is a subinterpreter: its end would abort "

@@ -34,12 +34,10 @@ _at_work: Final[set[Background]] = set()   # those whose thread works now
 
 
 def _at_exit() -> None:
-    """Let the threads end. Each ends after its current step, so this takes as long as the longest step.
-
-    Python ends a daemon thread at its next use of the interpreter. If that use is inside a C++ function of another
-    library, for example of torch that frees a tensor, C++ aborts the process ("terminate called without an active
-    exception"; torch 2.11.0, in 7 of 42 exits during a release). A thread that the driver blocks is left behind.
-    """
+    """Let the threads end. Each ends after its current step, so this takes as long as the longest step."""
+    # Python ends a daemon thread at its next use of the interpreter. If that use is inside a C++ function of another
+    # library, for example of torch that frees a tensor, C++ aborts the process ("terminate called without an active
+    # exception"; torch 2.11.0, in 7 of 42 exits during a release). A thread that the driver blocks is left behind.
     _Exit.under_way = True
     end = time.monotonic() + _STEP_S
     for background in tuple(_at_work):
@@ -97,13 +95,11 @@ def on_own_thread() -> bool:
 
 
 class Pause:
-    """The pauses of one thread. Other threads, signal handlers and finalizers can end a pause.
+    """The pauses of one thread. Other threads, signal handlers and finalizers can end a pause."""
 
-    An `end` before the pause ends the next pause at once. Several have the effect of one.
-
-    Not `SimpleQueue.get` with a timeout: if the thread loses the processor for longer than the timeout, the call can
-    wait for ever. CPython 3.11.7 and 3.12.1 do, after some thousand calls with 1 us on a busy machine; 3.13.0 does not.
-    """
+    # Not `SimpleQueue.get` with a timeout: if the thread loses the processor for longer than the timeout, the call can
+    # wait for ever. CPython 3.11.7 and 3.12.1 do, after some thousand calls with 1 us on a busy machine; 3.13.0 does
+    # not.
 
     __slots__ = ("_lock",)
 
@@ -116,7 +112,7 @@ class Pause:
         return self._lock.acquire(timeout=timeout_s)
 
     def end(self) -> None:
-        """End the pause, or the next one."""
+        """End the pause. Without one, the next pause ends at once; several calls have the effect of one."""
         try:  # noqa: SIM105
             self._lock.release()
         except RuntimeError:
@@ -124,28 +120,11 @@ class Pause:
 
 
 class Background:
-    """Runs `work` on a separate daemon thread while there is work.
+    """Runs `work` on a separate daemon thread while there is work."""
 
-    A refused start of the thread is repeated, and so is a `work` that raises. No request is lost. An exception of
-    `work` is logged. `busy` is called once more after `work` has returned.
-
-    Parameters
-    ----------
-    name : str
-        Name of the thread, and of the work in log messages.
-    work : callable
-        Does all work that is possible now, then returns.
-    busy : callable
-        Returns whether work is left.
-    joined : bool
-        The interpreter's exit waits for the end of a step of `work`. False: `work` calls no function of a driver and
-        of the application, and may pause for long.
-
-    Attributes
-    ----------
-    stalled : bool
-        Work may remain without a thread that does it. `ensure` tries again.
-    """
+    # `work` does all work that is possible now, then returns; `busy` tells whether work is left, and is called once
+    # more after `work` has returned. A refused start of the thread is repeated, and so is a `work` that raises, after a
+    # log message. So no request is lost.
 
     def __init__(
         self, name: str, work: Callable[[], None], busy: Callable[[], bool], *, joined: bool = True
@@ -153,7 +132,9 @@ class Background:
         self._name = name
         self._work = work
         self._busy = busy
-        self.stalled = False
+        self.stalled = False   # work may remain without a thread that does it; `ensure` tries again
+        # The interpreter's exit waits for the end of a step of `work`. False: `work` calls no function of a driver and
+        # of the application, and may pause for long.
         self._joined = joined
         # Holds one element while no thread runs. pop() is an atomic claim, possible also in a finalizer.
         self._idle: deque[None] = deque([None], maxlen=1)
@@ -167,13 +148,8 @@ class Background:
         return not self._idle
 
     def wake(self) -> bool:
-        """Start the thread, unless it runs. Takes no lock, so that a finalizer may call it.
-
-        Returns
-        -------
-        bool
-            False if the system refuses a thread now, for example at a limit on processes. `ensure` can try again.
-        """
+        """Start the thread, unless it runs. Return False if the system refuses a thread now, for example at a limit."""
+        # Takes no lock, so that a finalizer may call it.
         if _Exit.under_way:
             return True
         if not self._idle:

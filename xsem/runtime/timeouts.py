@@ -18,13 +18,7 @@ FOREVER_S: Final = 1e9
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Refuse a timeout that is neither None nor a duration in seconds.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_timeout``.
-    """
+    """Refuse a timeout that is neither None nor a duration in seconds."""
     if timeout_s is None:
         return
     # `not … >= 0` also refuses NaN. math.isnan() would raise for an int beyond the range of float.
@@ -33,22 +27,8 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def wait_in_slices(wait: Callable[[int], bool], timeout_s: float | None) -> bool:
-    """Call ``wait(nanoseconds)`` until it returns True or the timeout ends.
-
-    Python runs signal handlers only between the slices. A long wait in the driver would not see Ctrl-C.
-
-    Parameters
-    ----------
-    wait : callable
-        Blocks for at most the given number of nanoseconds, and returns whether the wait is over.
-    timeout_s : float or None
-        None means no limit.
-
-    Returns
-    -------
-    bool
-        True if `wait` returned True; False after a timeout.
-    """
+    """Call ``wait(nanoseconds)`` until it returns True, or return False after the timeout; None means no limit."""
+    # Python runs signal handlers only between the slices, so a long wait in the driver would not see Ctrl-C.
     if timeout_s is None or timeout_s > FOREVER_S:
         while not wait(SLICE_NS):
             pass

@@ -9,11 +9,10 @@ __all__ = ["WrapperLifetime", "new_wrapper_lifetime"]
 
 
 class WrapperLifetime(Usable):
-    """The lifetime of an object without a driver object of its own.
+    """The lifetime of an object without a driver object of its own."""
 
-    An application can create such objects in each frame. The release frees no driver object, so the releaser does not
-    register the lifetime.
-    """
+    # An application can create such objects in each frame. The release frees no driver object, so the releaser does not
+    # register the lifetime.
 
     __slots__ = ("_over", "_parent", "_what")
 
@@ -26,13 +25,7 @@ class WrapperLifetime(Usable):
         return self._over or self._parent.released
 
     def check(self) -> None:
-        """Refuse a use after release.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Refuse a use after release."""
         if self._over or self._parent.released:
             raise ReleasedError(f"the {self._what} has been released", reason="released")
 
@@ -51,15 +44,8 @@ class WrapperLifetime(Usable):
 
 
 def new_wrapper_lifetime(what: str, parent: Lifetime) -> WrapperLifetime:
-    """Create the lifetime of an object. Like `new_operation`, this is a function for speed.
-
-    Parameters
-    ----------
-    what : str
-        Name of the object in messages.
-    parent : Lifetime
-        Lifetime of the device or of the queue. The release of the parent also releases this object.
-    """
+    """Create the lifetime of an object. The release of its parent, the device or the queue, releases it as well."""
+    # Like `new_operation`, this is a function for speed.
     lifetime = WrapperLifetime.__new__(WrapperLifetime)
     lifetime._what = what
     lifetime._parent = parent

@@ -1,9 +1,8 @@
-"""The progress of one native queue: its markers, its pending operations, and its failure.
+"""The progress of one native queue: its markers, its pending operations, and its failure."""
 
-A marker is a barrier with a fence, or an operation with its own fence. When the fence is reached, all earlier
-operations of the queue are done. xsem appends a marker at a release, at a host wait, and after at most `MARK_EVERY`
-operations. The markers bound the list of pending operations. xsem does not request the completion of each operation.
-"""
+# A marker is a barrier with a fence, or an operation with its own fence. When the fence is reached, all earlier
+# operations of the queue are done, so xsem does not request the completion of each operation. It appends a marker at a
+# release, at a host wait, and after at most `MARK_EVERY` operations, which bounds the list of pending operations.
 
 from __future__ import annotations
 
@@ -33,26 +32,7 @@ _RETRY_S: Final = 0.001
 
 
 class CompletionTracker:
-    """The progress of the operations on one native queue.
-
-    Attributes
-    ----------
-    seq : int
-        Number of the last operation, appended or attempted.
-    done_seq : int
-        All operations up to this number are known to be done.
-    operations : deque of Operation
-        Operations after `done_seq`, oldest first. Readers call `pending`.
-    failure : DriverError or None
-        The failure of the queue's work. The rest of the work never runs.
-    recording : bool
-        Appends are recorded, not executed.
-    exposed : bool
-        A capture can begin on the queue, so each append queries the driver. Either the application has the native
-        handle, or the queue has waited for a borrowed event. Such an event may belong to a capture.
-    closed : bool
-        The native queue is closed and gets no more appends.
-    """
+    """The progress of the operations on one native queue."""
 
     def __init__(self, device_state: DeviceState, driver: QueueDriver, name: str, *, borrowed: bool) -> None:
         self.device_state = device_state
@@ -61,13 +41,15 @@ class CompletionTracker:
         self.borrowed = borrowed
         # Re-entrant: the driver can call work inside `append_work`, and this work may append to its own list.
         self.lock = Lock()
-        self.seq = 0
-        self.done_seq = 0
-        self.operations: deque[Operation] = deque()
-        self.failure: DriverError | None = None
-        self.recording = False
+        self.seq = 0   # number of the last operation, appended or attempted
+        self.done_seq = 0   # all operations up to this number are known to be done
+        self.operations: deque[Operation] = deque()   # those after `done_seq`, oldest first; readers call `pending`
+        self.failure: DriverError | None = None   # of the queue's work; the rest of the work never runs
+        self.recording = False   # appends are recorded, not executed
+        # A capture can begin on the queue, so each append queries the driver. Either the application has the native
+        # handle, or the queue has waited for a borrowed event, which may belong to a capture.
         self.exposed = borrowed
-        self.closed = False
+        self.closed = False   # the native queue is closed and gets no more appends
         self._query_capture = driver.is_capturing
         self._only_application = driver.callers is Callers.APPLICATION
         # The thread of the application that called xsem for this queue last. It may call the native queue itself.
@@ -88,11 +70,9 @@ class CompletionTracker:
         self._warned = False
 
     def appended(self) -> int:
-        """Return the number of the last operation for a wait of this thread.
-
-        In a signal handler inside an append, the result is the operation before that append. The append continues only
-        after the handler.
-        """
+        """Return the number of the last operation for a wait of this thread."""
+        # In a signal handler inside an append, this is the operation before that append, because the append continues
+        # only after the handler.
         return self._issued if self.lock._is_owned() else self.seq  # type: ignore[attr-defined]
 
     def on_queue(self, seq: int) -> tuple[Self, int]:
@@ -101,12 +81,10 @@ class CompletionTracker:
 
     # ---- markers
     def ensure_fence(self, seq: int) -> None:
-        """Ensure a marker at `seq` or later, if a marker is possible now. Otherwise do nothing.
-
-        This method never waits for the lock of the queue. If the queue declares `Callers.APPLICATION`, only the thread
-        that used the queue last appends the marker, in its next call on the device. If this thread has ended, or the
-        device is released, each thread of the application may append the marker.
-        """
+        """Ensure a marker at `seq` or later, if a marker is possible now. Never waits for the lock of the queue."""
+        # If the queue declares `Callers.APPLICATION`, only the thread that used the queue last appends the marker, in
+        # its next call on the device. If this thread has ended, or the device is released, each thread of the
+        # application may append it.
         if self.failure is not None:
             self._retire_failed()
         elif not self._has_fence(seq):
@@ -130,16 +108,7 @@ class CompletionTracker:
         return user is calling_thread() or user() is None or self.device_state.releaser.closing
 
     def wait(self, seq: int, timeout_ns: int) -> bool:
-        """Block until operation `seq` is done or the time is over. Return whether the operation is done.
-
-        Raises
-        ------
-        DriverError
-            Earlier work failed.
-        BusyError
-            ``capturing``: a captured operation does not run, so the queue takes no marker. ``in_append``: this thread
-            is inside an append to the queue and cannot append a marker now.
-        """
+        """Block until operation `seq` is done or the time is over. Return whether the operation is done."""
         if self.done_seq >= seq:
             return True
         self.enter()
@@ -164,7 +133,7 @@ class CompletionTracker:
                     f"this thread is inside an append to {self.name}, which a signal handler interrupted: wait after "
                     "the handler has returned, or in another thread", reason="in_append",
                 )
-            if self._is_captured():
+            if self._is_captured():   # a captured operation does not run, so the queue takes no marker
                 raise BusyError(f"{self.name} is being captured", reason="capturing")
             self._mark()
         self.raise_failure()
@@ -183,10 +152,8 @@ class CompletionTracker:
         return self._last_wait > self.done_seq
 
     def captured(self) -> bool:
-        """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue.
-
-        If the queue declares `Callers.APPLICATION`, a thread of xsem does not query the driver for a capture.
-        """
+        """Return whether appends are captured or recorded now. False if another thread holds the lock of the queue."""
+        # If the queue declares `Callers.APPLICATION`, a thread of xsem does not query the driver for a capture.
         if self._only_application and on_own_thread():
             return self.recording
         return call_locked(self.lock, 0, self._is_captured, False)
@@ -231,13 +198,7 @@ class CompletionTracker:
                 _log.warning("%s took no marker; trying again later", self.name, exc_info=True)
 
     def _mark(self) -> None:
-        """Append a marker, unless the marker would disturb a capture or block this thread. The caller holds the lock.
-
-        Raises
-        ------
-        XsemError
-            The driver refused the marker.
-        """
+        """Append a marker, unless it would disturb a capture or block this thread. The caller holds the lock."""
         # A finalizer of the application can call this method during an append of the same thread. `_issuing` is then
         # True. `self.seq` would be wrong: a signal handler can run before the driver gets that operation.
         seq = self._issued
@@ -351,13 +312,7 @@ class CompletionTracker:
             self.operations.clear()
 
     def raise_failure(self) -> None:
-        """Raise the failure of the queue, if any.
-
-        Raises
-        ------
-        DriverError
-            The failure that `fail` noted.
-        """
+        """Raise the failure that `fail` noted, if any."""
         if self.failure is not None:
             # Each caller gets a copy: a shared exception would collect the tracebacks of all callers.
             raise copy.copy(self.failure) from self.failure.__cause__

@@ -45,42 +45,24 @@ class FencedQueue(Protocol):
 
 
 class Fence:
-    """A completion token of the driver.
+    """A completion token of the driver."""
 
-    After the collection of a fence, a later call on the device releases the token. The close of the device releases all
-    tokens. A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
-
-    Attributes
-    ----------
-    queue : FencedQueue or None
-        None for the fence of a borrowed event.
-    seq : int
-        Number of the operation on `queue`.
-    captured : bool
-        The operation was captured or recorded, not executed.
-    slots : int
-        For a marker: number of all operations and markers given to the driver of the queue, up to this marker.
-        Otherwise 0.
-    """
+    # After the collection of a fence, a later call on the device releases the token. The close of the device releases
+    # all tokens. A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
 
     __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "slots", "token")
 
     device_state: DeviceState
     token: Token
-    queue: FencedQueue | None
-    seq: int
-    captured: bool
+    queue: FencedQueue | None   # None for the fence of a borrowed event
+    seq: int   # number of the operation on `queue`
+    captured: bool   # the operation was captured or recorded, not executed
+    # For a marker, the number of all operations and markers given to the driver of the queue up to it; otherwise 0.
     slots: int
     _key: int
 
     def done(self) -> bool:
-        """Return whether the fence is reached. Never blocks.
-
-        Raises
-        ------
-        DriverError
-            The fence will never be reached.
-        """
+        """Return whether the fence is reached (DriverError: it never will be). Never blocks."""
         driver = self.device_state.driver
         try:
             return driver.query_fence(self.token)
@@ -90,13 +72,7 @@ class Fence:
             raise
 
     def wait(self, timeout_ns: int) -> bool:
-        """Block until the fence is reached or the time is over. Return whether the fence is reached.
-
-        Raises
-        ------
-        DriverError
-            The fence will never be reached.
-        """
+        """Block until the fence is reached (DriverError: never) or the time is over; return whether it is reached."""
         driver = self.device_state.driver
         try:
             return driver.wait_fence(self.token, timeout_ns)
@@ -106,14 +82,9 @@ class Fence:
             raise
 
     def check_running(self) -> None:
-        """Refuse the fence of a captured operation.
-
-        Raises
-        ------
-        BusyError
-            ``capturing``: a captured operation runs at the launch of its graph. A query would break the capture with
-            CUDA_ERROR_CAPTURED_EVENT.
-        """
+        """Refuse the fence of a captured operation."""
+        # A captured operation runs at the launch of its graph. A query would break the capture with
+        # CUDA_ERROR_CAPTURED_EVENT.
         if self.captured:
             raise BusyError("the event's operation was captured or recorded, not executed: wait for the event only "
                             "inside that capture", reason="capturing")
@@ -126,22 +97,9 @@ class Fence:
 
 
 class Append:
-    """The kind, the objects and the driver's call of an append.
+    """The kind, the objects and the driver's call of an append."""
 
-    The parameters belong to the `Operation`, so one `Append` can serve many operations.
-
-    Attributes
-    ----------
-    operation : OperationName
-    lifetimes : sequence of Lifetime
-        Lifetimes of the objects of the operation.
-    may_wait : bool
-        The operation can hold the queue behind an unmet wait.
-    reenters : bool
-        The driver's call can itself append to this queue.
-    unreadable : tuple of SemaphoreState
-        Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
-    """
+    # The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
     __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
 
@@ -149,29 +107,16 @@ class Append:
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
     ) -> None:
         self.operation: OperationName = operation
-        self.lifetimes = lifetimes
-        self.may_wait = may_wait
-        self.reenters = False
+        self.lifetimes = lifetimes   # of the objects of the operation
+        self.may_wait = may_wait   # the operation can hold the queue behind an unmet wait
+        self.reenters = False   # the driver's call can itself append to this queue
+        # Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
         self.unreadable: tuple[SemaphoreState, ...] = ()
 
     def begin(self, op: Operation, user: User, recording: bool) -> None:
-        """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows.
-
-        Parameters
-        ----------
-        op : Operation
-        user : User
-            The queue.
-        recording : bool
-            The queue records the operation.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        XsemError
-            A semaphore refuses the operation. `take_back` undoes the changes before the refusal.
-        """
+        """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows."""
+        # `user` is the queue, and `recording` tells whether the queue records the operation. If a semaphore refuses the
+        # operation, `take_back` undoes the changes made so far.
         for lifetime in self.lifetimes:
             lifetime.use(user, op.seq)
 
@@ -234,36 +179,19 @@ class Work(Append):
 
 
 class Operation:
-    """One appended operation.
-
-    Attributes
-    ----------
-    seq : int
-        Number of the operation on its queue. The append assigns the number.
-    append : Append
-    params : object
-        Parameters of the append. Timelines: one int, or a tuple of ints. One binary semaphore without a parameter
-        object, or an append without semaphores: None. All other cases, also ``allow_rewind``: a list of parameter
-        objects.
-    kept : sequence of Fence
-        Wait fences of the operation. This reference keeps the fences until the operation is done.
-    fence : Fence or None
-        Fence of the operation, if the append requested a fence.
-    before : object
-        Earlier values of the signalled timelines, for `Append.take_back`.
-    changes : StateChanges or None
-        Changes of the state of other semaphores.
-    """
+    """One appended operation."""
 
     __slots__ = ("append", "appended_at", "before", "changes", "fence", "kept", "params", "seq")
 
-    seq: int
+    seq: int   # number of the operation on its queue, which the append assigns
     append: Append
+    # Timelines: one int, or a tuple of ints. One binary semaphore without a parameter object, or an append without
+    # semaphores: None. All other cases, also ``allow_rewind``: a list of parameter objects.
     params: Any
-    kept: Sequence[Fence]
-    fence: Fence | None
-    before: Any
-    changes: StateChanges | None
+    kept: Sequence[Fence]   # wait fences, kept until the operation is done
+    fence: Fence | None   # of the operation, if the append requested one
+    before: Any   # earlier values of the signalled timelines, for `Append.take_back`
+    changes: StateChanges | None   # of the state of other semaphores
     appended_at: float
 
     def change_states(self) -> StateChanges:

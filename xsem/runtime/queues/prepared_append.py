@@ -1,8 +1,7 @@
-"""Waits and signals of fixed semaphores on one queue: validated once, and appended with new values many times.
+"""Waits and signals of fixed semaphores on one queue: validated once, and appended with new values many times."""
 
-A `PreparedAppend` that is kept registers once as a user of its semaphores, so an append examines each semaphore only
-after a release on the device.
-"""
+# A `PreparedAppend` that is kept registers once as a user of its semaphores, so an append examines each semaphore only
+# after a release on the device.
 
 from __future__ import annotations
 
@@ -25,31 +24,9 @@ __all__ = ["PreparedAppend", "prepared_append"]
 
 
 class PreparedAppend(Append):
-    """A wait or a signal of one or several semaphores on one queue.
+    """A wait or a signal of one or several semaphores on one queue, and a `User` for their lifetimes."""
 
-    For the lifetimes of the semaphores, a prepared append is a `User`. This base class serves appends without a change
-    of stored semaphore state, for example waits for timelines.
-
-    Attributes
-    ----------
-    queue : CompletionTracker
-    states : tuple of SemaphoreState
-    batch : bool
-        The application passed a sequence of semaphores. The parameters are then a sequence, too.
-    params_type : type
-        `WaitParams` or `SignalParams`.
-    timelines : bool
-        All semaphores are timelines.
-    takes_int : bool
-        The parameter can be a bare int: one timeline, not in a sequence.
-    takes_none : bool
-        The parameter can be None: one binary semaphore, not in a sequence.
-    last_seq : int
-        Number of the last operation of this append.
-    dropped : bool
-        The cache does not keep the append: before `keep`, in a recording, or because it was discarded. The lifetimes of
-        the semaphores do not know this user or can forget it, so each append notes the queue as the user.
-    """
+    # This base class serves appends without a change of stored semaphore state, for example waits for timelines.
 
     __slots__ = (
         "_append",
@@ -87,11 +64,11 @@ class PreparedAppend(Append):
             readable = Feature.READ_VALUE in device_state.capabilities.features
             self.unreadable = tuple(
                 [state for state in states if not (readable and state.kind is SemaphoreKind.TIMELINE)])
-        self.batch = batch
+        self.batch = batch   # the application passed a sequence of semaphores; the parameters are then one, too
         self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
-        self.takes_int = self.timelines and not batch
-        self.takes_none = not batch and self.states[0].kind is SemaphoreKind.BINARY
+        self.takes_int = self.timelines and not batch   # the parameter can be a bare int
+        self.takes_none = not batch and self.states[0].kind is SemaphoreKind.BINARY   # the parameter can be None
         self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
         self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
         self._repeat: Callable[..., Token | None] | None = None
@@ -103,8 +80,10 @@ class PreparedAppend(Append):
         self._resets = device_state.capabilities.resets_on_wait
         self._releaser = device_state.releaser
         self._lock = device_state.values_lock
-        self.last_seq = 0
+        self.last_seq = 0   # number of the last operation of this append
         self._seen = -1   # number of the device's releases at the last examination of the semaphores
+        # The cache does not keep the append: before `keep`, in a recording, or because it was discarded. The lifetimes
+        # of the semaphores do not know this user or can forget it, so each append notes the queue as the user.
         self.dropped = True
 
     def keep(self) -> None:
@@ -121,11 +100,8 @@ class PreparedAppend(Append):
 
     @property
     def closed(self) -> bool:
-        """Whether lifetimes can forget this use.
-
-        The first case: the queue is closed. The second case: no operation is pending, and the append is dropped or has
-        a released semaphore.
-        """
+        """Whether lifetimes can forget this use."""
+        # The queue is closed, or no operation is pending and the append is dropped or has a released semaphore.
         return self.queue.closed or (self.done_seq == 1 and (
             self.dropped or any(lifetime.released for lifetime in self.lifetimes)))
 
@@ -160,10 +136,7 @@ class PreparedAppend(Append):
 
     # ---- the driver's call
     def prepare(self) -> None:
-        """Let the driver prepare its arrays now, not at the second append.
-
-        The call has an effect only for timelines and for one binary semaphore.
-        """
+        """Let the driver prepare its arrays now, if all are timelines or there is one binary semaphore."""
         if self.timelines or self.takes_none:
             self._repeat = self._prepare(self._tokens)
             if isinstance(self._repeat, NativeCall):
@@ -243,10 +216,10 @@ class _TimelineSignal(PreparedAppend):
 
 
 class _OtherKinds(PreparedAppend):
-    """A wait or a signal of other or mixed kinds, or of binary semaphores whose state changes.
+    """A wait or a signal of other or mixed kinds, or of binary semaphores whose state changes."""
 
-    That is a wait on a device without `resets_on_wait`, and both on a device that needs the signal first.
-    """
+    # The state changes at a wait on a device without `resets_on_wait`, and at waits and signals on a device that needs
+    # the signal first.
 
     __slots__ = ()
 

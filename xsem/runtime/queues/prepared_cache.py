@@ -17,16 +17,11 @@ _MANY: Final = 32
 
 
 class PreparedCache:
-    """The prepared waits and signals of one queue.
-
-    Attributes
-    ----------
-    waits, signals : dict
-        Prepared appends by the state of one semaphore, or by the tuple of states of a batch.
-    """
+    """The prepared waits and signals of one queue."""
 
     def __init__(self, queue: CompletionTracker) -> None:
         self._queue = queue
+        # By the state of one semaphore, or by the tuple of states of a batch.
         self.waits: dict[object, PreparedAppend] = {}
         self.signals: dict[object, PreparedAppend] = {}
         self._batches: dict[tuple[str, SemaphoreState], tuple[object, ...]] = {}
@@ -42,13 +37,7 @@ class PreparedCache:
             return None
 
     def add(self, prepared: PreparedAppend) -> None:
-        """Keep a prepared append for later appends of the same semaphores. No effect during a recording.
-
-        Raises
-        ------
-        ReleasedError
-            ``released``.
-        """
+        """Keep a prepared append for later appends of the same semaphores. No effect during a recording."""
         queue, states = self._queue, prepared.states
         if queue.recording or queue.closed:
             return

@@ -21,38 +21,21 @@ __all__ = ["Queue", "StreamUse"]
 
 
 class StreamUse:
-    """The use of the lists on a borrowed stream. All lists on the stream share one use.
-
-    `QueueTable.release_idle` releases no queue with a live use.
-    """
+    """The use of a borrowed stream, common to all its lists. `QueueTable.release_idle` spares a stream in use."""
 
     __slots__ = ("__weakref__",)
 
 
 class Queue(CompletionTracker):
-    """One native queue with its operations in flight.
-
-    Attributes
-    ----------
-    recorded : list of Operation
-        Operations appended while `recording` is True.
-    recorded_uses : list of Lifetime
-        Lifetimes of the objects of `recorded`, held by `recorded_by`.
-    recorded_by : object
-        The holder of `recorded_uses`.
-    prepared : PreparedCache
-        The prepared appends of this queue.
-    barrier : DriverCall
-        The append of a barrier, common to all lists of the queue.
-    """
+    """One native queue with its operations in flight."""
 
     def __init__(self, device_state: DeviceState, driver: QueueDriver, name: str, *, borrowed: bool) -> None:
         super().__init__(device_state, driver, name, borrowed=borrowed)
-        self.recorded: list[Operation] = []
-        self.recorded_uses: list[Lifetime] = []
+        self.recorded: list[Operation] = []   # operations appended while `recording` is True
+        self.recorded_uses: list[Lifetime] = []   # lifetimes of their objects, held by `recorded_by`
         self.recorded_by: object = None
         self.prepared = PreparedCache(self)
-        self.barrier = DriverCall("barrier", driver.append_barrier)
+        self.barrier = DriverCall("barrier", driver.append_barrier)   # common to all lists of the queue
         self._use: StreamUse | None = None   # kept for the next list
         self._last_use: ref[StreamUse] | None = None
 
@@ -79,39 +62,12 @@ class Queue(CompletionTracker):
         kept: Sequence[Fence] = (), lifetimes: Sequence[Lifetime] = (), memories: Sequence[Token] = (),
         want_fence: bool = False,
     ) -> Any:
-        """Append one operation: record the operation, and make the driver's call.
-
-        All appends on the device take this path, except markers. An operation whose driver call Ctrl-C interrupts
-        counts as appended, because the driver may have it.
-
-        Parameters
-        ----------
-        append : Append
-        params : object
-            Parameters in the form of `Operation.params`.
-        user : Usable, optional
-            Lifetime of the appending command list. A released list cannot append.
-        kept : sequence of Fence
-            Wait fences of the operation.
-        lifetimes : sequence of Lifetime
-            Lifetimes of the memory in the handover.
-        memories : sequence of Token
-            Tokens of this memory. Empty unless the device declares `needs_handover`.
-        want_fence : bool
-            Request a fence of the operation.
-
-        Returns
-        -------
-        Fence or None
-            The fence of the operation if `want_fence` is True.
-
-        Raises
-        ------
-        ReleasedError, WouldBlockError, ForkedError
-            Nothing was appended.
-        XsemError
-            A semaphore or the driver refused the operation, or earlier work of the queue failed. Nothing was appended.
-        """
+        """Append one operation: record it, and make the driver's call. Return its fence if `want_fence` is True."""
+        # All appends on the device take this path, except markers. After an error nothing was appended, but an
+        # operation whose driver call Ctrl-C interrupts counts as appended, because the driver may have it.
+        # `user` is the lifetime of the appending command list, because a released list cannot append. `kept` has the
+        # wait fences. `lifetimes` and `memories` are the memory in the handover and its tokens; `memories` is empty
+        # unless the device declares `needs_handover`.
         device_state = self.device_state
         if device_state.generation != device_state.clock.now:
             # This check precedes the lock: at the fork, another thread of the parent process may have held the lock.
@@ -234,10 +190,8 @@ class Queue(CompletionTracker):
     def _captured_fence(
         self, op: Operation, lifetimes: Sequence[Lifetime], token: Token | None, want_fence: bool
     ) -> Fence | None:
-        """Store a recorded operation, or pin the objects of a captured operation. Return the requested fence.
-
-        The operation runs at each launch of its graph, so no marker can tell its end.
-        """
+        """Store a recorded operation, or pin the objects of a captured one. Return the requested fence."""
+        # The operation runs at each launch of its graph, so no marker can tell its end.
         if self.recording:
             self.recorded.append(op)
         else:

@@ -20,21 +20,12 @@ _MANY_QUEUES: Final = 64
 
 
 class QueueTable:
-    """The queues of one device, by the identity of their native queues. Not public.
-
-    Attributes
-    ----------
-    device_state : DeviceState
-    streams_lock : Lock
-        Held while a borrowed stream gets its queue, and while an idle queue is released.
-    copy_queue : Queue or None
-        The queue for xsem's own blocking copies. The first copy creates the queue under `copy_lock`.
-    """
+    """The queues of one device, by the identity of their native queues."""
 
     def __init__(self, device_state: DeviceState) -> None:
         self.device_state = device_state
-        self.streams_lock = Lock()
-        self.copy_queue: Queue | None = None
+        self.streams_lock = Lock()   # held while a borrowed stream gets its queue, and while an idle queue is released
+        self.copy_queue: Queue | None = None   # for xsem's own blocking copies; created under `copy_lock`
         self.copy_lock = locks.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
         self.lock = locks.Lock()
@@ -68,15 +59,8 @@ class QueueTable:
             return None if queue is None else (queue, queue.stream_use())
 
     def add(self, driver: QueueDriver, name: str, *, borrowed: bool = False) -> Queue:
-        """Create the `Queue` of a native queue, and add the queue to the table.
-
-        The free of the queue, or `release_idle`, removes the queue from the table. The lifetime closes `driver`.
-
-        Raises
-        ------
-        ReleasedError
-            The device was released meanwhile. `driver` is closed.
-        """
+        """Create the `Queue` of a native queue, and add it to the table until its free or `release_idle`."""
+        # The lifetime closes `driver`, also if the device was released meanwhile (ReleasedError).
         queue = Queue(self.device_state, driver, name, borrowed=borrowed)
 
         def close() -> None:
@@ -107,10 +91,8 @@ class QueueTable:
         return any(queue.waits() for queue in self.live())
 
     def release_idle(self) -> None:
-        """Release the idle queues of borrowed streams if the table has many queues.
-
-        A queue is idle if no list wraps it and no operation is in flight.
-        """
+        """Release the idle queues of borrowed streams if the table has many queues."""
+        # A queue is idle if no list wraps it and no operation is in flight.
         if len(self._queues) <= max(_MANY_QUEUES, self._next_look):
             return
         for queue in self.live():

@@ -14,24 +14,7 @@ __all__ = ["Replay"]
 
 
 class Replay(Append):
-    """One replay of a recording.
-
-    Parameters
-    ----------
-    driver : RecordingQueue
-    recording : Token
-    values : sequence of (Token, int, int)
-        Token, value to wait for and value to signal, for each timeline with new values.
-    waits, signals : mapping of SemaphoreState to int or None
-        All semaphores of the recording, with the values of this replay.
-    rewinding : set of SemaphoreState
-        Timelines with ``allow_rewind`` in the recorded signal and without a new value to signal.
-    lifetimes : sequence of Lifetime
-    may_wait : bool
-        The recording waits for semaphores or events.
-    limit : int
-        The device's `Capabilities.max_value_difference`.
-    """
+    """One replay of a recording."""
 
     __slots__ = ("_driver", "_limit", "_recording", "_rewinding", "_signals", "_values", "_waits")
 
@@ -43,11 +26,11 @@ class Replay(Append):
         super().__init__("work", lifetimes, may_wait=may_wait)
         self._driver = driver
         self._recording = recording
-        self._values = values
-        self._waits = waits
+        self._values = values   # token, value to wait for and value to signal, of each timeline with new values
+        self._waits = waits   # all semaphores of the recording are here and in `_signals`, with this replay's values
         self._signals = signals
-        self._rewinding = rewinding
-        self._limit = limit
+        self._rewinding = rewinding   # timelines with ``allow_rewind`` in the recorded signal, and without a new value
+        self._limit = limit   # the device's `Capabilities.max_value_difference`
 
     def begin(self, op: Operation, user: User, recording: bool) -> None:
         """Note the use, and change the state of the signalled semaphores."""

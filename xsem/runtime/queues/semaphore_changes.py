@@ -34,10 +34,7 @@ class StateChanges:
     def signal(
         self, state: SemaphoreState, value: int | None, *, allow_rewind: bool, limit: int
     ) -> int | None:
-        """Note a signal, and return the timeline's value before it.
-
-        BadArgumentError: ``value_not_above_last``, ``value_difference``. BusyError: ``signalled_already``.
-        """
+        """Note a signal (BadArgumentError, BusyError), and return the timeline's value before it."""
         previous = None
         if state.kind is SemaphoreKind.SYNC_FILE:
             state.claim_signal()

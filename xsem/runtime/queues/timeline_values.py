@@ -1,8 +1,7 @@
-"""The values of several timelines in one append: the form in Python.
+"""The values of several timelines in one append: the form in Python."""
 
-`timeline_values.pyx` is the same module in Cython. The loops of that form are faster in C and slower in Python than the
-functions of this form.
-"""
+# `timeline_values.pyx` is the same module in Cython. The loops of that form are faster in C, and slower in Python than
+# the functions of this form.
 
 from __future__ import annotations
 

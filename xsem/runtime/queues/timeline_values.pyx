@@ -1,7 +1,4 @@
-"""The values of several timelines in one append: the form in Cython.
-
-`timeline_values.py` is the same module in Python, with the docstrings.
-"""
+"""The values of several timelines in one append: the form in Cython. `timeline_values.py` has the docstrings."""
 
 from cpython.long cimport PyLong_AsUnsignedLongLong, PyLong_CheckExact
 
