@@ -1,4 +1,4 @@
-"""The workflows of the repository run its lanes, on every Python that the package names. A linter reads their files."""
+"""The lanes: the workflows run them on every Python of the package, a linter reads them, `make help` is short."""
 
 from __future__ import annotations
 
@@ -45,3 +45,11 @@ def test_linter_refuses_an_action_that_is_not_pinned(tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=60, check=False)
         assert done.returncode == status, done.stdout + done.stderr
+
+
+def test_help_lists_at_most_eight_targets() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = re.findall(r"^make ([\w-]+)", done.stdout, re.MULTILINE)
+    targets = re.findall(r"^([\w\- ]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"demo", "test", "lint", "site", "compiled", "nightly"} <= set(listed) <= set(" ".join(targets).split())
+    assert len(listed) <= 8
