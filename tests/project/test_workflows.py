@@ -30,6 +30,7 @@ def test_workflow_runs_its_lane_on_every_python(name: str, lane: str) -> None:
     assert job["strategy"]["matrix"]["python"] == versions
     [step] = [step for step in job["steps"] if step.get("run") == lane]
     assert step["env"] == {"PYTHON": "python${{ matrix.python }}"}
+    assert job["container"]["image"].startswith("python:${{ matrix.python }}-")
     assert job["timeout-minutes"] <= 300
     assert workflow["permissions"] == {"contents": "read"}
     assert workflow["concurrency"]["group"].startswith(name)
