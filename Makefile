@@ -13,21 +13,16 @@ DEMO_READY := .venv/demo-ready
 SPREAD := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# The targets of a usual day. Each other target is named on the page of its part: tests/mutants, tests/drivers, docs/contributing.
 help:
-	@echo "make demo   two processes share an image and a timeline semaphore, on the CPU"
-	@echo "make test   the tests, in one process for each core; ARGS=… goes to pytest (ARGS=\"-n 0 tests/ipc/test_ipc.py\")"
-	@echo "make test-all  all tests, also the slow ones: conformance runs, stress, mutants, type checkers, wheels"
-	@echo "make nightly   what takes too long for every push: Level Zero's loaders, Windows under Wine, coverage, the sanitizer, all tests in both forms"
-	@echo "make coverage  line coverage of the CUDA backend by its tests on the stand-in; at least 95 %"
-	@echo "make lint   ruff, mypy, pyright, import contracts"
-	@echo "make mutants  the conformance suite on host, the simulated CUDA driver and the CUDA backend, with one fault each; the suite must find every fault"
-	@echo "make faults  faults composed from the driver interface, around sound drivers; each survivor of the suite needs a reason; ARGS=\"'CopyQueue.*'\" runs some"
-	@echo "make levelzero  the Level Zero backend on a simulated driver, behind each available loader; prints the used ways to the functions"
-	@echo "make compiled  compile the append path in place; make pure removes the result"
-	@echo "make sanitized  tests of the append path, compiled for the address sanitizer"
-	@echo "make windows  tests for Windows, with CPython for Windows under Wine, in build/windows; needs root for apt-get, or Wine and MinGW"
-	@echo "make site   the documentation, in build/site/index.html; a dead link or an unlisted page is an error"
-	@echo "make clean  remove the environment and caches"
+	@echo "make demo      two processes share an image and a timeline semaphore, on the CPU"
+	@echo "make test      the tests, in minutes; ARGS=… goes to pytest: make test ARGS=\"-n 0 tests/ipc/test_ipc.py\""
+	@echo "make test-all  also the slow tests"
+	@echo "make lint      the static checks"
+	@echo "make site      the documentation, in build/site/index.html"
+	@echo "make compiled  compile the append path in place; make pure removes it"
+	@echo "make nightly   what takes too long for every push: loaders, Wine, sanitizer, both forms"
+	@echo "make clean     remove the environment, caches and compiled modules"
 
 # What a fresh machine needs, in two sizes. The large one has the small one in it.
 INSTALL = python="$(PYTHON)"; \

@@ -1,0 +1,56 @@
+"""The lanes: the workflows run them on every Python of the package, a linter reads them, `make help` is short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import lint
+import pytest
+import yaml
+from support.paths import ROOT
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+LANES = {"push": ".ci/run", "nightly": "make nightly"}
+
+
+def test_workflows_are_those_of_the_lanes() -> None:
+    assert {path.stem for path in WORKFLOWS.iterdir()} == set(LANES)
+
+
+@pytest.mark.parametrize(("name", "lane"), LANES.items())
+def test_workflow_runs_its_lane_on_every_python(name: str, lane: str) -> None:
+    workflow: Any = yaml.safe_load((WORKFLOWS / f"{name}.yml").read_text(encoding="utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    [job] = workflow["jobs"].values()
+    assert job["strategy"]["matrix"]["python"] == versions
+    [step] = [step for step in job["steps"] if step.get("run") == lane]
+    assert step["env"] == {"PYTHON": "python${{ matrix.python }}"}
+    assert job["container"]["image"].startswith("python:${{ matrix.python }}-")
+    assert job["timeout-minutes"] <= 300
+    assert workflow["permissions"] == {"contents": "read"}
+    assert workflow["concurrency"]["group"].startswith(name)
+
+
+def test_linter_refuses_an_action_that_is_not_pinned(tmp_path: Path) -> None:
+    command, _ = lint.checks()["workflows"]
+    copy = tmp_path / ".github" / "workflows"
+    copy.mkdir(parents=True)
+    text = (WORKFLOWS / "push.yml").read_text(encoding="utf-8")
+    for pinned, status in ((True, 0), (False, 14)):
+        (copy / "push.yml").write_text(text if pinned else re.sub(r"@[0-9a-f]{40} #", "@v4 #", text))
+        done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=60, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+
+
+def test_help_lists_at_most_eight_targets() -> None:
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = re.findall(r"^make ([\w-]+)", done.stdout, re.MULTILINE)
+    targets = re.findall(r"^([\w\- ]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"demo", "test", "lint", "site", "compiled", "nightly"} <= set(listed) <= set(" ".join(targets).split())
+    assert len(listed) <= 8
