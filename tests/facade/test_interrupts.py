@@ -268,6 +268,7 @@ def end(scene: Scene, *, freed: bool) -> None:
     for device in (scene.device, scene.exporter):
         device.release()
     if freed:
+        gc.collect()   # a traceback of the interrupt can be part of a cycle, and keep what the call had
         until(lambda: not (scene.device.releasing() or scene.exporter.releasing()), DEADLINE_S)
 
 

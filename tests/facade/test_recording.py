@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -473,6 +474,9 @@ def test_release_inside_the_block_waits_for_its_end(recording_fake: Opened, what
     with commands.record():
         commands.append_barrier()
         (commands if what == "list" else device).release()
+        for _ in range(20):   # the releasing thread looks several times
+            device.releasing()
+            time.sleep(0.005)
         assert not driver.lists[0].closed
     until(lambda: driver.lists[0].closed or what == "list")
     assert driver.misuse == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -171,72 +170,6 @@ def test_appends_keep_no_object(kind: str, count: int) -> None:
     assert max(now - before for now, before in zip(counts_now, counts, strict=True)) < 500
     assert min(now - before for now, before in zip(counts_now, counts, strict=True)) > -500
     scene.device.release()
-
-
-CTRL_C = """
-import gc, json, os, random, signal, sys, threading, time
-import xsem
-count, kind = int(sys.argv[1]), sys.argv[2]
-device = xsem.open_device("host")
-sem = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
-commands, event = device.create_command_list(), device.create_event()
-main, chance = threading.get_ident(), random.Random(1)
-asked, stop, swallowed = threading.Semaphore(0), [], []
-
-def hook(unraisable):
-    swallowed.append(unraisable.exc_type)
-
-def interrupt():
-    while True:
-        asked.acquire()
-        if stop:
-            return
-        time.sleep(chance.random() * 0.004)
-        signal.pthread_kill(main, signal.SIGINT)
-
-sys.unraisablehook = hook
-thread = threading.Thread(target=interrupt)
-thread.start()
-value, interrupts = 0, 0
-for _ in range(count):
-    del swallowed[:]
-    try:
-        asked.release()
-        while not swallowed:
-            value += 1
-            if kind == "signal":
-                commands.append_signal(sem, value)
-            elif kind == "batch":
-                commands.append_wait([sem], [value - 1])
-                commands.append_signal([sem], [value])
-            else:
-                event.reset()
-                commands.append_signal(sem, value, signal_event=event)
-    except KeyboardInterrupt:
-        pass
-    interrupts += 1
-    value += 10
-    commands.append_signal(sem, value)
-    event.reset()
-    commands.append_barrier(signal_event=event)
-    commands.synchronize(timeout_s=10)
-    event.wait(timeout_s=10)
-    assert sem.value() == value, (sem.value(), value)
-stop.append(1)
-asked.release()
-thread.join()
-device.release()
-print(interrupts)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals to threads are POSIX")
-@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["signal", "event", "batch"])
-def test_list_works_after_each_ctrl_c_of_a_loop_of_appends(kind: str, count: int) -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", CTRL_C, str(count), kind], text=True, timeout=100,
-                          stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n", "")
 
 
 UNFINISHED = """

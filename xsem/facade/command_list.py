@@ -590,12 +590,12 @@ class CommandList(DeviceObject):
             return
         check_event(device_state, signal_event)
         event = signal_event
-        event._claim()
-        fence = None
+        fence, by = None, object()
         try:
+            event._claim(by)
             fence = queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True)
         finally:
-            event._bind(fence)
+            event._bind(by, fence)
 
     def _check_stopped(self) -> None:
         self._lifetime.check()

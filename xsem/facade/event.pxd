@@ -6,10 +6,11 @@ from xsem.runtime.queues.operations cimport Fence
 
 cdef class Event(DeviceObject):
     cdef public Fence _fence
-    cdef public bint _foreign, _claimed
+    cdef public bint _foreign
+    cdef public object _claimed
     cdef public Lock _claiming
-    cpdef _claim(self)
-    cpdef _bind(self, Fence fence)
+    cpdef _claim(self, by)
+    cpdef _bind(self, by, Fence fence)
     cpdef Fence _bound(self)
 
 @cython.locals(checked=Event, fence=Fence, fences=list)

@@ -59,7 +59,7 @@ class Event(DeviceObject):
     def __init__(self, device: Device, fence: Fence | None = None) -> None:
         self._foreign = fence is not None
         self._fence = fence
-        self._claimed = False   # by an append, until it has bound the event
+        self._claimed: object = None   # the append that is about to bind the event
         self._claiming = Lock()   # re-entrant: a signal handler can use the same event
         self._attach(device, new_wrapper_lifetime("event", device._device_state.lifetime))
 
@@ -202,21 +202,22 @@ class Event(DeviceObject):
         fence.check_running()
         return fence
 
-    def _claim(self) -> None:
+    def _claim(self, by: object) -> None:
         """Claim the event for an append. Of two concurrent appends, one is refused before the driver's call."""
         self._lifetime.check()
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
         with self._claiming:
-            if self._fence is not None or self._claimed:
+            if self._fence is not None or self._claimed is not None:
                 raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
-            self._claimed = True
+            self._claimed = by
 
-    def _bind(self, fence: Fence | None) -> None:
-        """End the claim, with the fence of the operation; None: nothing was appended."""
-        self._fence = fence
-        self._claimed = False
+    def _bind(self, by: object, fence: Fence | None) -> None:
+        """End a claim, if the append has it, with the fence of the operation; None: nothing was appended."""
+        if self._claimed is by:
+            self._fence = fence
+            self._claimed = None
 
     def _reached(self, done: bool, fence: Fence) -> None:
         if done and fence.queue is not None:

@@ -10,7 +10,7 @@ from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.forks import generation
-from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.lifetime import Lease, Lifetime
 from xsem.runtime.queues.operations import Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.replay import Replay
@@ -64,6 +64,7 @@ class Recording(Resource):
         self._kept: list[Lifetime] = []
         self._by = object()   # the holder of the recorded objects' lifetimes
         self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
+        self._block: Lease | None = None   # keeps the recording to the end of its block, also if the device is released
         # To free a recording is a call on the list, so it waits for the list's lock.
         super().__init__(device, device._device_state.new_lifetime("recording", self._free, parent=queue.lifetime,
                                                                    on_thread=True))
@@ -77,6 +78,7 @@ class Recording(Resource):
             with queue.lock:
                 if queue.recording or self._recorded:
                     raise BusyError("a recording is made once, and only one at a time on a list", reason="recording")
+                self._block = self._lifetime.held()
                 queue.lifetime.hold(self._by)
                 queue.recorded_by = self._by
                 queue.recording = self._open = True
@@ -85,6 +87,7 @@ class Recording(Resource):
                 except Exception:
                     queue.recording = self._open = False
                     queue.lifetime.unhold(self._by)
+                    self._block.end()
                     raise
         except XsemError as error:
             self._device_state.annotate_error(error)
@@ -102,6 +105,8 @@ class Recording(Resource):
             if exc[0] is None:
                 raise
         finally:
+            if self._block is not None:
+                self._block.end()
             if exc[0] is not None:
                 self.release()
 
