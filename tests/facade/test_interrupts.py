@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from support.open_files import numbers
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 
-pytestmark = pytest.mark.timeout(100)
+pytestmark = [pytest.mark.timeout(100), pytest.mark.slow]   # some thousand signals, each at another moment
 
 TIMELINE, BINARY = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.OPAQUE_FD
 SIZE = 4096
@@ -184,25 +185,22 @@ class Sender:
     """Sends SIGINT to the main thread some time after each `ask`."""
 
     def __init__(self) -> None:
-        self._asked, self._over = threading.Semaphore(0), False
+        # C code: the signal can come in `ask`, and Ctrl-C in Python code of `threading` can leave its lock held.
+        self._asked: SimpleQueue[bool] = SimpleQueue()
         self._chance, self._main = random.Random(7), threading.get_ident()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def ask(self) -> None:
-        self._asked.release()
+        self._asked.put(True)
 
     def _run(self) -> None:
-        while True:
-            self._asked.acquire()
-            if self._over:
-                return
+        while self._asked.get():
             time.sleep(self._chance.random() * 0.003)
             signal.pthread_kill(self._main, signal.SIGINT)
 
     def end(self) -> None:
-        self._over = True
-        self._asked.release()
+        self._asked.put(False)
         self._thread.join()
 
 
@@ -305,7 +303,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 DEVICES = pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # made by the call that was interrupted
-COUNTS = pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+COUNTS = pytest.mark.parametrize("count", [FEW, MANY])
 
 
 @DEVICES

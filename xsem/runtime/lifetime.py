@@ -259,8 +259,8 @@ class Lifetime(Usable):
             if self.parent is not None:
                 self.parent.unhold(self._hold)
             with self._releaser.lock:   # last: until then, the release of the device finds it and comes here again
-                self._releaser.lifetimes.discard(self._reference)
                 self._releaser.ending.discard(self)
+                self._releaser.lifetimes.discard(self._reference)
 
 
 class Lease:
