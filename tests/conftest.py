@@ -29,7 +29,8 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/project/test_parts.py", "valgrind is not installed"),
     ("tests/ipc/test_tickets.py::test_process_of_another_user", "only root can start a process of another user"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
-    *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else []),
+    *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else
+      [("tests/runtime/test_prepared_batches.py", "the compiled class has no such hook")]),
 )
 
 MOST_WORKERS = 16   # each worker first imports every test file
