@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.fake_backend import until
 from xsem import spi
 from xsem.errors import DriverError, XsemError
 from xsem.types import (
@@ -153,6 +155,20 @@ def sleeps_in(call: str, thread: threading.Thread) -> bool:
     """Return whether a thread of this process sleeps in that system call."""
     first = Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[0]
     return first.isdigit() and _CALLS[os.uname().machine].get(int(first)) == call
+
+
+@contextmanager
+def three_asleep(wait: Callable[[], bool]) -> Iterator[list[bool]]:
+    """Call `wait` on three threads, and let the block wake them. The list has their results after the block."""
+    met: list[bool] = []
+    threads = [threading.Thread(target=lambda: met.append(wait())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        until(functools.partial(sleeps_in, "futex", thread))
+    yield met
+    for thread in threads:
+        thread.join()
 
 
 def fill(address: int, data: bytes) -> None:

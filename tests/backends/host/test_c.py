@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
 import os
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.fake_backend import until
 from support.host_peers import (
     BINARY,
     LONG_NS,
@@ -32,7 +29,7 @@ from support.host_peers import (
     memfd,
     memory_desc,
     page,
-    sleeps_in,
+    three_asleep,
 )
 from support.paths import TESTS
 
@@ -234,15 +231,10 @@ def test_c_signal_wakes_every_sleeper(
 ) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     timeline = driver.create_semaphore(TIMELINE, 0)
-    threads = [threading.Thread(target=driver.host_wait, args=(timeline, 1, LONG_NS)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        until(functools.partial(sleeps_in, "futex", thread))
-    opened = library.timeline_open(timeline.fd)
-    library.timeline_signal(opened, 1)
-    for thread in threads:
-        thread.join()
+    with three_asleep(lambda: driver.host_wait(timeline, 1, LONG_NS)) as met:
+        opened = library.timeline_open(timeline.fd)
+        library.timeline_signal(opened, 1)
+    assert met == [True] * 3
     library.timeline_close(opened)
     driver.release_semaphore(timeline)
 

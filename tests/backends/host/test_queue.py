@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import _thread
-import functools
 import threading
 import time
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
 import pytest
-from support.fake_backend import until
 from support.host_peers import (
     BINARY,
     LONG_NS,
@@ -22,8 +20,8 @@ from support.host_peers import (
     failed,
     fill,
     signal_of,
-    sleeps_in,
     there,
+    three_asleep,
     wait_for,
     workers,
 )
@@ -164,15 +162,8 @@ def test_a_fence_wakes_all_that_wait_for_it(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
     commands = driver.create_queue()
     fence = wait_for(commands, semaphore, 1)
-    met: list[bool] = []
-    threads = [threading.Thread(target=lambda: met.append(driver.wait_fence(fence, LONG_NS))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        until(functools.partial(sleeps_in, "futex", thread))
-    driver.host_signal(semaphore, 1)
-    for thread in threads:
-        thread.join()
+    with three_asleep(lambda: driver.wait_fence(fence, LONG_NS)) as met:
+        driver.host_signal(semaphore, 1)
     assert met == [True] * 3
     driver.release_semaphore(semaphore)
 

@@ -10,7 +10,17 @@ import time
 
 import pytest
 from support.fake_backend import until
-from support.host_peers import BINARY, LONG_NS, SLICE_NS, TIMELINE, desc, import_again, imported, sleeps_in
+from support.host_peers import (
+    BINARY,
+    LONG_NS,
+    SLICE_NS,
+    TIMELINE,
+    desc,
+    import_again,
+    imported,
+    sleeps_in,
+    three_asleep,
+)
 from support.open_files import is_open
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
@@ -161,15 +171,8 @@ def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(driver: HostDevice, monk
 def test_timeline_signal_wakes_every_sleeper(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
     token = driver.create_semaphore(TIMELINE, 0)
-    met: list[bool] = []
-    threads = [threading.Thread(target=lambda: met.append(driver.host_wait(token, 1, LONG_NS))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        until(functools.partial(sleeps_in, "futex", thread))
-    driver.host_signal(token, 1)
-    for thread in threads:
-        thread.join()
+    with three_asleep(lambda: driver.host_wait(token, 1, LONG_NS)) as met:
+        driver.host_signal(token, 1)
     assert met == [True] * 3
     driver.release_semaphore(token)
 
