@@ -36,7 +36,8 @@ def checks() -> dict[str, tuple[list[str], dict[str, str]]]:
     every["pyright, scenarios"] = (scenarios_pyright(), {})
     every["contracts"] = ([sys.executable, "tools/contracts.py"], {})
     # Offline, because its other checks ask GitHub.
-    every["workflows"] = ([f"{BIN}/zizmor", "--offline", "--quiet", "--strict-collection", ".github"], {})
+    every["workflows"] = ([f"{BIN}/zizmor", "--offline", "--quiet", "--strict-collection", ".github",
+                           "examples/backend-template/.github"], {})
     every["words"] = ([sys.executable, "tools/words.py"], {})
     every["reports"] = ([sys.executable, "tools/report_files.py", "--check"], {})
     return every
