@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xsem.data.windows.codes import windows_error
 from xsem.errors import DriverError
 from xsem.ipc.windows.calls import PipeError
-from xsem.spi import windows_code_name
+from xsem.spi import windows_code_name, windows_error
 
 
 @pytest.mark.parametrize(("code", "name"), [

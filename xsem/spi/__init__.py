@@ -36,7 +36,7 @@ from xsem.data.file_descriptors import DriverFd, duplicate_fd, fd_limit_error, f
 from xsem.data.handles import own
 from xsem.data.images import LevelLayout, level_layout
 from xsem.data.locks import Lock
-from xsem.data.windows.codes import windows_code_name
+from xsem.data.windows.codes import windows_code_name, windows_error
 from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
@@ -127,4 +127,5 @@ __all__ = [
     "queue_handle",
     "same_open_file",
     "windows_code_name",
+    "windows_error",
 ]

@@ -10,8 +10,8 @@ import mmap
 import sys
 from typing import Any, Final
 
-from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import duplicate_fd, own, windows_code_name
+from xsem.errors import BadHandleError, DriverError, OutOfMemoryError, XsemError
+from xsem.spi import duplicate_fd, own, windows_code_name, windows_error
 from xsem.types import OwnedHandle
 
 __all__ = [
@@ -38,8 +38,6 @@ _FILE_NOT_FOUND: Final = 2
 _INVALID_HANDLE: Final = 6
 _FILE_INVALID: Final = 1006
 _ALREADY_EXISTS: Final = 183
-_NO_MEMORY: Final = frozenset({8, 14, 1450, 1455})   # not enough memory or system resources, the commitment limit
-_NO_HANDLES: Final = frozenset({4, 155, 164})
 _STATUS_ACCESS_DENIED: Final = 0xC0000022
 _STATUS_INVALID_HANDLE: Final = 0xC0000008
 
@@ -120,11 +118,7 @@ def _failure(call: str, handle_name: str | None = None) -> XsemError:
     if code == _ACCESS_DENIED:
         what = "the handle" if handle_name is None else f"the object with the name {handle_name!r}"
         return _no_access(what, **fields)
-    if code in _NO_MEMORY:
-        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", **fields)
-    if code in _NO_HANDLES:
-        return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
-    return DriverError("Windows refused the call", reason="system_call_failed", **fields)
+    return windows_error(call, code)
 
 
 def _no_access(what: str = "the handle", **fields: Any) -> BadHandleError:

@@ -116,10 +116,31 @@ def windows_code_name(code: int) -> str | None:
 
 
 def windows_error(call: str, code: int, *, closed: str = "the NT handle is not open") -> XsemError:
-    """Return the error for a call that failed with a Win32 error. `closed` says which handle is not open."""
+    """Return the error for a call of Windows that failed, for a code without a meaning of its own in that call.
+
+    Parameters
+    ----------
+    call : str
+        The function, for `XsemError.call`.
+    code : int
+        The Win32 error (GetLastError).
+    closed : str
+        The message for ERROR_INVALID_HANDLE, which says what is not open.
+
+    Returns
+    -------
+    XsemError
+        `OutOfMemoryError` (``out_of_memory``), `BusyError` (``fd_limit``), `BadHandleError` (``closed_fd``), or, for
+        every other code, `DriverError` (``system_call_failed``).
+
+    Examples
+    --------
+    >>> windows_error("CreateEventW", 8).reason
+    'out_of_memory'
+    """
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": windows_code_name(code)}
     if code in _NO_MEMORY:
-        return OutOfMemoryError("Windows has no memory for the call", reason="out_of_memory", **fields)
+        return OutOfMemoryError("the host is out of memory", reason="out_of_memory", **fields)
     if code in _NO_HANDLES:
         return BusyError("no more handles can be opened: release objects", reason="fd_limit", **fields)
     if code == _INVALID_HANDLE:
