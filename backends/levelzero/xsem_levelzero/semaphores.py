@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from xsem.spi import DriverFd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
@@ -65,10 +65,8 @@ def win32_name(struct: Any, name: bytes) -> None:
 
 
 def handle_number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int | None:
-    """Return the number of `handle`. Without `handle`, return the number of the descriptor's handle, or None."""
-    if handle is not None:
-        return handle.fileno()
-    return desc.handle if desc.handle is None or isinstance(desc.handle, int) else desc.handle.fileno()
+    """Return the number of the duplicate. Without one, return the KMT handle, or None for a named object."""
+    return cast("int | None", desc.handle) if handle is None else handle.fileno()
 
 
 class Batches:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import byref, c_int, c_uint64, sizeof
-from typing import Any
+from typing import Any, cast
 
 from xsem.errors import UnsupportedError
 from xsem.spi import Imported
-from xsem.types import OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_opencl import cl
 from xsem_opencl.core import Core, properties
 from xsem_opencl.file_descriptors import GivenFd
@@ -54,15 +54,14 @@ def import_semaphore(core: Core, desc: SemaphoreDesc, handle: OwnedHandle | None
     return Imported(Semaphore(made, desc.type, fd), handle="left" if fd is None else fd.imported())
 
 
-def handle_number(desc: Any, handle: OwnedHandle | None) -> int:
-    """Return the number of `handle` if it is given, else the number of the descriptor's handle."""
+def handle_number(desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> int:
+    """Return the number of the duplicate, or the KMT handle without one."""
     if handle is not None:
         return handle.fileno()
     if desc.handle is None:
         raise UnsupportedError("the OpenCL backend imports handles, not names", capability="name",
                                reason="not_supported")
-    number: int = desc.handle if isinstance(desc.handle, int) else desc.handle.fileno()
-    return number
+    return cast("int", desc.handle)
 
 
 def create_semaphore(core: Core, type: SemaphoreHandleType) -> Semaphore:
