@@ -32,16 +32,13 @@ from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.outcomes import expect
 
 __all__ = [
-    "AT_ONCE", "BLOCKS", "MOST_APPENDS", "WAKE_UP_S", "free_behind_a_wait", "is_held", "other_sorts_taken", "overlap",
-    "pending_appends", "read_there", "refuses", "release_behind_a_wait", "size_is_checked", "value_after_going_back",
-    "wake_up_s",
+    "MOST_APPENDS", "WAKE_UP_S", "free_is_held", "is_held", "other_sorts_taken", "overlap", "pending_appends",
+    "read_there", "refuses", "release_is_held", "size_is_checked", "value_after_going_back", "wake_up_s",
 ]
 
 MOST_APPENDS: Final = 4096
 _OF_PROCESSES: Final = (OsHandleKind.FD, OsHandleKind.NT)
 """Handles that belong to a process."""
-AT_ONCE: Final = "returns at once"
-BLOCKS: Final = "blocks until the wait is met"
 BLOCKS_S: Final = 0.5
 """A call that has not returned after this time counts as blocked: a thousand times the cost of such a call.
 
@@ -113,8 +110,8 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
     return at_once
 
 
-def release_behind_a_wait(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -> str:
-    """Release an idle semaphore through the driver beside a pending wait for another one; return the behaviour."""
+def release_is_held(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -> bool:
+    """Return whether a pending wait for another semaphore holds the driver's release of an idle one."""
     # The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers
     # crash on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
     early = context.some_type()
@@ -126,11 +123,11 @@ def release_behind_a_wait(context: CaseContext, type: str, hold_s: float = BLOCK
         held = is_held(lambda: context.driver.release_semaphore(idle),
                        lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
     context.driver.release_semaphore(token)
-    return BLOCKS if held else AT_ONCE
+    return held
 
 
-def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> str:
-    """Unmap and release memory through the driver while a wait is pending on a list; return the behaviour."""
+def free_is_held(context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> bool:
+    """Return whether a pending wait of a list holds the driver's unmapping and release of memory."""
     type = context.some_type()
     shared, value = context.semaphore(type), value_of(type)
     memory = context.driver_memory(context.memory(type=memory_type))
@@ -144,7 +141,7 @@ def free_behind_a_wait(context: CaseContext, memory_type: str | None = None, hol
 
     held = is_held(free, lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
     context.here.synchronize(waits, context.patience_s)
-    return BLOCKS if held else AT_ONCE
+    return held
 
 
 def wake_up_s(context: CaseContext, type: str, tries: int = 5) -> float:

@@ -20,19 +20,17 @@ from xsem_conformance.system import handles
 
 __all__ = ["QUIRKS", "measure"]
 
-_NOT_FIRST: Final = "the device declares no wait before its signal"
-_FD_AFTER_IMPORT: Final = {"taken": "taken", "left": "left to the caller"}
-
+_NOT_FIRST: Final[dict[str, Any]] = {"not_known": "the device declares no wait before its signal"}
 
 def measure(context: CaseContext) -> dict[str, Any]:
-    """Return every quirk by name; ``"not known: …"`` with the reason if the measurement is not possible."""
+    """Return every quirk by name, as data; ``{"not_known": reason}`` if the measurement is not possible."""
     found: dict[str, Any] = {}
     for name, quirk in QUIRKS.items():
         with context.fresh():
             try:
                 found[name] = quirk(context)
             except (BlockedError, ParticipantFailedError, XsemError, AssertionError) as error:
-                found[name] = f"not known: {error}"
+                found[name] = {"not_known": str(error)}
     return found
 
 
@@ -40,10 +38,10 @@ def _types(context: CaseContext, kind: SemaphoreKind) -> list[SemaphoreHandleTyp
     return sorted(each for each in context.device.capabilities.semaphore_import if each.kind is kind)
 
 
-def resets_on_wait(context: CaseContext) -> dict[str, bool | str]:
+def resets_on_wait(context: CaseContext) -> dict[str, Any]:
     """Return for each binary type whether a met wait resets, so that the next wait is pending."""
     early = context.device.capabilities.wait_before_signal
-    return {type.value: _resets(context, type.value) if type in early else f"not known: {_NOT_FIRST}"
+    return {type.value: _resets(context, type.value) if type in early else _NOT_FIRST
             for type in _types(context, SemaphoreKind.BINARY)}
 
 
@@ -83,18 +81,18 @@ def wait_before_signal(context: CaseContext) -> dict[str, bool]:
     return found
 
 
-def pending_appends(context: CaseContext) -> int | str:
+def pending_appends(context: CaseContext) -> int | dict[str, Any]:
     """Return the number of appends to the driver behind an unmet wait that return at once."""
     type = _preferred(context)
     if type is None:
-        return f"not known: {_NOT_FIRST}"
+        return _NOT_FIRST
     at_once = measures.pending_appends(context, type, measures.MOST_APPENDS)
-    return at_once if at_once < measures.MOST_APPENDS else f"at least {measures.MOST_APPENDS}"
+    return at_once if at_once < measures.MOST_APPENDS else {"at_least": measures.MOST_APPENDS}
 
 
-def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
-    """Return for each fd type the reported state and the real state of a refused file descriptor."""
-    found = {}
+def fd_after_failed_import(context: CaseContext) -> dict[str, dict[str, Any]]:
+    """Return for each fd type the reported state of a refused file descriptor, and whether it is open."""
+    found: dict[str, dict[str, Any]] = {}
     for type in sorted(context.device.capabilities.semaphore_import):
         if type.os_handle_kind.value != "fd":
             continue
@@ -102,34 +100,32 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, str]:
             desc = SemaphoreDesc(type=type, handle=given.handle, device_uuid=context.device.info.uuid)
             try:
                 context.driver.release_semaphore(given.imported_by(context.driver, desc))
-                found[type.value] = "taken: the driver imports /dev/null"
+                found[type.value] = {"imported": True}   # /dev/null
             except ImportFailure:
-                found[type.value] = f"said {given.state}, {'open' if given.is_open() else 'closed'}"
+                found[type.value] = {"said": given.state, "open": given.is_open()}
     return found
 
 
-def fd_after_import(context: CaseContext) -> dict[str, str]:
-    """Return for each fd type the reported state of an imported file descriptor."""
+def fd_after_import(context: CaseContext) -> dict[str, dict[str, Any]]:
+    """Return for each fd type the reported state of an imported file descriptor, and whether it is open."""
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import):
         shared = context.semaphore(type.value)
         with context.peer.export_semaphore(shared.there, context.importer) as desc:
             with duplicate(desc) as given:
                 token = given.imported_by(context.driver, desc)
-                found[type.value] = _FD_AFTER_IMPORT.get(
-                    given.state, f"not said, {'open' if given.is_open() else 'closed'}")
+                found[type.value] = {"said": given.state, "open": given.is_open()}
             context.driver.release_semaphore(token)
     return found
 
 
-def kind_checked(context: CaseContext) -> dict[str, str]:
+def kind_checked(context: CaseContext) -> dict[str, list[str]]:
     """Return for each type the handles of other kinds that the driver imports as a handle of that type."""
     found = {}
     for kind, types in (("semaphore", context.device.capabilities.semaphore_import),
                         ("memory", context.device.capabilities.memory_import)):
         for type in sorted(each.value for each in types if each.os_handle_kind is OsHandleKind.FD):
-            taken = measures.other_sorts_taken(context, kind, type)
-            found[f"{kind}.{type}"] = f"takes {', '.join(taken)}" if taken else "refuses other kinds"
+            found[f"{kind}.{type}"] = measures.other_sorts_taken(context, kind, type)
     return found
 
 
@@ -152,32 +148,30 @@ def _memories(context: CaseContext) -> list[str]:
     return sorted(each.value for each in context.device.capabilities.memory_import if each.value in made)
 
 
-def timeline_goes_back(context: CaseContext) -> dict[str, str]:
+def timeline_goes_back(context: CaseContext) -> dict[str, Any]:
     """Return for each timeline type the value after a signal of 5 and a signal of 3."""
-    if not context.peer_reads():
-        return dict.fromkeys((type.value for type in _types(context, SemaphoreKind.TIMELINE)),
-                             "the exporter cannot read it")
-    return {type.value: str(measures.value_after_going_back(context, type.value))
-            for type in _types(context, SemaphoreKind.TIMELINE)}
+    reads = context.peer_reads()
+    return {type.value: measures.value_after_going_back(context, type.value) if reads else
+            {"not_known": "the exporter cannot read it"} for type in _types(context, SemaphoreKind.TIMELINE)}
 
 
-def release_behind_a_wait(context: CaseContext) -> str:
-    """Return whether the driver's release of an idle semaphore returns beside a pending wait for another semaphore."""
+def release_behind_a_wait(context: CaseContext) -> bool | dict[str, Any]:
+    """Return whether the driver's release of an idle semaphore blocks beside a pending wait for another semaphore."""
     type = _preferred(context)
-    return f"not known: {_NOT_FIRST}" if type is None else measures.release_behind_a_wait(context, type)
+    return _NOT_FIRST if type is None else measures.release_is_held(context, type)
 
 
-def free_behind_a_wait(context: CaseContext) -> str:
-    """Return whether the driver's release of mapped memory returns while a wait is pending."""
-    if _preferred(context) is None or not context.device.capabilities.memory_import:
-        return f"not known: {_NOT_FIRST}, or the device imports no memory"
-    return measures.free_behind_a_wait(context)
+def free_behind_a_wait(context: CaseContext) -> bool | dict[str, Any]:
+    """Return whether the driver's release of mapped memory blocks while a wait is pending."""
+    if not context.device.capabilities.memory_import:
+        return {"not_known": "the device imports no memory"}
+    return _NOT_FIRST if _preferred(context) is None else measures.free_is_held(context)
 
 
-def wake_up(context: CaseContext) -> str:
-    """Return the shortest of several times from a signal of the exporter's host to the end of a pending wait."""
+def wake_up(context: CaseContext) -> float | dict[str, Any]:
+    """Return the shortest of several times from a signal of the exporter's host to the end of a pending wait, in ms."""
     type = _preferred(context)
-    return f"not known: {_NOT_FIRST}" if type is None else f"{measures.wake_up_s(context, type) * 1e3:.1f} ms"
+    return _NOT_FIRST if type is None else round(measures.wake_up_s(context, type) * 1e3, 1)
 
 
 def _preferred(context: CaseContext) -> str | None:

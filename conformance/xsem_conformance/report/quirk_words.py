@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,18 +30,24 @@ Said = tuple[str, str]
 """Finding and advice."""
 
 
+_ONE_VALUE: Final = frozenset({"at_least", "not_known"})
+"""Keys of a value for the whole device. Other mappings have a value for each handle type."""
+
+
 def quirks(report: Mapping[str, Any]) -> list[Quirk]:
     """Return the declared limits and the quirks of a device. A quirk without a value has the finding "not measured"."""
     found = _limits(report.get("capabilities") or {})
     for name, value in (report.get("quirks") or {}).items():
-        title, say = _SAYS.get(name, (name.replace("_", " "), _as_it_is))
-        values = value if isinstance(value, Mapping) else {"": value}
+        title, expected, say = _SAYS.get(name, (name.replace("_", " "), (), _as_it_is))
+        values = value if isinstance(value, Mapping) and not value.keys() & _ONE_VALUE else {"": value}
         if not values:
             found.append(Quirk(name, title, "not measured: the device has no handle type to measure"))
         types: dict[Said, list[str]] = {}
         for type, each in values.items():
-            unknown = isinstance(each, str) and each.startswith("not known")
-            said = (f"not measured{each.removeprefix('not known')}", "") if unknown else say(each)
+            if isinstance(each, Mapping) and "not_known" in each:
+                said = f"not measured: {each['not_known']}", ""
+            else:
+                said = say(each) if isinstance(each, expected) else _as_it_is(each)
             types.setdefault(said, []).append(type)
         found += [Quirk(name, title, finding, advice, tuple(filter(None, of)))
                   for (finding, advice), of in types.items()]
@@ -82,30 +88,29 @@ def _as_it_is(value: object) -> Said:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value), ""
 
 
-def _resets(value: object) -> Said:
+def _resets(value: bool) -> Said:
     if value:
         return "a met wait resets the semaphore, so the next wait is pending", ""
     return "a met wait leaves the semaphore signalled", "Reset the semaphore before the next wait."
 
 
-def _early(value: object) -> Said:
+def _early(value: bool) -> Said:
     if value:
         return "a wait that is appended before its signal stays pending until the signal", ""
     return "a wait must follow its signal", "Submit the signal before you append its wait."
 
 
-def _appends(value: object) -> Said:
-    if not isinstance(value, int):
-        return f"{value} appends behind an unmet wait return at once", ""
+def _appends(value: int | Mapping[str, int]) -> Said:
+    if isinstance(value, Mapping):
+        return f"at least {value.get('at_least')} appends behind an unmet wait return at once", ""
     return (f"{value} appends behind an unmet wait return at once; the next one blocks its thread in the driver",
             f"Keep at most {value} appends behind an unmet wait.")
 
 
-def _failed_fd(value: object) -> Said:
-    told = str(value)
-    if told.startswith("taken"):
+def _failed_fd(value: Mapping[str, Any]) -> Said:
+    if value.get("imported"):
         return "the driver imports /dev/null as a semaphore", "Check the origin of a handle before its import."
-    state, _, real = told.removeprefix("said ").partition(", ")
+    state, real = value.get("said"), "open" if value.get("open") else "closed"
     if (state, real) in (("left", "open"), ("taken", "closed")):
         return f"after a refused import the file descriptor is {real}, as the backend says", ""
     if state == "unknown":
@@ -114,66 +119,67 @@ def _failed_fd(value: object) -> Said:
             "Pass a duplicate of each file descriptor that the application still needs.")
 
 
-def _fd(value: object) -> Said:
-    told = str(value)
-    return {"taken": "the driver takes the file descriptor",
-            "left to the caller": "the driver leaves the file descriptor to the backend"}.get(told, told), ""
+def _fd(value: Mapping[str, Any]) -> Said:
+    if value.get("said") == "taken":
+        return "the driver takes the file descriptor", ""
+    if value.get("said") == "left":
+        return "the driver leaves the file descriptor to the backend", ""
+    return f"the backend does not say; the descriptor is {'open' if value.get('open') else 'closed'}", ""
 
 
-def _kind(value: object) -> Said:
-    told = str(value)
-    if told.startswith("takes "):
-        return (f"the driver also accepts {told.removeprefix('takes ')} as this type",
+def _kind(taken: Sequence[str]) -> Said:
+    if taken:
+        return (f"the driver also accepts {', '.join(map(str, taken))} as this type",
                 "Send the handle type together with each handle: the device does not detect a wrong type.")
     return "the driver refuses handles of other kinds", ""
 
 
-def _size(value: object) -> Said:
+def _size(value: bool) -> Said:
     if value:
         return "the driver refuses sixteen times the exporter's size", ""
     return ("the driver accepts sixteen times the exporter's size",
             "Send the allocation size together with each handle: the device does not detect a wrong size.")
 
 
-def _overlap(value: object) -> Said:
+def _overlap(value: bool) -> Said:
     if value:
         return "a write through one of two overlapping mappings is visible through the other mapping", ""
     return ("a write through one of two overlapping mappings is not visible through the other mapping",
             "Map each range once.")
 
 
-def _back(value: object) -> Said:
-    told = str(value)
-    if told == "5":
+def _back(value: int) -> Said:
+    if value == 5:
         return "a signal of 3 after a signal of 5 leaves the timeline at 5", ""
-    if told == "3":
+    if value == 3:
         return "a signal of 3 after a signal of 5 sets the timeline back to 3", "Signal only increasing values."
-    return told if not told.isdigit() else f"a signal of 3 after a signal of 5 sets the timeline to {told}", ""
+    return f"a signal of 3 after a signal of 5 sets the timeline to {value}", ""
 
 
-def _blocks(value: object) -> Said:
-    told = str(value)
-    if told.startswith("blocks"):
+def _blocks(value: bool) -> Said:
+    if value:
         return ("the driver's call blocks until the pending wait is met; xsem's releasing thread makes the call later",
                 "Do not expect that released objects free their memory while a wait is pending.")
-    return f"the driver's call {told} during a pending wait", ""
+    return "the driver's call returns at once during a pending wait", ""
 
 
-def _woken(value: object) -> Said:
-    return f"a pending wait ends {value} after the signal of the exporter's host", ""
+def _woken(value: float) -> Said:
+    return f"a pending wait ends {value} ms after the signal of the exporter's host", ""
 
 
-_SAYS: Final[Mapping[str, tuple[str, Callable[[object], Said]]]] = {
-    "resets_on_wait": ("Reset of a binary semaphore by a wait", _resets),
-    "wait_before_signal": ("Wait before its signal", _early),
-    "pending_appends": ("Appends behind an unmet wait", _appends),
-    "fd_after_failed_import": ("File descriptor after a refused import", _failed_fd),
-    "fd_after_import": ("File descriptor after an import", _fd),
-    "kind_checked": ("Check of a handle's kind", _kind),
-    "size_checked": ("Check of the allocation size", _size),
-    "overlap_is_coherent": ("Overlapping mappings", _overlap),
-    "timeline_goes_back": ("Signal of a lower value", _back),
-    "release_behind_a_wait": ("Release of a semaphore during a pending wait", _blocks),
-    "free_behind_a_wait": ("Release of memory during a pending wait", _blocks),
-    "wake_up": ("Time from a signal to the end of its wait", _woken),
+# The title, the type of a value, and the words. A value of another type, as in a report of another suite, is shown as
+# it is.
+_SAYS: Final[Mapping[str, tuple[str, Any, Callable[[Any], Said]]]] = {
+    "resets_on_wait": ("Reset of a binary semaphore by a wait", bool, _resets),
+    "wait_before_signal": ("Wait before its signal", bool, _early),
+    "pending_appends": ("Appends behind an unmet wait", (int, Mapping), _appends),
+    "fd_after_failed_import": ("File descriptor after a refused import", Mapping, _failed_fd),
+    "fd_after_import": ("File descriptor after an import", Mapping, _fd),
+    "kind_checked": ("Check of a handle's kind", list, _kind),
+    "size_checked": ("Check of the allocation size", bool, _size),
+    "overlap_is_coherent": ("Overlapping mappings", bool, _overlap),
+    "timeline_goes_back": ("Signal of a lower value", int, _back),
+    "release_behind_a_wait": ("Release of a semaphore during a pending wait", bool, _blocks),
+    "free_behind_a_wait": ("Release of memory during a pending wait", bool, _blocks),
+    "wake_up": ("Time from a signal to the end of its wait", (int, float), _woken),
 }

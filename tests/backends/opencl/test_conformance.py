@@ -29,4 +29,4 @@ def test_simulated_device_passes_the_profiles_core_and_memory(tmp_path: Path) ->
     assert failed == {"XSEM-IMP-004"}
     assert found["quirks"]["wait_before_signal"] == {"opaque_fd": True}
     assert found["quirks"]["resets_on_wait"] == {"opaque_fd": True}
-    assert found["quirks"]["fd_after_failed_import"] == {"opaque_fd": "said unknown, open"}
+    assert found["quirks"]["fd_after_failed_import"] == {"opaque_fd": {"said": "unknown", "open": True}}
