@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -36,16 +37,21 @@ def test_workflow_runs_its_lane_on_every_python(name: str, lane: str) -> None:
     assert workflow["concurrency"]["group"].startswith(name)
 
 
-def test_linter_refuses_an_action_that_is_not_pinned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", [".github", "examples/backend-template/.github"])
+def test_linter_refuses_an_action_that_is_not_pinned(folder: str, tmp_path: Path) -> None:
     command, _ = lint.checks()["workflows"]
-    copy = tmp_path / ".github" / "workflows"
-    copy.mkdir(parents=True)
-    text = (WORKFLOWS / "push.yml").read_text(encoding="utf-8")
-    for pinned, status in ((True, 0), (False, 14)):
-        (copy / "push.yml").write_text(text if pinned else re.sub(r"@[0-9a-f]{40} #", "@v4 #", text))
-        done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=60, check=False)
-        assert done.returncode == status, done.stdout + done.stderr
+    for each in (".github", "examples/backend-template/.github"):
+        shutil.copytree(ROOT / each, tmp_path / each)
+    assert run(command, tmp_path).returncode == 0
+    for path in (tmp_path / folder / "workflows").iterdir():
+        path.write_text(re.sub(r"@[0-9a-f]{40} #", "@v4 #", path.read_text(encoding="utf-8")), encoding="utf-8")
+    done = run(command, tmp_path)
+    assert done.returncode == 14, done.stdout + done.stderr
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                          check=False)
 
 
 def test_help_lists_at_most_eight_targets() -> None:
