@@ -74,9 +74,10 @@ def test_undeclared_import_is_tried_by_handle_by_name_and_with_the_exporters_obj
         raise UnsupportedError("no", capability="x")
 
     exported = SemaphoreDesc(type=SemaphoreHandleType.D3D12_FENCE, handle=4096, device_uuid=None)
-    peer = SimpleNamespace(about=lambda: {"semaphore_export": ["d3d12_fence"]},
+    exporter = SimpleNamespace(about=lambda: {"semaphore_export": ["d3d12_fence"]},
                            create_semaphore=lambda *_: (1, exported))
-    context: Any = SimpleNamespace(device=SimpleNamespace(import_semaphore=import_semaphore), peer=peer, importer=None)
+    context: Any = SimpleNamespace(device=SimpleNamespace(import_semaphore=import_semaphore), exporter=exporter,
+                                   importer_uuid=None)
     assert refuses(context, "semaphore_import:d3d12_fence") == (Outcome.UNSUPPORTED, "not declared; refused")
     assert tried == ["handle", "xsem-undeclared", "exported"]
 

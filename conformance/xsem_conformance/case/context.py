@@ -40,44 +40,44 @@ class CaseContext:
         self.patience_s = patience_s
         self.device = xsem.open_device(device)
         self.here = LocalParticipant(self.device, lambda size: self.memory(size).here)
-        self._exporter = exporter
-        self._peer: RemoteParticipant | None = None
+        self._exporter_id = exporter
+        self._exporter: RemoteParticipant | None = None
         self._second: RemoteParticipant | None = None
         self._about: dict[str, Any] = {}
         self._driver: AbleDriver | None = None
         self._frees = True
         uuid = self.device.info.uuid
-        self.importer = None if uuid is None else uuid.hex
+        self.importer_uuid = None if uuid is None else uuid.hex
 
     @property
-    def peer(self) -> RemoteParticipant:
+    def exporter(self) -> RemoteParticipant:
         """The exporter's process."""
-        if self._peer is None:
-            peer = RemoteParticipant(self._exporter)
+        if self._exporter is None:
+            exporter = RemoteParticipant(self._exporter_id)
             try:
-                self._about = peer.about()
+                self._about = exporter.about()
             except ParticipantFailedError as error:
-                peer.close()
-                raise BlockedError(f"the exporter {self._exporter} cannot be opened: {error}") from error
-            self._peer = peer
-        return self._peer
+                exporter.close()
+                raise BlockedError(f"the exporter {self._exporter_id} cannot be opened: {error}") from error
+            self._exporter = exporter
+        return self._exporter
 
-    def kill_peer(self) -> None:
+    def kill_exporter(self) -> None:
         """Kill the exporter's process immediately; the next use starts another process."""
-        self.peer.kill()
-        self._close_peer()
+        self.exporter.kill()
+        self._close_exporter()
 
-    def end_peer(self) -> None:
+    def end_exporter(self) -> None:
         """Ask the exporter's process to exit by itself; the next use starts another process."""
-        ended = self.peer.ends(max(self.patience_s, _END_S))
-        self._close_peer()
+        ended = self.exporter.ends(max(self.patience_s, _END_S))
+        self._close_exporter()
         if not ended:
-            raise BlockedError(f"the exporter {self._exporter} does not end by itself")
+            raise BlockedError(f"the exporter {self._exporter_id} does not end by itself")
 
-    def _close_peer(self) -> None:
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+    def _close_exporter(self) -> None:
+        if self._exporter is not None:
+            self._exporter.close()
+            self._exporter = None
 
     @property
     def second(self) -> RemoteParticipant:
@@ -120,10 +120,10 @@ class CaseContext:
     # ---- shared objects
     def semaphore(self, type: str, initial_value: int = 0) -> Shared:
         """Create a semaphore in the exporter and import it on the device; BLOCKED if the exporter has no such type."""
-        peer = self.peer
+        exporter = self.exporter
         if type not in self._about["semaphore_export"]:
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
-        there, desc = peer.create_semaphore(type, self.importer, initial_value)
+        there, desc = exporter.create_semaphore(type, self.importer_uuid, initial_value)
         with desc:
             return Shared(self.here.import_semaphore(desc), there)
 
@@ -134,19 +134,19 @@ class CaseContext:
             return consumer.side is not self.here or self.device.capabilities.resets_on_wait
         return kind is SemaphoreKind.TIMELINE
 
-    def peer_reads(self) -> bool:
+    def exporter_reads(self) -> bool:
         """Return whether the exporter reads the values of timelines."""
-        return Feature.READ_VALUE.value in self.peer.about()["features"]
+        return Feature.READ_VALUE.value in self.exporter.about()["features"]
 
     def wide_step(self) -> int:
         """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
         return min(2**33, self.device.capabilities.max_value_difference // 2,
-                   int(self.peer.about()["max_value_difference"]) // 2)
+                   int(self.exporter.about()["max_value_difference"]) // 2)
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """Return the first semaphore type of that kind that the exporter creates and the device imports."""
         # A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
-        made = self.peer.about()["semaphore_export"]
+        made = self.exporter.about()["semaphore_export"]
         declared = self.device.capabilities
         both = sorted((each for each in declared.semaphore_import
                        if each.value in made and each.kind is not SemaphoreKind.SYNC_FILE
@@ -159,7 +159,7 @@ class CaseContext:
 
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
         """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them."""
-        made = [SemaphoreHandleType(each) for each in self.peer.about()["semaphore_export"]]
+        made = [SemaphoreHandleType(each) for each in self.exporter.about()["semaphore_export"]]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
                        key=lambda each: (each.kind is not SemaphoreKind.TIMELINE, each.value))
@@ -168,25 +168,25 @@ class CaseContext:
         type = early[0].value
         if producer.side is self.here:
             return self.semaphore(type), value_of(type)
-        there, desc = self.peer.create_semaphore(type, None)
+        there, desc = self.exporter.create_semaphore(type, None)
         desc.close()
         return Shared(_NOWHERE, there), value_of(type)
 
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
         """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""
-        peer = self.peer
+        exporter = self.exporter
         both = [each for each in self._about["memory_export"]
                 if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
         if not both:
             raise BlockedError(f"{self._about['id']} exports no memory{f' of type {type}' if type else ''} that "
                                f"{self.device.info.id} imports")
-        there, desc = peer.create_memory(both[0], size, self.importer)
+        there, desc = exporter.create_memory(both[0], size, self.importer_uuid)
         with desc:
             shared = Shared(self.here.import_memory(desc), there)
-        commands = peer.new_list()
-        peer.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
-        peer.synchronize(commands, self.patience_s)
-        peer.release(commands)   # some exporters have few queues
+        commands = exporter.new_list()
+        exporter.write(commands, there, 0, base64.b64encode(bytes(min(size, 4096))).decode())
+        exporter.synchronize(commands, self.patience_s)
+        exporter.release(commands)   # some exporters have few queues
         return shared
 
     def object_of(self, case: Case) -> Shared:
@@ -197,23 +197,23 @@ class CaseContext:
 
     def exported(self, case: Case, shared: Shared) -> SemaphoreDesc | MemoryDesc:
         """Export an object of `object_of` again for the device. The caller closes the descriptor."""
-        export = self.peer.export_memory if case.kind == "memory" else self.peer.export_semaphore
-        return export(shared.there, self.importer)
+        export = self.exporter.export_memory if case.kind == "memory" else self.exporter.export_semaphore
+        return export(shared.there, self.importer_uuid)
 
     def driver_semaphore(self, shared: Shared) -> Token:
         """Import the exporter's semaphore once more, through `driver`; the caller releases the token there."""
-        with self.peer.export_semaphore(shared.there, self.importer) as desc, duplicate(desc) as given:
+        with self.exporter.export_semaphore(shared.there, self.importer_uuid) as desc, duplicate(desc) as given:
             return given.imported_by(self.driver, desc)
 
     def driver_memory(self, shared: Shared) -> Token:
         """Import the exporter's memory once more, through `driver`; the caller releases the token there."""
-        with self.peer.export_memory(shared.there, self.importer) as desc, duplicate(desc) as given:
+        with self.exporter.export_memory(shared.there, self.importer_uuid) as desc, duplicate(desc) as given:
             return given.imported_by(self.driver, desc)
 
     def arrives(self, shared: Shared, value: int | None) -> None:
         """Check that the exporter's host sees the device's signal."""
         try:
-            self.peer.host_wait(shared.there, value, self.patience_s)
+            self.exporter.host_wait(shared.there, value, self.patience_s)
         except ParticipantFailedError as error:
             if error.reason != "timeout":
                 raise
@@ -222,14 +222,14 @@ class CaseContext:
 
     def second_end(self, shared: Shared) -> CaseParticipant:
         """Import the semaphore in the second process; return that process as a side, for this semaphore only."""
-        with self.peer.export_semaphore(shared.there, self.importer) as desc:
+        with self.exporter.export_semaphore(shared.there, self.importer_uuid) as desc:
             number = self.second.import_semaphore(desc)
         return CaseParticipant(self.second, lambda _shared: number, "the second process", self.patience_s)
 
     def ends(self, direction: str) -> tuple[CaseParticipant, CaseParticipant]:
         """Return the producer and the consumer of a direction, `IN` or `OUT`."""
         device = CaseParticipant(self.here, lambda shared: shared.here, "device", self.patience_s)
-        exporter = CaseParticipant(self.peer, lambda shared: shared.there, "exporter", self.patience_s)
+        exporter = CaseParticipant(self.exporter, lambda shared: shared.there, "exporter", self.patience_s)
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager
@@ -240,7 +240,7 @@ class CaseContext:
         finally:
             self.here.forget()
             self.let_go()
-            for each, kill in ((self._peer, self.kill_peer), (self._second, self.kill_second)):
+            for each, kill in ((self._exporter, self.kill_exporter), (self._second, self.kill_second)):
                 if each is not None:
                     try:
                         each.forget()
@@ -261,7 +261,7 @@ class CaseContext:
 
     def close(self) -> None:
         """End the exporter's process and the second process, and close the device."""
-        self._close_peer()
+        self._close_exporter()
         if self._second is not None:
             self._second.close()
             self._second = None

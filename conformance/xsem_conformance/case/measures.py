@@ -102,7 +102,7 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
             thread.join(hold_s)
         at_once = count[0]
         stop.set()
-        context.peer.host_signal(gate.there, value)
+        context.exporter.host_signal(gate.there, value)
         thread.join(context.patience_s)
         expect(not thread.is_alive(), "an append that was held did not return when the wait was met")
     for each in (held, after):
@@ -121,7 +121,7 @@ def release_is_held(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -
         commands.append_wait([token], [WaitParams(value=value)], (), (), False)
         time.sleep(SETTLE_S)
         held = is_held(lambda: context.driver.release_semaphore(idle),
-                       lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
+                       lambda: context.exporter.host_signal(shared.there, value), context.patience_s, hold_s)
     context.driver.release_semaphore(token)
     return held
 
@@ -139,7 +139,7 @@ def free_is_held(context: CaseContext, memory_type: str | None = None, hold_s: f
         context.driver.unmap_buffer(buffer)
         context.driver.release_memory(memory)
 
-    held = is_held(free, lambda: context.peer.host_signal(shared.there, value), context.patience_s, hold_s)
+    held = is_held(free, lambda: context.exporter.host_signal(shared.there, value), context.patience_s, hold_s)
     context.here.synchronize(waits, context.patience_s)
     return held
 
@@ -152,7 +152,7 @@ def wake_up_s(context: CaseContext, type: str, tries: int = 5) -> float:
         commands.append_wait(context.here.get(shared.here), value)
         never(commands.query, "a wait was done before its signal")
         began = time.monotonic()
-        context.peer.host_signal(shared.there, value)
+        context.exporter.host_signal(shared.there, value)
         soon(commands.query, "a wait was not met by its signal", context.patience_s + WAKE_UP_S)
         least = min(least, time.monotonic() - began)
         if least < WAKE_UP_S / 10:
@@ -168,7 +168,7 @@ def value_after_going_back(context: CaseContext, type: str) -> int:
     here.synchronize(commands, context.patience_s)
     here.get(commands).append_signal(here.get(shared.here), SignalParams(value=3, allow_rewind=True))
     here.synchronize(commands, context.patience_s)
-    return context.peer.value(shared.there)
+    return context.exporter.value(shared.there)
 
 
 # ---- handles that do not fit
@@ -178,17 +178,17 @@ def other_sorts_taken(context: CaseContext, kind: str, type: str) -> list[str]:
 
 
 def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
-    about, uuid = context.peer.about(), context.device.info.uuid
+    about, uuid = context.exporter.about(), context.device.info.uuid
     for made in about["semaphore_export"]:
         other = SemaphoreHandleType(made)
         if other.os_handle_kind in _OF_PROCESSES and (kind == "memory" or made != type):
-            _, given = context.peer.create_semaphore(made, context.importer)
+            _, given = context.exporter.create_semaphore(made, context.importer_uuid)
             with given:
                 if given.handle != -1:   # a signalled sync file has no descriptor
                     yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
     for made in about["memory_export"]:
         if MemoryHandleType(made).os_handle_kind in _OF_PROCESSES and kind == "semaphore":
-            _, memory = context.peer.create_memory(made, 4096, context.importer)
+            _, memory = context.exporter.create_memory(made, 4096, context.importer_uuid)
             with memory:
                 yield "memory", _as(kind, type, memory, uuid)
 
@@ -204,7 +204,7 @@ def _as(kind: str, type: str, given: SemaphoreDesc | MemoryDesc, uuid: Any) -> S
 
 def size_is_checked(context: CaseContext, type: str) -> bool:
     """Return whether the driver refuses the exporter's memory with sixteen times its size in the descriptor."""
-    _, desc = context.peer.create_memory(type, 1 << 16, context.importer)
+    _, desc = context.exporter.create_memory(type, 1 << 16, context.importer_uuid)
     with desc:
         return refuses(context, dataclasses.replace(desc, allocation_size=16 * desc.allocation_size))
 

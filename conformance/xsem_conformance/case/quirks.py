@@ -75,7 +75,7 @@ def wait_before_signal(context: CaseContext) -> dict[str, bool]:
         context.here.wait(waits, [shared.here], [value])
         time.sleep(SETTLE_S)
         pending = not context.here.done(waits)
-        context.peer.host_signal(shared.there, value)
+        context.exporter.host_signal(shared.there, value)
         context.here.synchronize(waits, context.patience_s)
         found[type.value] = pending
     return found
@@ -111,7 +111,7 @@ def fd_after_import(context: CaseContext) -> dict[str, dict[str, Any]]:
     found = {}
     for type in sorted(context.device.capabilities.semaphore_import):
         shared = context.semaphore(type.value)
-        with context.peer.export_semaphore(shared.there, context.importer) as desc:
+        with context.exporter.export_semaphore(shared.there, context.importer_uuid) as desc:
             with duplicate(desc) as given:
                 token = given.imported_by(context.driver, desc)
                 found[type.value] = {"said": given.state, "open": given.is_open()}
@@ -144,13 +144,13 @@ def overlap_is_coherent(context: CaseContext) -> dict[str, bool]:
 
 
 def _memories(context: CaseContext) -> list[str]:
-    made = context.peer.about()["memory_export"]
+    made = context.exporter.about()["memory_export"]
     return sorted(each.value for each in context.device.capabilities.memory_import if each.value in made)
 
 
 def timeline_goes_back(context: CaseContext) -> dict[str, Any]:
     """Return for each timeline type the value after a signal of 5 and a signal of 3."""
-    reads = context.peer_reads()
+    reads = context.exporter_reads()
     return {type.value: measures.value_after_going_back(context, type.value) if reads else
             {"not_known": "the exporter cannot read it"} for type in _types(context, SemaphoreKind.TIMELINE)}
 

@@ -107,7 +107,7 @@ def _import_semaphore(context: CaseContext, what: str) -> Sequence[_Call]:
 
     return [lambda: call(handle=_handle(type)), *_by_name(type, call),
             *_of_the_exporter(context, type, "semaphore_export",
-                              lambda: context.peer.create_semaphore(what, context.importer)[1],
+                              lambda: context.exporter.create_semaphore(what, context.importer_uuid)[1],
                               context.device.import_semaphore)]
 
 
@@ -121,7 +121,7 @@ def _import_memory(context: CaseContext, what: str) -> Sequence[_Call]:
 
     return [lambda: call(handle=_handle(type)), *_by_name(type, call),
             *_of_the_exporter(context, type, "memory_export",
-                              lambda: context.peer.create_memory(what, 4096, context.importer)[1],
+                              lambda: context.exporter.create_memory(what, 4096, context.importer_uuid)[1],
                               context.device.import_memory)]
 
 
@@ -142,7 +142,7 @@ def _of_the_exporter(
 ) -> Iterator[_Call]:
     """Yield the import of an object of a type, if the exporter creates such an object."""
     try:
-        if type.value not in context.peer.about()[declared]:
+        if type.value not in context.exporter.about()[declared]:
             return
         desc = made()
     except (BlockedError, ParticipantFailedError):

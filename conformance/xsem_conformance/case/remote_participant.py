@@ -18,7 +18,7 @@ from xsem.errors import BadArgumentError, XsemError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_conformance.case.participant import OPERATIONS, LocalParticipant
 from xsem_conformance.outcomes import BrokenError, Symptom, symptom_of
-from xsem_conformance.system import endings, peers
+from xsem_conformance.system import endings, participants
 
 __all__ = ["ParticipantFailedError", "ParticipantProcess", "RemoteParticipant", "SecondFailedError", "main"]
 
@@ -50,8 +50,8 @@ class RemoteParticipant:
 
     observer: ClassVar[Callable[[str, str, Sequence[Any], Callable[[], Any]], Any] | None] = None
     """Makes the requests of all participants. The arguments are the role, the operation, its arguments, the request."""
-    launch: ClassVar[Callable[[str], tuple[peers.Channel, ParticipantProcess]]] = staticmethod(
-        lambda device: peers.launch(__name__, device))
+    launch: ClassVar[Callable[[str], tuple[participants.Channel, ParticipantProcess]]] = staticmethod(
+        lambda device: participants.launch(__name__, device))
     """Starts a process for a device; returns the connection to the process, and the process."""
 
     def __init__(
@@ -190,7 +190,7 @@ class RemoteParticipant:
             self.kill()
 
 
-def main(connection: peers.Channel, name: str) -> None:
+def main(connection: participants.Channel, name: str) -> None:
     """Serve until the other end closes."""
     try:
         device = xsem.open_device(name)
@@ -201,7 +201,7 @@ def main(connection: peers.Channel, name: str) -> None:
         _serve(connection, LocalParticipant(device), {})
 
 
-def _serve(connection: peers.Channel, participant: LocalParticipant | None, failure: dict[str, str]) -> None:
+def _serve(connection: participants.Channel, participant: LocalParticipant | None, failure: dict[str, str]) -> None:
     while True:
         try:
             message = ipc.receive(connection, timeout_s=None)
@@ -243,5 +243,5 @@ def _answer(
 if __name__ == "__main__":
     endings.end_with(int(sys.argv[3]))
     endings.dump_stacks_to(sys.stderr.fileno())
-    with peers.connected(sys.argv[1]) as _connection:
+    with participants.connected(sys.argv[1]) as _connection:
         main(_connection, sys.argv[2])

@@ -89,7 +89,7 @@ def another_device_runs_while_one_waits(context: CaseContext, case: Case) -> Non
         commands.append_barrier()
         commands.synchronize(timeout_s=context.patience_s)
         expect(not device.done(waits), "the wait was met by another device's work")
-        context.peer.host_signal(shared.there, value)
+        context.exporter.host_signal(shared.there, value)
         device.finish(waits, "a wait")
 
 

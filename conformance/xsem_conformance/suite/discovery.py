@@ -92,9 +92,9 @@ def uuids_are_unique(context: CaseContext, case: Case) -> None:
 @check("XSEM-DISC-003")
 def exporter_tells_the_same_uuid(context: CaseContext, case: Case) -> None:
     """The exporter's device has the UUID of the device. Objects of the exporter with this UUID import and work."""
-    about = context.peer.about()
-    expect(about["uuid"] == context.importer,
-           f"the exporter's device is {about['uuid']}, the device {context.importer}")
+    about = context.exporter.about()
+    expect(about["uuid"] == context.importer_uuid,
+           f"the exporter's device is {about['uuid']}, the device {context.importer_uuid}")
     exporter, device = context.ends(IN)
     worked = 0
     for type in sorted(context.device.capabilities.semaphore_import):

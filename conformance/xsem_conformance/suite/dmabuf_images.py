@@ -42,7 +42,7 @@ def images_of_dmabufs_follow_their_layout(context: CaseContext, case: Case) -> N
     info = context.device.info
     if LINEAR not in context.device.capabilities.drm_modifiers:
         raise NotExaminedError(f"{info.id} declares only modifiers of tiles, whose order of bytes is not defined")
-    if _TYPE not in context.peer.about()["memory_export"]:
+    if _TYPE not in context.exporter.about()["memory_export"]:
         raise NotExaminedError("the exporter creates no dma-bufs")
     shared = context.memory(_SIZE, _TYPE)
     desc = _some_image(context, shared)
@@ -70,7 +70,7 @@ def _some_image(context: CaseContext, shared: Shared) -> MipmapDesc:
 
 @contextmanager
 def _image(context: CaseContext, shared: Shared, desc: MipmapDesc, layout: DrmLayout) -> Iterator[xsem.MipmapLevel]:
-    with context.peer.export_memory(shared.there, context.importer) as exported:
+    with context.exporter.export_memory(shared.there, context.importer_uuid) as exported:
         memory = context.device.import_memory(replace(exported, drm_layout=layout))
     with memory, memory.map_mipmapped_array(desc) as image:
         yield image.level(0)

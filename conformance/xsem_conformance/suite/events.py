@@ -65,9 +65,9 @@ def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int |
     if value_of(type) is not None:
         if Feature.READ_VALUE in context.device.capabilities.features:
             return lambda value: bool(imported.value() == value)
-        if context.peer_reads():
-            return lambda value: context.peer.value(shared.there) == value
-    return lambda value: context.peer.meets_now(shared.there, value)
+        if context.exporter_reads():
+            return lambda value: context.exporter.value(shared.there) == value
+    return lambda value: context.exporter.meets_now(shared.there, value)
 
 
 @check("XSEM-EVT-002")

@@ -95,7 +95,7 @@ def dedicated_memory_and_shared_memory(context: CaseContext, case: Case) -> None
 
 def _allocated(context: CaseContext, type: MemoryHandleType, dedicated: bool) -> tuple[int, MemoryDesc]:
     try:
-        return context.peer.create_memory(type.value, 1 << 16, context.importer, dedicated)
+        return context.exporter.create_memory(type.value, 1 << 16, context.importer_uuid, dedicated)
     except ParticipantFailedError as error:
         if error.reason not in ("not_declared", "not_supported"):
             raise

@@ -65,8 +65,8 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> No
         found = imported.value()
         expect(found == value, f"the device's host signalled {value}, and the device reads {found}",
                Symptom.OTHER_VALUE)
-    if context.peer_reads():
-        found = context.peer.value(semaphore.there)
+    if context.exporter_reads():
+        found = context.exporter.value(semaphore.there)
         expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}",
                Symptom.OTHER_VALUE)
     waits, signals = device.new_list(), exporter.new_list()

@@ -213,7 +213,7 @@ def image_lies_at_its_offset_in_the_memory(context: CaseContext, case: Case) -> 
            Symptom.OTHER_BYTES)
     expect(found[_OFFSET:] != b"\x5a" * _OFFSET, "an image changed none of the bytes from its offset on",
            Symptom.OTHER_BYTES)
-    with context.peer.export_memory(shared.there, context.importer) as exported:
+    with context.exporter.export_memory(shared.there, context.importer_uuid) as exported:
         other: xsem.Memory = context.here.get(context.here.import_memory(exported))
     for name, each in (("made again", memory), ("made over another import", other)):
         with _image(each, desc, name) as image:

@@ -47,7 +47,7 @@ class Gate:
 
     def open(self) -> None:
         """Signal the semaphore, and wait until the fence is reached."""
-        self._context.peer.host_signal(self._shared.there, self._value)
+        self._context.exporter.host_signal(self._shared.there, self._value)
         soon(lambda: self._context.driver.query_fence(self.fence), "a wait was not met by its signal",
              self._context.patience_s)
 

@@ -42,7 +42,7 @@ def object_of_the_exporter_is_the_same_object(context: CaseContext, case: Case) 
 
 
 def _memory_imports(context: CaseContext, case: Case) -> None:
-    there, desc = context.peer.create_memory(case.handle_type, 1 << 16, context.importer)
+    there, desc = context.exporter.create_memory(case.handle_type, 1 << 16, context.importer_uuid)
     with desc:
         expect(desc.allocation_size >= 1 << 16, f"the exporter's descriptor says {desc.allocation_size} bytes")
         shared = Shared(context.here.import_memory(desc), there)
@@ -59,7 +59,7 @@ def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
     here = context.here
     if case.kind == "memory":
         shared = context.memory(type=case.handle_type)
-        with context.peer.export_memory(shared.there, context.importer) as memory_desc:
+        with context.exporter.export_memory(shared.there, context.importer_uuid) as memory_desc:
             other = here.import_memory(memory_desc)
         commands = here.new_list()
         for at, (writes, reads) in enumerate(((shared.here, other), (other, shared.here))):
@@ -75,7 +75,7 @@ def two_imports_are_one_object(context: CaseContext, case: Case) -> None:
     for first_signals in (True, False):
         # An object for each direction: on some devices a wait does not reset a binary semaphore.
         semaphore = context.semaphore(case.handle_type)
-        with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+        with context.exporter.export_semaphore(semaphore.there, context.importer_uuid) as desc:
             again = here.import_semaphore(desc)
         signals, waits = (semaphore.here, again) if first_signals else (again, semaphore.here)
         here.signal(order, [signals], [value])   # first, because some devices allow no wait before its signal
@@ -90,7 +90,7 @@ def import_outlives_the_exporters_object(context: CaseContext, case: Case) -> No
         _memory_outlives(context, case)
         return
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
-    context.peer.release(semaphore.there)
+    context.exporter.release(semaphore.there)
     order = context.device.create_command_list()   # one: some devices have few queues
     order.append_signal(context.here.get(semaphore.here), value)
     order.append_wait(context.here.get(semaphore.here), value)
@@ -103,7 +103,7 @@ def _memory_outlives(context: CaseContext, case: Case) -> None:
     writes = exporter.new_list()
     exporter.write(writes, shared, b"\x20" * 64, 4096)
     exporter.finish(writes, "a copy")
-    context.peer.release(shared.there)
+    context.exporter.release(shared.there)
     commands = here.new_list()
     here.write(commands, shared.here, 0, base64.b64encode(b"\x21" * 64).decode())
     readings = [here.read(commands, shared.here, at, 64) for at in (0, 4096)]
@@ -195,10 +195,10 @@ def imported_again_it_has_the_state_of_now(context: CaseContext, case: Case) -> 
     commands.append_wait(context.here.get(semaphore.here), value)
     commands.synchronize(timeout_s=context.patience_s)
     context.here.release(semaphore.here)
-    with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+    with context.exporter.export_semaphore(semaphore.there, context.importer_uuid) as desc:
         again = context.here.get(context.here.import_semaphore(desc))
     unused = context.semaphore(case.handle_type)
-    with context.peer.export_semaphore(unused.there, context.importer) as desc:
+    with context.exporter.export_semaphore(unused.there, context.importer_uuid) as desc:
         fresh = context.here.get(context.here.import_semaphore(desc))
     producer, device = context.ends(IN)
     signals = producer.new_list()
@@ -220,7 +220,7 @@ def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) ->
     commands.append_signal(context.here.get(semaphore.here), value)
     commands.synchronize(timeout_s=context.patience_s)
     context.here.release(semaphore.here)
-    with context.peer.export_semaphore(semaphore.there, context.importer) as desc:
+    with context.exporter.export_semaphore(semaphore.there, context.importer_uuid) as desc:
         again = context.here.get(context.here.import_semaphore(desc))
     commands.append_wait(again, value)
     try:

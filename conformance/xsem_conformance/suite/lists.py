@@ -87,7 +87,7 @@ def killed_exporter_leaves_the_device_usable(context: CaseContext, case: Case) -
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = context.device.create_command_list(), context.device.create_command_list()
     waits.append_wait(context.here.get(semaphore.here), value)
-    context.kill_peer()
+    context.kill_exporter()
     never(waits.query, "the wait was met when its exporter was killed")
     signals.append_signal(context.here.get(semaphore.here), value)
     soon(waits.query, "the device's own signal does not meet its wait after the exporter is killed", context.patience_s)
@@ -102,7 +102,7 @@ def devices_own_signal_meets_a_wait_whose_exporter_was_killed(context: CaseConte
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     waits, signals = context.device.create_command_list(), context.device.create_command_list()
     waits.append_wait(context.here.get(semaphore.here), value)
-    context.kill_peer()
+    context.kill_exporter()
     signals.append_signal(context.here.get(semaphore.here), value)
     waits.synchronize(timeout_s=context.patience_s)
 
@@ -178,7 +178,7 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
     lists[-1].synchronize(timeout_s=context.patience_s)
     never(lambda: any(each.query() for each in lists[:-1]), "a held list is done")
     for gate in gates:
-        context.peer.host_signal(gate.there, value)
+        context.exporter.host_signal(gate.there, value)
     for each in lists:
         each.synchronize(timeout_s=context.patience_s)
 
@@ -226,7 +226,8 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
 def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
     """Eight threads import, use and release semaphores at once. The exporter sees each signal on its own semaphore."""
     shared = [context.semaphore(case.handle_type) for _ in range(32)]
-    given = [(context.peer.export_semaphore(each.there, context.importer), value_of(case.handle_type, 10 + index))
+    given = [(context.exporter.export_semaphore(each.there, context.importer_uuid),
+              value_of(case.handle_type, 10 + index))
              for index, each in enumerate(shared)]
     start = threading.Barrier(8)
 
@@ -244,8 +245,8 @@ def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
     all_at_once(functools.partial(work, given[index::8]) for index in range(8))
     for each, (_, value) in zip(shared, given, strict=True):
         context.arrives(each, None if value is None else 100 + value)
-        if value is not None and context.peer_reads():
-            found = context.peer.value(each.there)
+        if value is not None and context.exporter_reads():
+            found = context.exporter.value(each.there)
             expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}",
                    Symptom.OTHER_VALUE)
 

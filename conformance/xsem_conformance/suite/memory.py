@@ -252,7 +252,7 @@ def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
     producer.write_noise(writes, shared, SIZE, seed=3)
     producer.finish(writes, "a copy")
     buffer = memory.map_buffer(0, SIZE // 2)
-    context.kill_peer()
+    context.kill_exporter()
     with memory.map_buffer(SIZE // 2, SIZE // 2) as later:
         found = b"".join(bytes(each.copy_to_host(timeout_s=context.patience_s).tobytes()) for each in (buffer, later))
         expect(found == noise(SIZE, seed=3), "the memory lost its bytes", Symptom.OTHER_BYTES)

@@ -71,7 +71,7 @@ def no_call_overlaps_with_the_applications(context: CaseContext, case: Case) -> 
         commands = _borrowed(device, driver, native, overlaps)
         used = []
         for _ in range(_SEMAPHORES):
-            with context.peer.create_semaphore(type, context.importer)[1] as desc:
+            with context.exporter.create_semaphore(type, context.importer_uuid)[1] as desc:
                 used.append(device.import_semaphore(desc))
             commands.append_signal(used[-1], value_of(type))
         overlaps.begin()

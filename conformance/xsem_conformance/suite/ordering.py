@@ -92,7 +92,7 @@ def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> Non
     reading = consumer.read(waits, memory, len(NEW))
     consumer.stays_pending(waits, "the read behind the wait")
     producer.stays_pending(writes, "the write behind the gate")
-    context.peer.host_signal(gate.there, opening)
+    context.exporter.host_signal(gate.there, opening)
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
     found = consumer.fetch(reading)
@@ -105,7 +105,7 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseCo
     """Export a signal behind long work and a write, wait for it on the device and read; twice."""
     producer, device = context.ends(IN)
     memory = context.memory()
-    drawn, first = context.peer.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
+    drawn, first = context.exporter.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
     first.close()
     writes, reads = producer.new_list(), device.new_list()
     for turn in range(2):
@@ -113,8 +113,8 @@ def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseCo
         producer.finish(writes, "a copy with nothing before it")
         producer.occupy(writes, _WORK_S)
         producer.write(writes, memory, NEW)
-        context.peer.signal(writes, [drawn], [None], [memory.there])
-        with context.peer.export_semaphore(drawn, None) as desc:
+        context.exporter.signal(writes, [drawn], [None], [memory.there])
+        with context.exporter.export_semaphore(drawn, None) as desc:
             fence = Shared(context.here.import_semaphore(desc), drawn)
         device.wait(reads, fence, None, memory)
         reading = device.read(reads, memory, len(NEW))

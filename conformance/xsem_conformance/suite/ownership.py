@@ -120,7 +120,7 @@ def _memory_once(context: CaseContext, type: str, canaries: Canaries) -> None:
     context.here.synchronize(commands, context.patience_s)
     for each in (reading, commands, memory.here):
         context.here.release(each)
-    context.peer.release(memory.there)
+    context.exporter.release(memory.there)
 
 
 def _semaphore_once(context: CaseContext, type: str, canaries: Canaries) -> None:
@@ -132,7 +132,7 @@ def _semaphore_once(context: CaseContext, type: str, canaries: Canaries) -> None
     context.here.synchronize(commands, context.patience_s)
     for each in (commands, semaphore.here):
         context.here.release(each)
-    context.peer.release(semaphore.there)
+    context.exporter.release(semaphore.there)
 
 
 # ---- a refused import

@@ -33,7 +33,7 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
     """The declared number of appends to the driver behind a held wait return, and all complete once it is met."""
     declared = context.driver.capabilities
     most = measures.MOST_APPENDS if declared.append_never_blocks else min(declared.max_pending or 0, 1 << 16)
-    made = context.peer.about()["semaphore_export"]
+    made = context.exporter.about()["semaphore_export"]
     timeline = any(each.kind is SemaphoreKind.TIMELINE and each.value in made for each in declared.semaphore_import)
     type = context.some_type(SemaphoreKind.TIMELINE if timeline else None)
     found = measures.pending_appends(context, type, most, context.patience_s)
@@ -103,7 +103,7 @@ def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextli
             nonlocal stuck
             open_.set()
             stuck = current
-            context.peer.host_signal(gate.there, value)
+            context.exporter.host_signal(gate.there, value)
 
         returned = not measures.is_held(make, meet, context.patience_s, context.patience_s)
         driver_use.finish(driver, waits, fence, "a wait with its signal", context.patience_s)
@@ -113,8 +113,9 @@ def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextli
 
 def _imports(context: CaseContext, shared: Shared, memory: Shared, after: contextlib.ExitStack) -> _Steps:
     driver = context.driver
-    with (context.peer.export_semaphore(shared.there, context.importer) as desc, duplicate(desc) as own,
-          context.peer.export_memory(memory.there, context.importer) as memory_desc, duplicate(memory_desc) as other):
+    with (context.exporter.export_semaphore(shared.there, context.importer_uuid) as desc, duplicate(desc) as own,
+          context.exporter.export_memory(memory.there, context.importer_uuid) as memory_desc,
+          duplicate(memory_desc) as other):
         yield "the import of a semaphore"
         after.callback(driver.release_semaphore, own.imported_by(driver, desc))
         yield "the import of memory"

@@ -13,7 +13,7 @@ from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 @check("XSEM-PROC-001")
 def object_of_another_process_is_the_same_object(context: CaseContext, case: Case) -> None:
     """A signal of one process meets a wait of the other, or bytes written by one process are read by the other."""
-    if context.peer.about()["pid"] == os.getpid():
+    if context.exporter.about()["pid"] == os.getpid():
         raise BlockedError("the exporter is in the device's process")
     producer, consumer = context.ends(case.direction)
     if case.kind == "semaphore":
@@ -70,7 +70,7 @@ def semaphore_outlives_the_process_that_exported_it(context: CaseContext, case: 
     waits = device.new_list()
     if early:
         device.wait(waits, shared, value)
-    context.end_peer()
+    context.end_exporter()
     if early:
         device.stays_pending(waits, "a wait whose exporter has ended")
     signals = device.new_list() if early else waits   # on one list the signal comes before its wait
@@ -89,7 +89,7 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseCont
     """After a second process is killed in a wait, the exporter works, and the object imports and works again."""
     type, value = case.handle_type, value_of(case.handle_type)
     exporter, device = context.ends(IN)
-    there, desc = context.peer.create_semaphore(type, context.importer)
+    there, desc = context.exporter.create_semaphore(type, context.importer_uuid)
     desc.close()
     unseen = Shared(0, there)   # only the second process imports it; this process imports it later
     second = context.second_end(unseen)
@@ -98,7 +98,7 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseCont
     second.stays_pending(held, "a wait")
     context.kill_second()
     gets_through(exporter, device, context.semaphore(type), type, value)
-    with context.peer.export_semaphore(there, context.importer) as again:
+    with context.exporter.export_semaphore(there, context.importer_uuid) as again:
         shared = Shared(context.here.import_semaphore(again), there)
     gets_through(exporter, device, shared, type, value)
     gets_through(device, exporter, shared, type, value_of(type, 2))
@@ -108,7 +108,7 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseCont
 def process_ends_with_a_wait_unmet(context: CaseContext, case: Case) -> None:
     """A second process with a pending wait exits on request."""
     type = context.some_type()
-    there, desc = context.peer.create_semaphore(type, context.importer)
+    there, desc = context.exporter.create_semaphore(type, context.importer_uuid)
     desc.close()
     unseen = Shared(0, there)
     second = context.second_end(unseen)

@@ -30,7 +30,7 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     spare = context.semaphore(type)
     with commands.record() as unused:
         commands.append_signal(context.here.get(spare.here), 1)
-    context.peer.host_signal(gate.there, 1)
+    context.exporter.host_signal(gate.there, 1)
     waits = device.new_list()
     early = context.device.capabilities.independent_lists >= 2   # else a waiting list stops the list of the replays
     if early:
@@ -49,20 +49,20 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         if turn or not early:
             device.wait(waits, after, signalled)
         device.stays_pending(waits, f"a wait for a replay that waits for {awaited}")
-        context.peer.host_signal(gate.there, awaited)
+        context.exporter.host_signal(gate.there, awaited)
         device.finish(waits, f"a wait for the replay's signal of {signalled}")
         device.wait(waits, after, signalled)
         device.finish(waits, f"a wait for {signalled}")
-        if context.peer_reads():
-            found = context.peer.value(after.there)
+        if context.exporter_reads():
+            found = context.exporter.value(after.there)
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}",
                    Symptom.OTHER_VALUE)
     time.sleep(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
-    if context.peer_reads():
-        expect(context.peer.value(spare.there) == 0, "a recording without a replay signals")
+    if context.exporter_reads():
+        expect(context.exporter.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
-    if context.device.capabilities.memory_import and context.peer.about()["memory_export"]:
+    if context.device.capabilities.memory_import and context.exporter.about()["memory_export"]:
         _recorded_fill_runs_in_its_turn(context, type)
     turns = context.semaphore(type)
     both = context.here.get(turns.here)
@@ -73,7 +73,7 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         recording.replay({both: (awaited, signalled)})
         device.wait(waits, turns, signalled)
         device.stays_pending(waits, f"a wait for a replay that waits for {awaited} of the timeline that it signals")
-        context.peer.host_signal(turns.there, awaited)
+        context.exporter.host_signal(turns.there, awaited)
         device.finish(waits, f"a wait for the replay's signal of {signalled} on the timeline that it waits for")
     commands.synchronize(timeout_s=context.patience_s)
     recording.release()
@@ -99,7 +99,7 @@ def _recorded_fill_runs_in_its_turn(context: CaseContext, type: str) -> None:
         device.stays_pending(waits, "a wait for a replay behind its own wait")
         expect(measures.read_there(context, memory, 256) == b"\x11" * 256,
                "a recorded fill ran before the wait of its replay")
-        context.peer.host_signal(gate.there, value)
+        context.exporter.host_signal(gate.there, value)
         device.finish(waits, "a wait for the replay's signal")
         expect(measures.read_there(context, memory, 256) == b"\x5a" * 256, "a recorded fill is not done at its signal",
                Symptom.OTHER_BYTES)

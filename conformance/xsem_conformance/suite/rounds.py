@@ -105,7 +105,7 @@ def _semaphore(
 ) -> Iterator[tuple[str, Round]]:
     driver, features = context.driver, context.device.capabilities.features
     shared = context.semaphore(type)
-    desc = at_end.enter_context(context.peer.export_semaphore(shared.there, context.importer))
+    desc = at_end.enter_context(context.exporter.export_semaphore(shared.there, context.importer_uuid))
     values = itertools.count(1)
 
     def next_value() -> int | None:
@@ -185,7 +185,7 @@ def _memory(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
         shared = context.memory()
     except BlockedError:
         return
-    desc = at_end.enter_context(context.peer.export_memory(shared.there, context.importer))
+    desc = at_end.enter_context(context.exporter.export_memory(shared.there, context.importer_uuid))
 
     def import_it() -> Token:
         with duplicate(desc) as given:

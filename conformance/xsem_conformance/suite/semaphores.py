@@ -62,7 +62,7 @@ def wait_is_pending_while_its_signal_is_held_back(context: CaseContext, case: Ca
     producer.signal(signals, semaphore)
     consumer.wait(waits, semaphore)
     stay_pending((consumer, waits, "a wait for a held signal"), (producer, signals, "a signal behind a gate"))
-    context.peer.host_signal(gate.there, opening)
+    context.exporter.host_signal(gate.there, opening)
     producer.finish(signals, "a signal after its gate was opened")
     consumer.finish(waits, "a wait after its signal was released")
 
@@ -133,7 +133,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
     # One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
     # call. The other timeline uses new lists for each value.
     producer, consumer = context.ends(case.direction)
-    limit = min(context.device.capabilities.max_value_difference, context.peer.about()["max_value_difference"])
+    limit = min(context.device.capabilities.max_value_difference, context.exporter.about()["max_value_difference"])
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
     below = 0
@@ -170,7 +170,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
 @check("XSEM-TL-003")
 def signal_sets_the_value(context: CaseContext, case: Case) -> None:
     """The exporter reads exactly the value that the device signalled."""
-    if not context.peer_reads():
+    if not context.exporter_reads():
         raise BlockedError("the exporter cannot read a timeline's value")
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     _, device = context.ends(IN)
@@ -183,7 +183,7 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
         for semaphore, signals in ((kept, commands), (renewed, another)):
             device.signal(signals, semaphore, value)
             device.finish(signals, "a signal")
-            found = context.peer.value(semaphore.there)
+            found = context.exporter.value(semaphore.there)
             expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
         device.release(another)
 
@@ -212,14 +212,14 @@ def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> No
 def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> None:
     """Create a timeline on the device, import the timeline on the exporter if possible, and check the initial value."""
     _, device = context.ends(IN)
-    made, desc = context.here.create_semaphore(type, context.peer.about()["uuid"], initial)
+    made, desc = context.here.create_semaphore(type, context.exporter.about()["uuid"], initial)
     with desc:
         own = Shared(made, made)
         waits = device.new_list()
         device.wait(waits, own, initial)
         device.finish(waits, f"a wait for the initial value {initial} of the device's own timeline")
-        if type in context.peer.about()["semaphore_import"] and context.peer_reads():
-            found = context.peer.value(context.peer.import_semaphore(desc))
+        if type in context.exporter.about()["semaphore_import"] and context.exporter_reads():
+            found = context.exporter.value(context.exporter.import_semaphore(desc))
             expect(found == initial, f"the device created a timeline at {initial}, and the importer reads {found}")
         device.wait(waits, own, initial + 1)
         device.stays_pending(waits, f"a wait for {initial + 1} of the device's own timeline, made at {initial},")

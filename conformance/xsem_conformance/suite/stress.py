@@ -70,8 +70,8 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
         _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
     _compare(context, model, events, f"seed {seed}, at the end")
     expect(len(model.done) == len(events), "the model itself has pending operations")
-    if context.peer_reads():
-        found = [context.peer.value(each.there) for each in timelines]
+    if context.exporter_reads():
+        found = [context.exporter.value(each.there) for each in timelines]
         expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}",
                Symptom.OTHER_VALUE)
 
@@ -109,7 +109,7 @@ def _exporter_signals(
     context: CaseContext, model: _Model, timelines: list[Shared], submitted: list[int], timeline: int, value: int
 ) -> None:
     submitted[timeline] = value
-    context.peer.host_signal(timelines[timeline].there, value)
+    context.exporter.host_signal(timelines[timeline].there, value)
     model.values[timeline] = value
 
 
@@ -157,6 +157,6 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
 def _reader(context: CaseContext, semaphore: Shared) -> Callable[[], int | None]:
     if Feature.READ_VALUE in context.device.capabilities.features:
         return cast("Callable[[], int]", context.here.get(semaphore.here).value)
-    if context.peer_reads():
-        return lambda: context.peer.value(semaphore.there)
+    if context.exporter_reads():
+        return lambda: context.exporter.value(semaphore.there)
     return lambda: None

@@ -59,7 +59,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     before = time.monotonic()
     last = [marker]
     if alone:
-        context.peer.host_signal(gate.there, value)
+        context.exporter.host_signal(gate.there, value)
     else:
         last.append(works.append_signal([held], [SignalParams(value=value)], (), (), True))
     thread.join(context.patience_s)
@@ -121,7 +121,7 @@ def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *
     met, gate = context.semaphore(type), context.semaphore(type)
     tokens = [context.driver_semaphore(each) for each in (met, gate)]
     waits = [_wait(queue, each, value, prepared=prepared) for each in tokens]
-    context.peer.host_signal(met.there, value)
+    context.exporter.host_signal(met.there, value)
     if waits[0] is not None and waits[1] is not None:
         fences = [waits[0]()]
         soon(lambda: driver.query_fence(fences[0]), "a wait is not met by its signal", context.patience_s)
@@ -129,7 +129,7 @@ def _wait_of_another_thread(context: CaseContext, queue: AbleQueue, type: str, *
         on_another_thread(lambda: fences.append(append()), context.patience_s,
                           "the append of a wait on another thread does not return")
         never(lambda: driver.query_fence(fences[1]), "a wait of another thread is done before its signal")
-        context.peer.host_signal(gate.there, value)
+        context.exporter.host_signal(gate.there, value)
         soon(lambda: driver.query_fence(fences[1]), "a wait of another thread is not met by its signal",
              context.patience_s)
         for fence in fences:
