@@ -275,7 +275,7 @@ def test_applications_own_device_has_timelines_too(exporter: xsem.Device) -> Non
         instance=theirs.library.address(theirs.physical.instance.handle),
         physical_device=theirs.library.address(theirs.physical.handle), device=exporter.native_handle,
         family=theirs.family, queues=[queue.address for queue in theirs.queues[:2]], lock=lock,
-        extensions=sorted(theirs.abilities.extensions), timeline_semaphore=True)
+        extensions=sorted(theirs.answers.extensions), timeline_semaphore=True)
     with xsem.open_device("vulkan", native=native) as device:
         assert device.capabilities.independent_lists == max(1, min(2, len(theirs.queues)) - 1)
         timeline = device.create_semaphore(TIMELINE)

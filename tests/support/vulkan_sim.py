@@ -90,7 +90,7 @@ class Peer:
     """A separate VkDevice with one queue that imports by raw calls, like another program."""
 
     def __init__(self) -> None:
-        from xsem_vulkan.abilities import ask
+        from xsem_vulkan.answers import ask
         from xsem_vulkan.commands import Commands
         from xsem_vulkan.gpu import _OF_DEVICE, open_gpu
         from xsem_vulkan.instance import Instance

@@ -10,7 +10,7 @@ from typing import ClassVar, cast
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import DeviceInfo, HealthCheck, MemoryHandleType, SemaphoreHandleType
-from xsem_vulkan.abilities import ask
+from xsem_vulkan.answers import ask
 from xsem_vulkan.device import VulkanDevice
 from xsem_vulkan.gpu import open_gpu
 from xsem_vulkan.instance import Instance, PhysicalDevice, opened, version_text
@@ -63,12 +63,12 @@ class VulkanBackend(Backend):
                 "kind": "CPU" if physical.cpu else "GPU",
             }
             try:
-                abilities = ask(physical)
+                answers = ask(physical)
             except XsemError as error:
                 return found | {"unusable": error.message}
             return found | {
-                "queues": f"{abilities.queues} of family {abilities.family.index}",
-                "extensions": " ".join(sorted(abilities.extensions)),
+                "queues": f"{answers.queues} of family {answers.family.index}",
+                "extensions": " ".join(sorted(answers.extensions)),
             }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
@@ -118,11 +118,11 @@ def _one(instance: Instance, index: int) -> PhysicalDevice:
 def _look(index: int, physical: PhysicalDevice) -> HealthCheck:
     name = f"vulkan:{index}"
     try:
-        abilities = ask(physical)
+        answers = ask(physical)
     except Exception as error:
         return failed_check(name, error, "install a newer driver")
-    exported = _listed(abilities.semaphore_export, abilities.memory_export)
-    imported = _listed(abilities.semaphore_import, abilities.memory_import)
+    exported = _listed(answers.semaphore_export, answers.memory_export)
+    imported = _listed(answers.semaphore_import, answers.memory_import)
     # A driver without exports is not a fault of the machine: it lists devices and refuses exports.
     return HealthCheck(name=name, ok=True, detail=f"{physical.name}, {physical.driver()}; exports {exported}; imports "
                                             f"{imported}")

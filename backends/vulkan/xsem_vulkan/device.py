@@ -49,8 +49,8 @@ class VulkanDevice(
     def __init__(self, gpu: Gpu, index: int) -> None:
         self._gpu = gpu   # owned from here on
         self._index = index   # position among the backend's devices
-        self._capabilities = gpu.abilities.capabilities
-        self.undeclared_causes = undeclared_causes(gpu.abilities)
+        self._capabilities = gpu.answers.capabilities
+        self.undeclared_causes = undeclared_causes(gpu.answers)
         self._queues: set[VulkanQueue] = set()
         self._lock = spi.Lock()
 
@@ -69,7 +69,7 @@ class VulkanDevice(
         # One queue driver more than `independent_lists`, because blocking copies need one. On a device with one
         # VkQueue, two queue drivers share it. Otherwise each has its own.
         with self._lock:
-            if len(self._queues) > self._gpu.abilities.lists:
+            if len(self._queues) > self._gpu.answers.lists:
                 raise BusyError(f"the device has {len(self._gpu.queues)} queues and {len(self._queues)} command lists "
                                 "open; release some", reason="too_many_lists")
             queue = min(self._gpu.queues, key=lambda each: each.users)

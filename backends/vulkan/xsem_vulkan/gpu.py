@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from xsem.spi import Lock
-from xsem_vulkan.abilities import Abilities
+from xsem_vulkan.answers import Answers
 from xsem_vulkan.instance import PhysicalDevice
 from xsem_vulkan.loader import CData, Functions, Library
 
@@ -55,15 +55,15 @@ class Gpu:
     """The state that all objects of one device share."""
 
     def __init__(
-        self, physical: PhysicalDevice, functions: Functions, handle: CData, abilities: Abilities,
+        self, physical: PhysicalDevice, functions: Functions, handle: CData, answers: Answers,
         queues: Sequence[VkQueue], destroy: Callable[[], None],
     ) -> None:
         self.physical = physical
         self.library: Library = physical.library
         self.vk = functions
         self.handle = handle   # VkDevice
-        self.abilities = abilities
-        self.family = abilities.family.index
+        self.answers = answers
+        self.family = answers.family.index
         self.queues = queues   # those that xsem submits to
         # Guards the owner and the uses of all images. A thread that also needs a queue takes the queue's locks first.
         self.image_lock = Lock()
@@ -87,13 +87,13 @@ class Gpu:
             self._destroy_device()
 
 
-def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
+def open_gpu(physical: PhysicalDevice, answers: Answers) -> Gpu:
     """Create a VkDevice. The result owns the instance; on an error the instance stays the caller's."""
     library = physical.library
-    priorities = library.ffi.new("float[]", [1.0] * abilities.queues)
-    queues = library.new("VkDeviceQueueCreateInfo", queueFamilyIndex=abilities.family.index,
-                         queueCount=abilities.queues, pQueuePriorities=priorities)
-    names, kept = library.strings(sorted(abilities.extensions))
+    priorities = library.ffi.new("float[]", [1.0] * answers.queues)
+    queues = library.new("VkDeviceQueueCreateInfo", queueFamilyIndex=answers.family.index,
+                         queueCount=answers.queues, pQueuePriorities=priorities)
+    names, kept = library.strings(sorted(answers.extensions))
     wanted = library.new("VkDeviceCreateInfo", queueCreateInfoCount=1, pQueueCreateInfos=queues,
                          enabledExtensionCount=len(kept), ppEnabledExtensionNames=names)
     library.linked("VkPhysicalDeviceTimelineSemaphoreFeatures", wanted, timelineSemaphore=1)
@@ -108,14 +108,14 @@ def open_gpu(physical: PhysicalDevice, abilities: Abilities) -> Gpu:
 
     def queue(index: int) -> VkQueue:
         found = library.ffi.new("VkQueue *")
-        functions.vkGetDeviceQueue(handle, abilities.family.index, index, found)
+        functions.vkGetDeviceQueue(handle, answers.family.index, index, found)
         return VkQueue(found[0], library.address(found[0]))
 
-    return Gpu(physical, functions, handle, abilities, [queue(index) for index in range(abilities.queues)], destroy)
+    return Gpu(physical, functions, handle, answers, [queue(index) for index in range(answers.queues)], destroy)
 
 
 def borrow_gpu(
-    physical: PhysicalDevice, abilities: Abilities, device: int, queues: Sequence[int],
+    physical: PhysicalDevice, answers: Answers, device: int, queues: Sequence[int],
     lock: AbstractContextManager[object] | None,
 ) -> Gpu:
     """Wrap the application's own device, which stays the application's."""
@@ -123,7 +123,7 @@ def borrow_gpu(
     handle = library.ffi.cast("VkDevice", device)
     # One lock for all queues: the application passes one lock, which need not be re-entrant.
     shared = None if lock is None else Lock()
-    return Gpu(physical, _functions(physical, handle), handle, abilities,
+    return Gpu(physical, _functions(physical, handle), handle, answers,
                [VkQueue(library.ffi.cast("VkQueue", each), each, shared, lock, unguarded=lock is None)
                 for each in queues],
                lambda: None)

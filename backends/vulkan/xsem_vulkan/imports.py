@@ -31,7 +31,7 @@ def import_semaphore(gpu: Gpu, desc: SemaphoreDesc, handle: OwnedHandle | None) 
     try:
         fd = _number(desc, handle)
         if not sync_file:
-            check_node(fd, gpu.abilities.node)
+            check_node(fd, gpu.answers.node)
         elif handle is not None:
             check_sync_file(fd)
         made = create_semaphore(gpu, timeline=desc.type.kind is SemaphoreKind.TIMELINE)
@@ -58,9 +58,9 @@ def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imp
     try:
         fd = _number(desc, handle)
         if desc.type is MemoryHandleType.OPAQUE_FD:
-            check_node(fd, gpu.abilities.node)
+            check_node(fd, gpu.answers.node)
         buffer, needs, size = _buffer_within(gpu, desc.allocation_size, bit)
-        dedicated = desc.dedicated or needs.dedicated or desc.type in gpu.abilities.dedicated_only
+        dedicated = desc.dedicated or needs.dedicated or desc.type in gpu.answers.dedicated_only
         index = _type_for(gpu, desc, fd, needs.types)
         structs = [("VkImportMemoryFdInfoKHR", {"handleType": bit, "fd": fd})]
         if dedicated:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
 from xsem.types import DrmLayout, MemoryHandleType
 from xsem_vulkan import constants as vk
-from xsem_vulkan.abilities import BUFFER_USAGE
+from xsem_vulkan.answers import BUFFER_USAGE
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.semaphores import Timeline
 
@@ -120,7 +120,7 @@ def create_memory(gpu: Gpu, type: MemoryHandleType, size: int, *, dedicated: boo
     _check_size(gpu, size)
     buffer, needs = _whole_buffer(gpu, size, bit)
     try:
-        if not dedicated and (needs.dedicated or type in gpu.abilities.dedicated_only):
+        if not dedicated and (needs.dedicated or type in gpu.answers.dedicated_only):
             # The importer must know, and the descriptor repeats the caller's choice.
             raise UnsupportedError("the driver exports only dedicated memory of this type: pass dedicated=True",
                                    capability=f"memory.export.{type.value}.shared", backend="vulkan")
@@ -142,7 +142,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
         wanted = vk.VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT
         # Prefer a cached type: a read of uncached memory takes microseconds per cache line. Vulkan guarantees a type
         # with the first two properties.
-        index = gpu.abilities.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
+        index = gpu.answers.memory_types.choose(needs.types, wanted, wanted | vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT)
         memory = _allocate_for(gpu, buffer, needs.size, _known(index), export=0, dedicated=False)
     except BaseException:
         gpu.destroy("vkDestroyBuffer", buffer)
@@ -157,7 +157,7 @@ def host_memory(gpu: Gpu, size: int) -> HostMemory:
 
 
 def _check_size(gpu: Gpu, size: int) -> None:
-    largest = min(gpu.abilities.largest_allocation, LARGEST)
+    largest = min(gpu.answers.largest_allocation, LARGEST)
     if size > largest:
         raise OutOfMemoryError(f"{size} bytes are more than the device allocates at once, {largest}",
                                reason="out_of_memory", backend="vulkan")
@@ -202,8 +202,8 @@ def best_type(gpu: Gpu, types: int) -> int:
     """Choose a memory type from the bits of `types`: the first device-local type if one exists."""
     # Exporter and importer must use the same type (VUID-VkMemoryAllocateInfo-allocationSize-01742), and no descriptor
     # names it. Therefore both use the device's first type for such a buffer.
-    index = gpu.abilities.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
-    return _known(gpu.abilities.memory_types.choose(types, 0) if index is None else index)
+    index = gpu.answers.memory_types.choose(types, vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT)
+    return _known(gpu.answers.memory_types.choose(types, 0) if index is None else index)
 
 
 def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem_vulkan import constants as vk
-from xsem_vulkan.abilities import Abilities, ask, restricted
+from xsem_vulkan.answers import Answers, ask, restricted
 from xsem_vulkan.gpu import Gpu, borrow_gpu
 from xsem_vulkan.instance import Instance, PhysicalDevice
 
@@ -94,11 +94,11 @@ def borrowed(native: object) -> tuple[int, PhysicalDevice, Gpu]:
         raise _bad("physical_device does not belong to the instance")
     index = addresses.index(native.physical_device)
     physical = found[index]
-    abilities = _abilities(physical, native)
-    return index, physical, borrow_gpu(physical, abilities, native.device, native.queues, native.lock)
+    answers = _answers(physical, native)
+    return index, physical, borrow_gpu(physical, answers, native.device, native.queues, native.lock)
 
 
-def _abilities(physical: PhysicalDevice, native: Native) -> Abilities:
+def _answers(physical: PhysicalDevice, native: Native) -> Answers:
     if not native.timeline_semaphore:
         raise UnsupportedError(
             "xsem counts its work with timeline semaphores: enable the feature timelineSemaphore, and say so with "

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from xsem.types import MemoryHandleType, SemaphoreHandleType
-from xsem_vulkan.abilities import MEMORIES, SEMAPHORES, Abilities
+from xsem_vulkan.answers import MEMORIES, SEMAPHORES, Answers
 from xsem_vulkan.nodes import HERE
 
 __all__ = ["undeclared_causes"]
@@ -15,30 +15,30 @@ _FDS = ("xsem shares objects through Vulkan only as file descriptors: OPAQUE_FD,
         "DMABUF_FD")
 
 
-def undeclared_causes(abilities: Abilities) -> Mapping[str, Sequence[str]]:
-    """Return `DeviceDriver.undeclared_causes` of a device with these properties."""
+def undeclared_causes(answers: Answers) -> Mapping[str, Sequence[str]]:
+    """Return `DeviceDriver.undeclared_causes` of a device with these answers."""
     found: dict[str, Sequence[str]] = {}
-    for direction, semaphores, memories in (("import", abilities.semaphore_import, abilities.memory_import),
-                                            ("export", abilities.semaphore_export, abilities.memory_export)):
+    for direction, semaphores, memories in (("import", answers.semaphore_import, answers.memory_import),
+                                            ("export", answers.semaphore_export, answers.memory_export)):
         for semaphore in SemaphoreHandleType:
             if semaphore not in semaphores:
                 found[f"semaphore.{direction}.{semaphore.value}"] = _causes(
-                    abilities, SEMAPHORES.get(semaphore), "vkGetPhysicalDeviceExternalSemaphoreProperties")
+                    answers, SEMAPHORES.get(semaphore), "vkGetPhysicalDeviceExternalSemaphoreProperties")
         for memory in MemoryHandleType:
             if memory not in memories:
                 found[f"memory.{direction}.{memory.value}"] = _causes(
-                    abilities, MEMORIES.get(memory), "vkGetPhysicalDeviceExternalBufferProperties")
+                    answers, MEMORIES.get(memory), "vkGetPhysicalDeviceExternalBufferProperties")
         if direction == "import":
             found = {capability: [*causes, HERE] for capability, causes in found.items()}
     return found
 
 
-def _causes(abilities: Abilities, extensions: Sequence[str] | None, query: str) -> list[str]:
+def _causes(answers: Answers, extensions: Sequence[str] | None, query: str) -> list[str]:
     if sys.platform == "win32":
         return ["xsem shares no objects through Vulkan on Windows"]
     if extensions is None:
         return [_FDS]
-    missing = [each for each in extensions if each not in abilities.extensions]
+    missing = [each for each in extensions if each not in answers.extensions]
     if missing:
         names = ", ".join(missing)
         return [f"the driver lacks {names}, or reports no use of it, or the application did not enable it (native=)"]

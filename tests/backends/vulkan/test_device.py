@@ -280,7 +280,7 @@ def test_memory_that_must_be_dedicated_is_refused_otherwise(
 ) -> None:
     gpu = driver_of(device)._gpu
     real = gpu.vk.vkGetBufferMemoryRequirements2
-    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset({MEMORY})))
+    monkeypatch.setattr(gpu, "answers", replace(gpu.answers, dedicated_only=frozenset({MEMORY})))
     with pytest.raises(UnsupportedError, match="dedicated=True"):
         device.create_memory(MEMORY, 64)
     device.create_memory(MEMORY, 64, dedicated=True)
@@ -289,7 +289,7 @@ def test_memory_that_must_be_dedicated_is_refused_otherwise(
         real(gpu_, wanted, answer)
         gpu.library.ffi.cast("VkMemoryDedicatedRequirements *", answer.pNext).requiresDedicatedAllocation = 1
 
-    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset()))
+    monkeypatch.setattr(gpu, "answers", replace(gpu.answers, dedicated_only=frozenset()))
     device.create_memory(MEMORY, 64)
     monkeypatch.setattr(gpu.vk, "vkGetBufferMemoryRequirements2", needs)
     with pytest.raises(UnsupportedError, match="dedicated=True"):
@@ -443,8 +443,8 @@ def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: 
     # Simulate a driver that exports timelines: the test checks the structs and does not call the driver.
     driver = driver_of(device)
     gpu = driver._gpu
-    abilities = replace(gpu.abilities, semaphore_export=frozenset({BINARY, TIMELINE}))
-    declared = abilities.capabilities
+    answers = replace(gpu.answers, semaphore_export=frozenset({BINARY, TIMELINE}))
+    declared = answers.capabilities
     assert declared.features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
     assert declared.wait_before_signal == {TIMELINE}
     monkeypatch.setattr(driver, "_capabilities", declared)

@@ -132,7 +132,7 @@ def test_dedicated_memory_is_imported_for_its_buffer(
     real = gpu.vk.vkGetBufferMemoryRequirements2
     with exporter.create_memory(MEMORY, SIZE, dedicated=why == "descriptor").export() as desc:
         if why == "handle type":
-            monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, dedicated_only=frozenset({MEMORY})))
+            monkeypatch.setattr(gpu, "answers", replace(gpu.answers, dedicated_only=frozenset({MEMORY})))
         elif why == "buffer":
             def needs(gpu_: Any, wanted: Any, answer: Any) -> None:
                 real(gpu_, wanted, answer)

@@ -44,8 +44,8 @@ def test_dmabuf_uses_a_memory_type_of_both_file_and_buffer(
         answer.memoryRequirements = {"size": SIZE, "alignment": 16, "memoryTypeBits": 0b111}
 
     local = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
-    monkeypatch.setattr(gpu, "abilities", replace(
-        gpu.abilities, memory_types=replace(gpu.abilities.memory_types, flags=(0, 0, local))))
+    monkeypatch.setattr(gpu, "answers", replace(
+        gpu.answers, memory_types=replace(gpu.answers.memory_types, flags=(0, 0, local))))
     for name, function in (("vkGetMemoryFdPropertiesKHR", properties), ("vkAllocateMemory", allocate),
                            ("vkGetBufferMemoryRequirements2", needs)):
         monkeypatch.setattr(gpu.vk, name, function)

@@ -68,7 +68,7 @@ def test_refused_import_leaves_the_callers_file_and_nothing_else(device: xsem.De
 def test_memory_fd_of_another_node_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    monkeypatch.setattr(gpu, "answers", replace(gpu.answers, node=os.stat("/dev/zero").st_rdev))
     monkeypatch.setattr(gpu.vk, "vkAllocateMemory", pytest.fail)
     with OwnedHandle(os.open("/dev/null", os.O_RDWR)) as handle:
         with pytest.raises(ImportFailure) as raised:
@@ -83,7 +83,7 @@ def test_semaphore_fd_of_another_node_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
 ) -> None:
     driver = declares(monkeypatch, device, semaphore_import=frozenset({BINARY, TIMELINE}))
-    monkeypatch.setattr(gpu, "abilities", replace(gpu.abilities, node=os.stat("/dev/zero").st_rdev))
+    monkeypatch.setattr(gpu, "answers", replace(gpu.answers, node=os.stat("/dev/zero").st_rdev))
     asked: list[int] = []
 
     def take(_gpu: Any, wanted: Any) -> int:

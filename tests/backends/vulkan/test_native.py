@@ -26,7 +26,7 @@ class Application:
     """An application that opens Vulkan itself, with a lock for its queue."""
 
     def __init__(self) -> None:
-        from xsem_vulkan.abilities import ask
+        from xsem_vulkan.answers import ask
         from xsem_vulkan.gpu import open_gpu
         from xsem_vulkan.instance import Instance
 

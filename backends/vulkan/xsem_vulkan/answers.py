@@ -1,4 +1,4 @@
-"""The properties of a device, queried from its driver: the name of an extension is not sufficient."""
+"""The answers of a driver about its device: the name of an extension is not sufficient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xsem_vulkan.formats import drm_modifiers, image_flags, image_formats
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 from xsem_vulkan.nodes import opaque_node
 
-__all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "SEMAPHORES", "Abilities", "ask", "restricted"]
+__all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "SEMAPHORES", "Answers", "ask", "restricted"]
 
 # Of buffers on external memory: copies, fills, and the application's own shaders
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
@@ -44,8 +44,8 @@ _OF_TIMELINES: Final = frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Featur
 
 
 @dataclass(frozen=True)
-class Abilities:
-    """The properties of a device, determined before it is opened."""
+class Answers:
+    """What a driver answers about a device, asked before the device is opened."""
 
     extensions: frozenset[str]   # device extensions to enable
     family: Family
@@ -95,8 +95,8 @@ class Abilities:
         )
 
 
-def ask(physical: PhysicalDevice) -> Abilities:
-    """Query all properties of a device that xsem needs."""
+def ask(physical: PhysicalDevice) -> Answers:
+    """Ask the driver everything about a device that xsem needs."""
     if physical.version < vk.VK_API_VERSION_1_2:
         raise UnsupportedError(f"{physical.name}: the driver is older than Vulkan 1.2; install a newer one",
                                reason="driver_too_old", capability="vulkan_1_2", backend="vulkan")
@@ -115,7 +115,7 @@ def ask(physical: PhysicalDevice) -> Abilities:
                if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
                and each is not MemoryHandleType.DMABUF_FD]
     dedicated_only = _with(memories, vk.VK_EXTERNAL_MEMORY_FEATURE_DEDICATED_ONLY_BIT)
-    return Abilities(
+    return Answers(
         extensions=frozenset(extensions),
         family=family, queues=min(family.queues, _MANY_QUEUES), memory_types=physical.memory_types(),
         semaphore_import=_with(semaphores, vk.VK_EXTERNAL_SEMAPHORE_FEATURE_IMPORTABLE_BIT),
@@ -136,16 +136,16 @@ def ask(physical: PhysicalDevice) -> Abilities:
     )
 
 
-def restricted(abilities: Abilities, enabled: frozenset[str]) -> Abilities:
-    """Return the properties that remain with only these device extensions."""
+def restricted(answers: Answers, enabled: frozenset[str]) -> Answers:
+    """Return the answers that remain with only these device extensions."""
     semaphores = frozenset(each for each in SEMAPHORES if enabled.issuperset(SEMAPHORES[each]))
     memories = frozenset(each for each in MEMORIES if enabled.issuperset(MEMORIES[each]))
     return replace(
-        abilities, extensions=abilities.extensions & enabled,
-        semaphore_import=abilities.semaphore_import & semaphores,
-        semaphore_export=abilities.semaphore_export & semaphores,
-        drm_modifiers=abilities.drm_modifiers if MODIFIERS in enabled else frozenset(),
-        memory_import=abilities.memory_import & memories, memory_export=abilities.memory_export & memories,
+        answers, extensions=answers.extensions & enabled,
+        semaphore_import=answers.semaphore_import & semaphores,
+        semaphore_export=answers.semaphore_export & semaphores,
+        drm_modifiers=answers.drm_modifiers if MODIFIERS in enabled else frozenset(),
+        memory_import=answers.memory_import & memories, memory_export=answers.memory_export & memories,
     )
 
 

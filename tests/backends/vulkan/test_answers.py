@@ -13,7 +13,7 @@ from xsem.errors import UnsupportedError
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import constants as vk
 from xsem_vulkan import nodes
-from xsem_vulkan.abilities import Abilities, ask, restricted
+from xsem_vulkan.answers import Answers, ask, restricted
 from xsem_vulkan.instance import Family, ImageLimits, MemoryTypes
 
 SYNC, DMABUF = SemaphoreHandleType.SYNC_FD, MemoryHandleType.DMABUF_FD
@@ -24,7 +24,7 @@ BOTH = frozenset({"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd", "
 
 
 @dataclass
-class Answers:
+class Physical:
     """A physical device with the answers of NVIDIA's driver for an H200, except for those that a test replaces."""
 
     name: str = "GPU"
@@ -89,13 +89,13 @@ class Answers:
         return self.driver
 
 
-def abilities(**answers: Any) -> Abilities:
-    given: Any = Answers(**answers)
+def answers(**replies: Any) -> Answers:
+    given: Any = Physical(**replies)
     return ask(given)
 
 
 def test_driver_that_exports_everything_declares_everything() -> None:
-    found = abilities()
+    found = answers()
     declared = found.capabilities
     assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
     assert declared.memory_export == declared.memory_import == {MEMORY}
@@ -110,33 +110,33 @@ def test_driver_that_exports_everything_declares_everything() -> None:
 @pytest.mark.parametrize("features", [0, 1, 2])
 def test_semaphore_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
     exported, imported = features & 1, features & 2
-    declared = abilities(timeline=features).capabilities
+    declared = answers(timeline=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {BINARY})
     assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {BINARY})
     assert declared.features & set(OF_TIMELINES) == (set(OF_TIMELINES) if features else set())
     assert declared.wait_before_signal == ({TIMELINE} if features else set())
-    declared = abilities(binary=features).capabilities
+    declared = answers(binary=features).capabilities
     assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {TIMELINE})
     assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {TIMELINE})
 
 
 @pytest.mark.parametrize("features", [0, 1, 2, 4])
 def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
-    declared = abilities(memory=features).capabilities
+    declared = answers(memory=features).capabilities
     assert declared.memory_export == ({MEMORY} if features & 2 else set())
     assert declared.memory_import == ({MEMORY} if features & 4 else set())
 
 
 def test_modifiers_are_declared_when_their_images_can_be_imported() -> None:
     offered = BOTH | {"VK_EXT_external_memory_dma_buf", "VK_EXT_image_drm_format_modifier"}
-    found = abilities(dmabuf=4, offered=offered)
+    found = answers(dmabuf=4, offered=offered)
     assert found.capabilities.drm_modifiers == {0, 1 << 56 | 9}
     assert "VK_EXT_image_drm_format_modifier" in found.extensions
     kept = restricted(found, found.extensions - {"VK_EXT_image_drm_format_modifier"})
     assert kept.capabilities.drm_modifiers == set()
     for more in ({"dmabuf": 2}, {"images": None}, {"offered": offered - {"VK_EXT_image_drm_format_modifier"}}):
-        answers: dict[str, Any] = {"dmabuf": 4, "offered": offered, **more}
-        lacking = abilities(**answers)
+        replies: dict[str, Any] = {"dmabuf": 4, "offered": offered, **more}
+        lacking = answers(**replies)
         assert lacking.capabilities.drm_modifiers == set()
         assert "VK_EXT_image_drm_format_modifier" not in lacking.extensions
 
@@ -147,52 +147,52 @@ def test_modifiers_are_declared_when_their_images_can_be_imported() -> None:
 ])
 def test_images_are_declared_when_the_simplest_can_be_mapped(limits: dict[str, Any], maps: bool) -> None:
     images = PLENTY._replace(**limits)
-    assert (Feature.MIPMAPPED_ARRAY in abilities(images=images).capabilities.features) == maps
-    assert Feature.MIPMAPPED_ARRAY not in abilities(images=None).capabilities.features
-    assert Feature.MIPMAPPED_ARRAY not in abilities(memory=2, images=images).capabilities.features
+    assert (Feature.MIPMAPPED_ARRAY in answers(images=images).capabilities.features) == maps
+    assert Feature.MIPMAPPED_ARRAY not in answers(images=None).capabilities.features
+    assert Feature.MIPMAPPED_ARRAY not in answers(memory=2, images=images).capabilities.features
 
 
 @pytest.mark.parametrize("features", [0, 1, 2, 3])
 def test_sync_file_is_declared_as_far_as_the_driver_says(features: int) -> None:
-    declared = abilities(sync_file=features).capabilities
+    declared = answers(sync_file=features).capabilities
     assert declared.semaphore_import == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
     assert declared.semaphore_export == ({BINARY, TIMELINE, SYNC} if features & 1 else {BINARY, TIMELINE})
     assert declared.wait_before_signal == {TIMELINE}
 
 
 def test_dmabuf_export_needs_extension_and_no_dedication() -> None:
-    assert abilities(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension xsem does not ask
+    assert answers(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension xsem does not ask
     with_it = BOTH | {"VK_EXT_external_memory_dma_buf"}
     for features, exported in ((6, {MEMORY, DMABUF}), (7, {MEMORY}), (4, {MEMORY})):
-        found = abilities(dmabuf=features, offered=with_it)
+        found = answers(dmabuf=features, offered=with_it)
         assert found.capabilities.memory_import == {MEMORY, DMABUF}
         assert found.capabilities.memory_export == exported
         assert "VK_EXT_external_memory_dma_buf" in found.extensions
-    assert "VK_EXT_external_memory_dma_buf" not in abilities(dmabuf=0, offered=with_it).extensions
+    assert "VK_EXT_external_memory_dma_buf" not in answers(dmabuf=0, offered=with_it).extensions
 
 
 def test_memory_that_must_be_dedicated_is_noted() -> None:
-    assert abilities(memory=7).dedicated_only == {MEMORY}
-    assert abilities(memory=6).dedicated_only == frozenset()
+    assert answers(memory=7).dedicated_only == {MEMORY}
+    assert answers(memory=6).dedicated_only == frozenset()
 
 
 def test_nothing_is_asked_of_an_extension_that_is_not_there() -> None:
-    given: Any = Answers(offered=frozenset({"VK_KHR_external_memory_fd"}))
+    given: Any = Physical(offered=frozenset({"VK_KHR_external_memory_fd"}))
     found = ask(given)
     assert given.asked == []
     assert found.capabilities.semaphore_export == frozenset()
     assert found.capabilities.memory_export == {MEMORY}
     assert found.extensions == {"VK_KHR_external_memory_fd"}
-    assert abilities(offered=frozenset()).extensions == frozenset()
+    assert answers(offered=frozenset()).extensions == frozenset()
 
 
-@pytest.mark.parametrize(("answers", "capability"), [
+@pytest.mark.parametrize(("replies", "capability"), [
     ({"version": vk.VK_API_VERSION_1_1}, "vulkan_1_2"), ({"timelines": False}, "timelineSemaphore"),
     ({"queues": [Family(0, vk.VK_QUEUE_TRANSFER_BIT, 4)]}, "queue"), ({"queues": []}, "queue"),
 ])
-def test_device_that_cannot_be_used_is_refused(answers: dict[str, Any], capability: str) -> None:
+def test_device_that_cannot_be_used_is_refused(replies: dict[str, Any], capability: str) -> None:
     with pytest.raises(UnsupportedError, match="GPU") as raised:
-        abilities(**answers)
+        answers(**replies)
     assert raised.value.capability == capability
 
 
@@ -203,7 +203,7 @@ def test_device_that_cannot_be_used_is_refused(answers: dict[str, Any], capabili
     ([Family(0, 0xC, 16), Family(1, 0xE, 2)], 1, 2),          # a family only for copies is not taken
 ])
 def test_family_with_the_most_queues_is_used(families: list[Family], chosen: int, queues: int) -> None:
-    found = abilities(queues=families)
+    found = answers(queues=families)
     assert (found.family.index, found.queues) == (chosen, queues)
     assert found.capabilities.independent_lists == max(1, queues - 1)
 
@@ -215,7 +215,7 @@ def test_family_with_the_most_queues_is_used(families: list[Family], chosen: int
 def test_memory_type_is_the_first_that_fits_best(
     allowed: int, wanted: int, preferred: int, chosen: int | None
 ) -> None:
-    assert abilities().memory_types.choose(allowed, wanted, preferred) == chosen
+    assert answers().memory_types.choose(allowed, wanted, preferred) == chosen
 
 
 def test_protected_memory_is_never_chosen() -> None:
@@ -226,9 +226,9 @@ def test_protected_memory_is_never_chosen() -> None:
 @pytest.mark.parametrize("driver", [1, 4, 10])
 def test_nvidias_opaque_fds_are_open_on_its_control_node(monkeypatch: pytest.MonkeyPatch, driver: int) -> None:
     monkeypatch.setattr(nodes, "_CONTROL", "/dev/zero")
-    assert abilities(driver=driver).node == (os.stat("/dev/zero").st_rdev if driver == 4 else None)
+    assert answers(driver=driver).node == (os.stat("/dev/zero").st_rdev if driver == 4 else None)
 
 
 def test_nvidias_node_that_is_not_there_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_CONTROL", "/dev/none/such")
-    assert abilities(driver=4).node is None
+    assert answers(driver=4).node is None
