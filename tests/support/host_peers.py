@@ -33,7 +33,7 @@ from xsem_host.device import HostDevice
 from xsem_host.fences import HostFence, Waitable
 from xsem_host.memory import HostMemory
 from xsem_host.queue import HostQueue
-from xsem_host.sharing import HostSemaphore
+from xsem_host.semaphore_base import SemaphoreBase
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -63,8 +63,8 @@ def imported(device: HostDevice, wanted: SemaphoreDesc | MemoryDesc, handle: Own
     return made.token
 
 
-def import_again(device: HostDevice, type: SemaphoreHandleType, exporter: HostSemaphore) -> HostSemaphore:
-    token: HostSemaphore = imported(device, desc(type), device.export_semaphore(exporter))
+def import_again(device: HostDevice, type: SemaphoreHandleType, exporter: SemaphoreBase) -> SemaphoreBase:
+    token: SemaphoreBase = imported(device, desc(type), device.export_semaphore(exporter))
     return token
 
 
@@ -118,11 +118,11 @@ def covered(address: int, size: int) -> bool:
 
 
 # ---- lists
-def wait_for(commands: HostQueue, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
+def wait_for(commands: HostQueue, semaphore: SemaphoreBase, value: int | None = None) -> HostFence:
     return there(commands.append_wait([semaphore], [WaitParams(value=value)], (), (), True))
 
 
-def signal_of(commands: HostQueue, semaphore: HostSemaphore, value: int | None = None) -> HostFence:
+def signal_of(commands: HostQueue, semaphore: SemaphoreBase, value: int | None = None) -> HostFence:
     return there(commands.append_signal([semaphore], [SignalParams(value=value)], (), (), True))
 
 
@@ -180,7 +180,7 @@ def content(address: int, size: int) -> bytes:
 
 
 @contextmanager
-def peer(script: str, *objects: HostSemaphore | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
+def peer(script: str, *objects: SemaphoreBase | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
          ) -> Iterator[subprocess.Popen[str]]:
     """Start a Python process that runs `script`. Its `fds` are the fds of the objects, its `arguments` are strings.
 

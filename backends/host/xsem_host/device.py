@@ -21,7 +21,7 @@ from xsem.types import (
 from xsem_host.fences import Waitable, foreign
 from xsem_host.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
 from xsem_host.queue import HostQueue
-from xsem_host.sharing import HostSemaphore
+from xsem_host.semaphore_base import SemaphoreBase
 
 if sys.platform == "win32":
     from xsem_host.windows import duplicate, open_event, open_section
@@ -113,29 +113,29 @@ class HostDevice(
         is_timeline = desc.type is _TIMELINE
         return _imported(desc, handle, open_timeline if is_timeline else open_binary)
 
-    def release_semaphore(self, semaphore: HostSemaphore) -> None:
+    def release_semaphore(self, semaphore: SemaphoreBase) -> None:
         """Close the semaphore, at the latest when the last worker thread has left it."""
         semaphore.close()
 
-    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> HostSemaphore:
+    def create_semaphore(self, type: SemaphoreHandleType, initial_value: int) -> SemaphoreBase:
         """Create an unsignalled binary semaphore, or a timeline with `initial_value`."""
         return new_timeline(initial_value) if type is _TIMELINE else new_binary()
 
-    def export_semaphore(self, semaphore: HostSemaphore) -> OwnedHandle:
+    def export_semaphore(self, semaphore: SemaphoreBase) -> OwnedHandle:
         """Return a duplicate of the semaphore's fd or NT handle, owned by the caller."""
         return semaphore.duplicate()
 
-    def semaphore_value(self, semaphore: HostSemaphore) -> int:
+    def semaphore_value(self, semaphore: SemaphoreBase) -> int:
         """Return the current value of a timeline."""
         if not isinstance(semaphore, Timeline):
             raise UnsupportedError("a binary semaphore has no value", capability="binary.value")
         return semaphore.value
 
-    def host_signal(self, semaphore: HostSemaphore, value: int | None) -> None:
+    def host_signal(self, semaphore: SemaphoreBase, value: int | None) -> None:
         """Signal on the calling thread. Never blocks."""
         semaphore.signal(value)
 
-    def host_wait(self, semaphore: HostSemaphore, value: int | None, timeout_ns: int) -> bool:
+    def host_wait(self, semaphore: SemaphoreBase, value: int | None, timeout_ns: int) -> bool:
         """Wait on the calling thread, and return whether the wait is met before the timeout."""
         return semaphore.wait(value, timeout_ns)
 
@@ -186,7 +186,7 @@ class HostDevice(
 
     def native_handle(self, token: object) -> int:
         """Return the fd or NT handle of a semaphore or memory. The object still owns it."""
-        if isinstance(token, HostSemaphore | HostMemory):
+        if isinstance(token, SemaphoreBase | HostMemory):
             return token.fd
         raise UnsupportedError("a native handle exists only for semaphores and memory of host: their fd",
                                capability="native_handle")

@@ -16,7 +16,7 @@ from xsem.spi import CopyQueue, Lock, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
 from xsem_host.memory import HostMapping, Pages
-from xsem_host.sharing import HostSemaphore
+from xsem_host.semaphore_base import SemaphoreBase
 
 __all__ = ["HostQueue"]
 
@@ -63,7 +63,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
         return self._append(lambda: self._await_fences(fences), want_fence)
 
     def append_wait(
-        self, semaphores: Sequence[HostSemaphore], params: Sequence[WaitParams], wait_fences: Sequence[Waitable],
+        self, semaphores: Sequence[SemaphoreBase], params: Sequence[WaitParams], wait_fences: Sequence[Waitable],
         acquire: Sequence[object], want_fence: bool,
     ) -> HostFence | None:
         """Append a wait for all fences and then for all semaphores, one after the other."""
@@ -78,7 +78,7 @@ class HostQueue(SemaphoreQueue, CopyQueue):
         return self._append(operation, want_fence)
 
     def append_signal(
-        self, semaphores: Sequence[HostSemaphore], params: Sequence[SignalParams],
+        self, semaphores: Sequence[SemaphoreBase], params: Sequence[SignalParams],
         wait_fences: Sequence[Waitable], release: Sequence[object], want_fence: bool,
     ) -> HostFence | None:
         """Append a wait for all fences and then a signal of all semaphores."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.types import OwnedHandle
-from xsem_host.sharing import HostSemaphore, Looks
+from xsem_host.semaphore_base import Looks, SemaphoreBase
 
 __all__ = ["HEAD", "TIMELINE_BYTES", "BinarySemaphore", "SharedPages", "TimelineSemaphore", "check_head"]
 
@@ -34,7 +34,7 @@ class SharedPages(Protocol):
         """Unmap the pages."""
 
 
-class BinarySemaphore(HostSemaphore):
+class BinarySemaphore(SemaphoreBase):
     """A binary semaphore."""
 
     def signal(self, value: int | None = None) -> None:
@@ -65,7 +65,7 @@ class BinarySemaphore(HostSemaphore):
         """Take the signal. Sleep up to `sleep_ns` nanoseconds until it is set, and return whether it was taken."""
 
 
-class TimelineSemaphore(HostSemaphore):
+class TimelineSemaphore(SemaphoreBase):
     """A timeline semaphore: a value in the first `TIMELINE_BYTES` of an object, which all its processes map."""
 
     def __init__(self, handle: OwnedHandle, pages: SharedPages) -> None:

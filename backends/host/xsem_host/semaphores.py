@@ -23,8 +23,8 @@ from xsem_host.linux import (
     read_at_start,
     readable,
 )
+from xsem_host.semaphore_base import Looks
 from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
-from xsem_host.sharing import Looks
 
 __all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
 

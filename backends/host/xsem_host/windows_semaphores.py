@@ -11,8 +11,8 @@ import time
 from typing import Final
 
 from xsem.types import OwnedHandle
+from xsem_host.semaphore_base import Looks
 from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
-from xsem_host.sharing import Looks
 from xsem_host.windows import (
     check_section,
     check_synchronization_event,

@@ -37,7 +37,7 @@ from xsem.types import OwnedHandle, WaitParams
 from xsem_host import semaphores
 from xsem_host.device import HostDevice
 from xsem_host.memory import HostMemory
-from xsem_host.sharing import HostSemaphore
+from xsem_host.semaphore_base import SemaphoreBase
 
 HERE = TESTS / "support"
 PEER = r"""
@@ -148,7 +148,7 @@ def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, 
     memory, size = driver.create_memory(MEMORY, 1, False)
     assert size == mmap.PAGESIZE
     buffer, address = driver.map_buffer(memory, 0, 1)
-    objects: list[HostSemaphore | HostMemory] = [timeline, to_them, to_us, memory]
+    objects: list[SemaphoreBase | HostMemory] = [timeline, to_them, to_us, memory]
     fds = [each.fd for each in objects]
     rounds = 200
     with subprocess.Popen([program, "turns", *map(str, fds), str(rounds)], pass_fds=fds,

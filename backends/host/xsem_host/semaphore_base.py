@@ -18,13 +18,13 @@ if sys.platform == "win32":
 else:
     from xsem_host.linux import duplicate
 
-__all__ = ["HostSemaphore", "Looks"]
+__all__ = ["Looks", "SemaphoreBase"]
 
 _FREE_LOOKS: Final = 64
 _PAUSE_NS: Final = 1_000_000
 
 
-class HostSemaphore(ABC):
+class SemaphoreBase(ABC):
     """A semaphore of host. It owns its file descriptor or NT handle."""
 
     def __init__(self, handle: OwnedHandle) -> None:
