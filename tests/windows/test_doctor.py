@@ -82,6 +82,6 @@ def test_loaders_are_looked_for_by_their_names_on_windows() -> None:
 @pytest.mark.parametrize(("module", "found"), [("nvcuda.dll", "OpenCL.dll"), ("OpenCL.dll", "OpenCL.dll")])
 def test_loader_of_opencl_is_found_beside_an_extension_module(module: str, found: str) -> None:
     """The extension module of pyopencl does not export the functions of the loader that it is linked with."""
-    code = ("import types; from xsem_opencl.api import find_library as find;"
+    code = ("import types; from xsem_opencl.loader import find_library as find;"
             f"print(find(types.SimpleNamespace(_cl=types.SimpleNamespace(__file__={module!r}))).file)")
     assert python("-c", code) == (0, f"{found}\n")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from xsem.errors import XsemError
 from xsem_levelzero import ze
-from xsem_levelzero.functions import Extension, is_immediate_of
+from xsem_levelzero.extension import Extension, is_immediate_of
 from xsem_levelzero.loader import Loader
 
 __all__ = ["Core", "Queues", "context_of_probe", "create_context", "queues_of"]

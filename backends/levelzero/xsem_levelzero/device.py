@@ -36,8 +36,8 @@ from xsem.types import (
     SemaphoreDesc,
 )
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence, foreign_event
 from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
+from xsem_levelzero.fences import Events, Fence, foreign_event
 from xsem_levelzero.images import Image, make_image
 from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
 from xsem_levelzero.queue import ImmediateList, check_immediate

@@ -10,7 +10,7 @@ from xsem_levelzero import ze
 from xsem_levelzero.capabilities import WIN32_SEMAPHORES
 from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
-from xsem_levelzero.functions import Extension, find_extensions
+from xsem_levelzero.extension import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
 from xsem_levelzero.intel.releases import flaw_of, is_late
 from xsem_levelzero.loader import Loader

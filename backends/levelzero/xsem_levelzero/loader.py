@@ -28,7 +28,7 @@ _Function = Callable[..., int]
 
 
 class Loader:
-    """The loader's functions by name. `xsem_levelzero.functions` finds the functions of the extension."""
+    """The loader's functions by name. `xsem_levelzero.extension` finds the functions of the extension."""
 
     def __init__(self, library: Any, file: str) -> None:
         self.file = file   # for reports

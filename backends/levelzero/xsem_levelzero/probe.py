@@ -23,8 +23,8 @@ from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence
-from xsem_levelzero.functions import WAIT
+from xsem_levelzero.extension import WAIT
+from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 

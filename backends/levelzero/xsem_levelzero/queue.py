@@ -13,8 +13,8 @@ from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQ
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence
-from xsem_levelzero.functions import SIGNAL, WAIT, Extension
+from xsem_levelzero.extension import SIGNAL, WAIT, Extension
+from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.images import Image, image_region
 from xsem_levelzero.loader import Loader, handle_out
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE

@@ -9,7 +9,7 @@ from typing import Final
 
 from xsem.types import SemaphoreHandleType
 from xsem_levelzero.exports import Exports
-from xsem_levelzero.functions import LOADER_ROUTE, is_loaded
+from xsem_levelzero.extension import LOADER_ROUTE, is_loaded
 from xsem_levelzero.gpus import Gpu
 from xsem_levelzero.intel.releases import flaw_of
 from xsem_levelzero.known import Known

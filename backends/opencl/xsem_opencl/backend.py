@@ -10,10 +10,10 @@ from xsem.errors import BackendUnavailableError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
-from xsem_opencl.api import load
 from xsem_opencl.capabilities import ask, capabilities_of, is_measured, timeout_causes
 from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
+from xsem_opencl.loader import load
 from xsem_opencl.native import adopted
 from xsem_opencl.nvidia import nvidia_icd, sentence
 from xsem_opencl.platforms import Found, all_devices, device_info, one_device, optional_uuid

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from xsem.errors import XsemError
 from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, SemaphoreHandleType
 from xsem_opencl import cl
-from xsem_opencl.api import Api
+from xsem_opencl.loader import Api
 from xsem_opencl.nvidia import FULL, MAX_PENDING, NVIDIA, connections, sentence, setting
 
 __all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]

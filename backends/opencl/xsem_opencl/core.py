@@ -7,7 +7,7 @@ from ctypes import c_size_t, c_uint64, c_void_p, sizeof
 from typing import Any
 
 from xsem_opencl import cl
-from xsem_opencl.api import Api
+from xsem_opencl.loader import Api
 
 __all__ = ["Core", "array", "create_context", "properties"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from xsem.errors import BadArgumentError
 from xsem_opencl import cl
-from xsem_opencl.api import Api, Library
 from xsem_opencl.core import context_devices
+from xsem_opencl.loader import Api, Library
 from xsem_opencl.platforms import Found, all_devices
 
 __all__ = ["adopted"]

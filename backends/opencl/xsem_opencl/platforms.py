@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError, XsemError
 from xsem.types import DeviceInfo
 from xsem_opencl import cl
-from xsem_opencl.api import Api, Library
+from xsem_opencl.loader import Api, Library
 from xsem_opencl.nvidia import setting
 
 __all__ = ["Found", "all_devices", "device_info", "one_device", "optional_uuid"]

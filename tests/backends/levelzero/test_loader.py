@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from xsem.errors import BackendUnavailableError, DriverError, OutOfMemoryError, UnsupportedError, XsemError
-from xsem_levelzero import functions as _functions
+from xsem_levelzero import extension as _extension
 from xsem_levelzero import loader as _loader
 from xsem_levelzero import ze as _ze
-from xsem_levelzero.functions import WAIT, find_extensions
+from xsem_levelzero.extension import WAIT, find_extensions
 from xsem_levelzero.intel.releases import build_of, flaw_of, version_text
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.results import RESULTS, error_of
@@ -155,7 +155,7 @@ def test_handles_that_are_not_wrapped_are_not_translated() -> None:
 def test_unwritten_address_is_not_used_as_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     library.zeDriverGetExtensionFunctionAddress = Function(lambda *_: 0)   # type: ignore[attr-defined]
-    monkeypatch.setattr(_functions, "driver_libraries", lambda: ())
+    monkeypatch.setattr(_extension, "driver_libraries", lambda: ())
     assert next(find_extensions(Loader(library, "fake"), 7)).route == "not found"
 
 
@@ -165,7 +165,7 @@ def test_own_table_is_that_of_the_library_that_has_the_driver(mine: str, monkeyp
     libraries = {each: driver_library(library, 7) if each == mine else driver_library(other, 8)
                  for each in ("one.so", "two.so")}
     monkeypatch.setenv("ZE_ENABLE_ALT_DRIVERS", "one.so,two.so")
-    monkeypatch.setattr(_functions, "_loaded_library", libraries.get)
+    monkeypatch.setattr(_extension, "_loaded_library", libraries.get)
     extension = next(find_extensions(Loader(library, "fake"), 7 + WRAP))
     assert extension.route == f"the driver's own table ({mine})"
     extension.release_semaphore(5)
@@ -176,7 +176,7 @@ def test_own_table_is_that_of_the_library_that_has_the_driver(mine: str, monkeyp
 def test_driver_without_the_functions_names_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
     library = Library()
     monkeypatch.setenv("ZE_ENABLE_ALT_DRIVERS", "old.so")
-    monkeypatch.setattr(_functions, "_loaded_library",
+    monkeypatch.setattr(_extension, "_loaded_library",
                         {"old.so": driver_library(library, 7, functions=False)}.get)
     extension = next(find_extensions(Loader(library, "fake"), 7))
     assert not extension.found
@@ -187,8 +187,8 @@ def test_driver_without_the_functions_names_the_update(monkeypatch: pytest.Monke
 
 
 def test_library_that_is_not_loaded_stays_unloaded() -> None:
-    assert _functions._loaded_library("libxsem_no_such_driver.so.1") is None
-    assert _functions._loaded_library("libc.so.6") is not None
+    assert _extension._loaded_library("libxsem_no_such_driver.so.1") is None
+    assert _extension._loaded_library("libc.so.6") is not None
 
 
 # ---- starting

@@ -30,10 +30,10 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_opencl import cl
-from xsem_opencl.api import Api
 from xsem_opencl.capabilities import Answers, ask, capabilities_of
 from xsem_opencl.core import properties
 from xsem_opencl.file_descriptors import GivenFd
+from xsem_opencl.loader import Api
 from xsem_opencl.nvidia import NVIDIA
 from xsem_opencl.queue import CommandQueue
 from xsem_opencl.results import CODES, error_of, failed_work, import_error

@@ -9,7 +9,7 @@ from xsem.spi import duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreDesc
 from xsem_levelzero.core import Core
 from xsem_levelzero.device import LevelZeroDevice
-from xsem_levelzero.events import Fence
+from xsem_levelzero.fences import Fence
 from xsem_levelzero.intel.passes import Passes, own_queues
 from xsem_levelzero.intel.queues import BlockingLateList, BlockingList, LateList
 from xsem_levelzero.intel.semaphores import LateSemaphore

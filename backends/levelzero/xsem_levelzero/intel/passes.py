@@ -22,8 +22,8 @@ from xsem.spi import Lock, duplicate_fd
 from xsem.types import OwnedHandle, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence
-from xsem_levelzero.functions import WAIT
+from xsem_levelzero.extension import WAIT
+from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.semaphores import LateSemaphore
 from xsem_levelzero.probe import met_object
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd

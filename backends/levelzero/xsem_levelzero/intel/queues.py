@@ -8,7 +8,7 @@ from typing import Any
 from xsem.errors import XsemError
 from xsem.types import SignalParams, WaitParams
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence
+from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.semaphores import LateSemaphore
 from xsem_levelzero.intel.signals import Signals
 from xsem_levelzero.intel.unmet_waits import unmet_waits_of

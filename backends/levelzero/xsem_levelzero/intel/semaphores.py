@@ -9,7 +9,7 @@ from xsem.errors import XsemError
 from xsem.spi import Lock, duplicate_fd
 from xsem.types import OwnedHandle, SemaphoreHandleType
 from xsem_levelzero.core import Core
-from xsem_levelzero.events import Events, Fence
+from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.signals import Signals
 from xsem_levelzero.semaphores import Semaphore, import_fd
 

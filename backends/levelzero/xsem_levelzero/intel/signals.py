@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xsem_levelzero.events import Fence
+from xsem_levelzero.fences import Fence
 
 __all__ = ["Signals", "SignalsBefore"]
 

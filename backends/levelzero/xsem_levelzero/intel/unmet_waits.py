@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from xsem.errors import BusyError, XsemError
 from xsem.spi import Lock
-from xsem_levelzero.events import Events, Fence
+from xsem_levelzero.fences import Events, Fence
 
 __all__ = ["UnmetWaits", "unmet_waits_of"]
 
