@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import xsem
 from xsem.ipc.windows import transit
-from xsem.ipc.windows.calls import Transfer
+from xsem.ipc.windows.calls import OverlappedCall
 from xsem.ipc.windows.deadlines import Deadline
 from xsem.types import MemoryDesc, SemaphoreDesc
 
@@ -227,7 +227,7 @@ def closing(handle: int) -> Iterator[int]:
 
 def write_to_pipe(pipe: xsem.ipc.Pipe, data: bytes) -> None:
     """Send bytes as one message of the pipe."""
-    with Transfer(pipe._handle, "WriteFile", ctypes.create_string_buffer(data, len(data))) as transfer, transfer:
+    with OverlappedCall(pipe._handle, "WriteFile", ctypes.create_string_buffer(data, len(data))) as transfer, transfer:
         transfer.start()
         assert transfer.wait(Deadline(BOUND_S))
     assert transfer.code == 0

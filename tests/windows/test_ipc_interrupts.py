@@ -114,10 +114,10 @@ def test_message_received_before_the_interrupt_is_not_lost(ends: Ends, desc: Sem
 
 
 def interrupt_after_start(patch: pytest.MonkeyPatch) -> None:
-    start = calls.Transfer.start
+    start = calls.OverlappedCall.start
 
-    def interrupted(transfer: calls.Transfer) -> None:
-        start(transfer)
+    def interrupted(call: calls.OverlappedCall) -> None:
+        start(call)
         raise KeyboardInterrupt
 
-    patch.setattr(calls.Transfer, "start", interrupted)
+    patch.setattr(calls.OverlappedCall, "start", interrupted)

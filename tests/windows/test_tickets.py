@@ -390,7 +390,7 @@ def test_client_that_connects_before_the_wait_for_it_is_served(
     early: list[OwnedHandle] = []
     arrival = Instances.arrival
 
-    def late(instances: Instances) -> calls.Transfer:
+    def late(instances: Instances) -> calls.OverlappedCall:
         if not early:
             early.append(calls.connect_pipe(instances._name))
         return arrival(instances)

@@ -27,9 +27,9 @@ async def send(
     try:
         await _wait(turn)
         outgoing = pipe._outgoing(descs, data, numbers)
-        with outgoing as transfer:
-            transfer.start()
-            if not await ended(transfer, deadline) and transfer.cancel():
+        with outgoing as call:
+            call.start()
+            if not await ended(call, deadline) and call.cancel():
                 raise deadline.passed(NOT_READ)
         outgoing.check()
     except PipeError as error:
@@ -54,9 +54,9 @@ async def receive(pipe: Pipe, timeout_s: float | None) -> Message:
 async def _data(pipe: Pipe, deadline: Deadline) -> bytes:
     try:
         while (data := pipe._incoming.finished()) is None:
-            with pipe._incoming.begin() as transfer:
-                transfer.start()
-                if not await ended(transfer, deadline) and transfer.cancel():
+            with pipe._incoming.begin() as call:
+                call.start()
+                if not await ended(call, deadline) and call.cancel():
                     raise deadline.passed(NOTHING_SENT)
     except PipeError as error:
         raise pipe._refusal(error) from error

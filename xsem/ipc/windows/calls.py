@@ -1,4 +1,4 @@
-"""The calls of Windows for named pipes, as numbers of handles. No call waits for a peer except `Transfer.wait`."""
+"""The calls of Windows for named pipes, as numbers of handles. Only `OverlappedCall.wait` waits for a peer."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "ENDED",
     "MORE_DATA",
     "NOT_FOUND",
+    "OverlappedCall",
     "PipeError",
-    "Transfer",
     "begin_wait",
     "connect_pipe",
     "count_receipts",
@@ -204,17 +204,17 @@ def end_wait(wait: ctypes.c_void_p) -> None:
         _call("UnregisterWaitEx")(wait, _UNTIL_CALLBACKS_END)
 
 
-# ---- transfers
+# ---- overlapped calls
 class _Overlapped(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_void_p), ("high", ctypes.c_void_p), ("offset", ctypes.c_uint64),
                 ("event", ctypes.c_void_p))
 
 
-# Windows writes to a transfer's structures until its end, so they live here until then.
-_in_progress: Final[set[Transfer]] = set()
+# Windows writes to a call's structures until its end, so they live here until then.
+_in_progress: Final[set[OverlappedCall]] = set()
 
 
-class Transfer:
+class OverlappedCall:
     """One read, write or connection of a pipe, which `close` and the end of ``with`` cancel if it has not ended."""
 
     # `call` is "ReadFile", "WriteFile" or "ConnectNamedPipe". The pipe must stay open until `close`.
@@ -223,7 +223,7 @@ class Transfer:
         self._call = call
         self._buffer = buffer
         self._event = _own("CreateEventW", None, 1, 0, None)
-        # Windows replaces the status when it begins the transfer. Until then, the transfer counts as cancelled.
+        # Windows replaces the status when it begins the call. Until then, the call counts as cancelled.
         self._state = _Overlapped(internal=_STATUS_CANCELLED, event=self._event.fileno())
         self._began = False
         self.count = 0   # bytes transferred
@@ -231,12 +231,12 @@ class Transfer:
 
     @property
     def event(self) -> int:
-        """Number of the event that Windows sets at the end of the transfer."""
+        """Number of the event that Windows sets at the end of the call."""
         return self._event.fileno()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the transfer has had no effect: it was cancelled, or it has not begun."""
+        """Whether the call has had no effect: it was cancelled, or it has not begun."""
         return self.code in (None, _ABORTED)
 
     @property
@@ -248,7 +248,7 @@ class Transfer:
         return self
 
     def start(self) -> None:
-        """Begin the transfer."""
+        """Begin the call."""
         place = ctypes.addressof(self._state)
         _in_progress.add(self)
         self._began = True
@@ -263,7 +263,7 @@ class Transfer:
             self.code = 0 if code == _CONNECTED else code
 
     def wait(self, deadline: Deadline) -> bool:
-        """Wait for the end of the transfer. Return False if the time is over before."""
+        """Wait for the end of the call. Return False if the time is over before."""
         if self.code is not None:
             return True
         wait = _call("WaitForSingleObject")
@@ -286,14 +286,14 @@ class Transfer:
             self.code = code
 
     def cancel(self) -> bool:
-        """Cancel the transfer unless it has ended. Return whether it was cancelled before any effect."""
+        """Cancel the call unless it has ended. Return whether it was cancelled before any effect."""
         if self.code is None and self._began:
             _call("CancelIoEx")(self._pipe, ctypes.addressof(self._state))
             self._finish(waits=True)
         return self.cancelled
 
     def close(self) -> None:
-        """Cancel the transfer unless it has ended. A second call has no effect."""
+        """Cancel the call unless it has ended. A second call has no effect."""
         self.cancel()
         _in_progress.discard(self)
         self._event.close()

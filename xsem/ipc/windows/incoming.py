@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xsem.errors import BadArgumentError
 from xsem.ipc import wire
-from xsem.ipc.windows.calls import MORE_DATA, PipeError, Transfer, give_receipt
+from xsem.ipc.windows.calls import MORE_DATA, OverlappedCall, PipeError, give_receipt
 from xsem.types import OwnedHandle
 
 __all__ = ["Incoming"]
@@ -19,12 +19,12 @@ class Incoming:
     def __init__(self, handle: OwnedHandle) -> None:
         self._handle = handle   # borrowed
         # After an interrupt behind its end, the next call gets its message.
-        self._read: Transfer | None = None
+        self._read: OverlappedCall | None = None
         self._longer = False
 
-    def begin(self) -> Transfer:
+    def begin(self) -> OverlappedCall:
         """Return a read, to be started."""
-        self._read = Transfer(self._handle, "ReadFile", ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES))
+        self._read = OverlappedCall(self._handle, "ReadFile", ctypes.create_string_buffer(wire.MAX_NT_MESSAGE_BYTES))
         return self._read
 
     def finished(self) -> bytes | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.ipc.windows.calls import ACCESS_DENIED, ENDED, PipeError, Transfer, create_pipe
+from xsem.ipc.windows.calls import ACCESS_DENIED, ENDED, OverlappedCall, PipeError, create_pipe
 from xsem.ipc.windows.connections import authenticated
 from xsem.ipc.windows.pipe import Pipe
 
@@ -28,11 +28,11 @@ class Instances:
         """True after `close`."""
         return self._instance.closed
 
-    def arrival(self) -> Transfer:
+    def arrival(self) -> OverlappedCall:
         """Return the wait for the next client, to be started."""
-        return Transfer(self._instance, "ConnectNamedPipe")
+        return OverlappedCall(self._instance, "ConnectNamedPipe")
 
-    def accepted(self, arrival: Transfer) -> Pipe | None:
+    def accepted(self, arrival: OverlappedCall) -> Pipe | None:
         """Return the connection to the client that has arrived. None: it has ended, or belongs to another user."""
         try:
             if arrival.code and arrival.code not in ENDED:

@@ -69,11 +69,11 @@ class PipeListener:
             turn.wait()
             settle_all()
             while True:
-                with self._instances.arrival() as transfer:
-                    transfer.start()
-                    if not transfer.wait(deadline) and transfer.cancel():
+                with self._instances.arrival() as call:
+                    call.start()
+                    if not call.wait(deadline) and call.cancel():
                         raise deadline.passed("no process connected")
-                pipe = self._instances.accepted(transfer)
+                pipe = self._instances.accepted(call)
                 if pipe is not None:
                     return pipe
         finally:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 
 from xsem.ipc import wire
-from xsem.ipc.windows.calls import PipeError, Transfer
+from xsem.ipc.windows.calls import OverlappedCall, PipeError
 from xsem.ipc.windows.transit import Transit
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
@@ -27,9 +27,9 @@ class Outgoing:
         copies = iter([each.fileno() for each in self._kept])
         message = wire.encode_nt(descs, [None if number is None else next(copies) for number in numbers], payload,
                                  receipt if self._kept else 0)
-        self._transfer = Transfer(handle, "WriteFile", ctypes.create_string_buffer(message, len(message)))
+        self._transfer = OverlappedCall(handle, "WriteFile", ctypes.create_string_buffer(message, len(message)))
 
-    def __enter__(self) -> Transfer:
+    def __enter__(self) -> OverlappedCall:
         # Before the write: the receipt of a message that is not noted would count for a later one.
         self._transit.sent(self._kept)
         return self._transfer

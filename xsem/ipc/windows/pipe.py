@@ -21,7 +21,7 @@ from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["NOTHING_SENT", "NOT_READ", "OTHER_RECEIVES", "OTHER_SENDS", "Pipe"]
 
-# Why a transfer takes too long.
+# Why a call takes too long.
 NOT_READ: Final = "the peer does not read"
 NOTHING_SENT: Final = "the peer sent nothing"
 OTHER_SENDS: Final = "another thread sends"
@@ -138,9 +138,9 @@ class Pipe:
         try:
             turn.wait()
             outgoing = self._outgoing(descs, data, numbers)
-            with outgoing as transfer:
-                transfer.start()
-                if not transfer.wait(deadline) and transfer.cancel():
+            with outgoing as call:
+                call.start()
+                if not call.wait(deadline) and call.cancel():
                     raise deadline.passed(NOT_READ)
             outgoing.check()
         except PipeError as error:
@@ -198,9 +198,9 @@ class Pipe:
     def _data(self, deadline: Deadline) -> bytes:
         try:
             while (data := self._incoming.finished()) is None:
-                with self._incoming.begin() as transfer:
-                    transfer.start()
-                    if not transfer.wait(deadline) and transfer.cancel():
+                with self._incoming.begin() as call:
+                    call.start()
+                    if not call.wait(deadline) and call.cancel():
                         raise deadline.passed(NOTHING_SENT)
         except PipeError as error:
             raise self._refusal(error) from error

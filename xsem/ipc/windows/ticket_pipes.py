@@ -20,7 +20,7 @@ from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.message import Message, check_nt_content
 from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, absent, refusal
 from xsem.ipc.tickets import Fields, Ticket
-from xsem.ipc.windows.calls import PipeError, Transfer, wait_for_any
+from xsem.ipc.windows.calls import OverlappedCall, PipeError, wait_for_any
 from xsem.ipc.windows.connections import connect
 from xsem.ipc.windows.deadlines import Deadline
 from xsem.ipc.windows.instances import Instances
@@ -88,7 +88,7 @@ class _Connection:
         self.answered_s: float | None = None
         self.read = self._begin()
 
-    def _begin(self) -> Transfer:
+    def _begin(self) -> OverlappedCall:
         read = self.pipe._incoming.begin()
         read.start()
         return read
@@ -131,7 +131,7 @@ class Session:
 
     def __init__(self) -> None:
         self._instances: list[Instances] = []   # at most one
-        self._arrivals: list[Transfer] = []     # at most one
+        self._arrivals: list[OverlappedCall] = []     # at most one
         self._connections: list[_Connection] = []   # oldest first
 
     @property
@@ -159,10 +159,10 @@ class Session:
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
         """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
-        transfers = [self._arrivals[0], *[each.read for each in self._connections]]
-        # A transfer that ended at its start sets no event.
-        at_once = any(each.code is not None for each in transfers)
-        wait_for_any([each.event for each in transfers], 0.0 if at_once else timeout_s)
+        calls = [self._arrivals[0], *[each.read for each in self._connections]]
+        # A call that ended at its start sets no event.
+        at_once = any(each.code is not None for each in calls)
+        wait_for_any([each.event for each in calls], 0.0 if at_once else timeout_s)
         for each in list(self._connections):
             if not each.read.wait(_NOW):
                 continue
