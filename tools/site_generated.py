@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final
 
-from xsem.cli import others
+from xsem.cli import package_commands
 from xsem.cli.options import COMMON, new_parser
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import requirements
@@ -75,7 +75,7 @@ def _number(api: str, number: int) -> str:
 # ---- command line
 def command_line() -> str:
     """Return a section for each command, with its arguments and options."""
-    return "".join(_sections(new_parser(others.names().items(), others.load), "xsem"))
+    return "".join(_sections(new_parser(package_commands.names().items(), package_commands.load), "xsem"))
 
 
 def _sections(parser: argparse.ArgumentParser, path: str) -> Iterator[str]:

@@ -272,7 +272,7 @@ def test_send_interrupted_in_the_system_call_ends_the_stream() -> None:
 
 # ---- pipes of Windows: a message longer than any buffer is read in parts
 class Read:
-    """A read of a pipe that has ended, as `xsem.ipc.windows.calls.Transfer`."""
+    """A read of a pipe that has ended, as `xsem.ipc.windows.calls.OverlappedCall`."""
 
     def __init__(self, code: int | None, data: bytes = b"") -> None:
         self.code = code

@@ -24,7 +24,7 @@ import yaml
 from support.doc_blocks import ALL, START, Block, as_shown, blocks
 from support.paths import ROOT
 
-from xsem.cli import others
+from xsem.cli import package_commands
 from xsem.cli.options import new_parser
 from xsem_conformance import profiles, waivers
 
@@ -150,7 +150,7 @@ def wrong_names(command: str) -> Iterator[str]:
 
 def _wrong_options(words: list[str]) -> Iterator[str]:
     try:
-        asked = new_parser(others.names().items(), others.load).parse_args(words)
+        asked = new_parser(package_commands.names().items(), package_commands.load).parse_args(words)
     except SystemExit as end:
         if end.code:
             yield f"xsem {shlex.join(words)} is a usage error"

@@ -46,11 +46,11 @@ def _run(arguments: list[str]) -> int:
     if word in _OWN and not completing:
         parser = new_parser()
     else:   # only then: the search of the installed packages takes time
-        from xsem.cli import others
+        from xsem.cli import package_commands
 
-        known = others.names()
+        known = package_commands.names()
         parser = new_parser(known.items() if completing or word not in known else [(word, known[word])],
-                            others.load if completing or word in known else None)
+                            package_commands.load if completing or word in known else None)
     if completing:
         import argcomplete
 

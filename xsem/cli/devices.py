@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import xsem
-from xsem.cli.layout import GLUE, Screen, screen, table, wrap
 from xsem.cli.plugin_answers import BackendAnswer, ask_plugins, of_plugin
 from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import DONE, NOT_TRIED
+from xsem.cli.terminal import GLUE, Screen, screen, table, wrap
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 from xsem.plugins import one_line, registry

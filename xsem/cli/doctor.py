@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import Any, Final
 
-from xsem.cli.layout import Screen, listed, screen, wrap
 from xsem.cli.plugin_answers import BackendAnswer, ask_plugins, of_plugin
 from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
+from xsem.cli.terminal import Screen, listed, screen, wrap
 from xsem.cli.text import printable
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError

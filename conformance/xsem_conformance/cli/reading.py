@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from xsem.cli import layout
+from xsem.cli import terminal
 from xsem.cli.text import printable
 
 __all__ = ["add_command", "print_json", "print_table", "read_report"]
@@ -45,11 +45,11 @@ def print_json(data: object) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table. On a terminal that is too narrow for the table, print one block of lines for each row."""
-    to = layout.screen()
+    to = terminal.screen()
     width = _WIDE if to.width is None else to.width
     titles, body = [printable(each) for each in columns], [[printable(each) for each in row] for row in rows]
     print(to.bold(title))
-    lines = layout.table(titles, body, to, width)
+    lines = terminal.table(titles, body, to, width)
     for line in lines if lines is not None else _blocks(titles, body, width):
         print(line)
     print()
@@ -58,5 +58,5 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     for row in rows:
         for title, cell in zip(titles, row, strict=True):
-            yield from layout.wrap(f"{title}: {cell}" if title else cell, width, first="  ", later="      ")
+            yield from terminal.wrap(f"{title}: {cell}" if title else cell, width, first="  ", later="      ")
         yield ""

@@ -15,7 +15,7 @@ import pytest
 from support.plugin_folder import write_plugin
 
 from xsem.cli import devices
-from xsem.cli.layout import GLUE, Screen, columns, listed, table, wrap
+from xsem.cli.terminal import GLUE, Screen, columns, listed, table, wrap
 
 PLAIN = Screen(None, False)
 
