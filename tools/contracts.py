@@ -51,7 +51,7 @@ LAYERS = {
         transfers
         signallers
         peers
-        file_descriptors | streams | hosts
+        file_descriptors | streams | running_system
         handles | uuids | layout | locks
         params | windows
         info

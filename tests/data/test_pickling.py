@@ -161,7 +161,7 @@ def reason_of(data: bytes | memoryview) -> str:
 
 def test_pickled_descriptor_is_refused_on_another_host(pickled: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(pickling, "host_id", lambda: "another boot")
+        elsewhere.setattr(pickling, "system_id", lambda: "another boot")
         assert reason_of(pickled) == "other_host"
     pickle.loads(pickled).close()
 

@@ -82,7 +82,7 @@ def test_ticket_on_another_node_is_refused_with_the_reason(
 ) -> None:
     ticket = renderer.render(1)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(tickets, "host_id", lambda: "00000000-0000-4000-8000-000000000000")
+        elsewhere.setattr(tickets, "system_id", lambda: "00000000-0000-4000-8000-000000000000")
         answer = read(ticket)
     assert ray_pipeline.verdict([answer, "right"]) == 2
     shown = capsys.readouterr().out

@@ -261,7 +261,7 @@ def test_text_that_is_not_a_ticket_is_refused(text: Any) -> None:
 def test_ticket_of_another_machine_is_refused(desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = ipc.offer(desc)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(tickets, "host_id", lambda: "00000000-0000-4000-8000-000000000000")
+        elsewhere.setattr(tickets, "system_id", lambda: "00000000-0000-4000-8000-000000000000")
         with pytest.raises(xsem.BadArgumentError, match="do not cross machines") as failure:
             ipc.claim(ticket)
     assert failure.value.reason == "other_host"

@@ -242,7 +242,7 @@ def test_ticket_with_another_secret_is_forged(desc: SemaphoreDesc) -> None:
 def test_ticket_of_another_machine_is_refused(desc: SemaphoreDesc, monkeypatch: pytest.MonkeyPatch) -> None:
     ticket = ipc.offer(desc)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(tickets, "host_id", lambda: "another-machine")
+        elsewhere.setattr(tickets, "system_id", lambda: "another-machine")
         assert reason_of(lambda: ipc.claim(ticket)) == "other_host"
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from xsem.data.handles import own
-from xsem.data.hosts import read_small
 from xsem.data.params import check_int
+from xsem.data.running_system import read_small
 from xsem.errors import BadArgumentError
 
 if sys.platform == "win32":

@@ -16,8 +16,8 @@ from typing import Any
 
 from xsem.data.handle_types import OsHandleKind
 from xsem.data.handles import OwnedHandle, check_open, number_of, own
-from xsem.data.hosts import host_id
 from xsem.data.peers import Peer
+from xsem.data.running_system import system_id
 from xsem.data.signallers import Signallers, signallers_of
 from xsem.data.transfers import LIFETIME_S, Kept, fetch
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
@@ -90,7 +90,7 @@ def _for_any_process(number: int, lifetime_s: float, signallers: Signallers | No
                                capability="descriptor.pickle")
     check_open(number)
     kept = Kept(number, lifetime_s, signallers)
-    return _Fetched(kept.ident, host_id(), os.getpid()), kept
+    return _Fetched(kept.ident, system_id(), os.getpid()), kept
 
 
 def _for_spawned(popen: Any, number: int) -> _Carried:
@@ -153,7 +153,7 @@ class _Fetched:
         self._pid = pid
 
     def own(self) -> OwnedHandle:
-        if self._host != host_id():
+        if self._host != system_id():
             raise BadArgumentError(
                 f"the descriptor was pickled on another machine ({self._host}): a handle is valid only on the machine "
                 "of its exporter", reason="other_host")

@@ -16,8 +16,8 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from xsem.data.handles import own
-from xsem.data.hosts import read_small
 from xsem.data.peers import Peer, peer_user
+from xsem.data.running_system import read_small
 from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, WaitTimeoutError, XsemError
 from xsem.ipc import wire

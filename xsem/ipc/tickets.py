@@ -16,8 +16,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from xsem.data.hosts import host_id
 from xsem.data.peers import start_of
+from xsem.data.running_system import system_id
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.runtime.timeouts import check_timeout
 
@@ -183,9 +183,9 @@ def _tick_count() -> Any:
 
 def _boot() -> bytes:
     try:
-        return uuid.UUID(host_id()).bytes
+        return uuid.UUID(system_id()).bytes
     except ValueError:   # the name of the machine
-        return hashlib.sha256(host_id().encode()).digest()[:16]
+        return hashlib.sha256(system_id().encode()).digest()[:16]
 
 
 def _network() -> int:

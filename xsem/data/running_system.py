@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-__all__ = ["host_id", "read_small"]
+__all__ = ["read_small", "system_id"]
 
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
-def host_id() -> str:
+def system_id() -> str:
     """Return a name that all processes of this running system share, containers included: the boot id on Linux."""
     if sys.platform == "win32":   # under Wine, the file exists
         return socket.gethostname()
