@@ -26,11 +26,11 @@ from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
 from xsem_levelzero.reports import (
     REINSTALL,
-    causes_of,
     closer_of,
     refused_exports,
     refused_types,
     remedy_of,
+    undeclared_causes,
     validation_layer,
 )
 from xsem_levelzero.results import SUCCESS
@@ -176,7 +176,7 @@ class LevelZeroBackend(Backend):
         kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
         return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, own_context=own,
-                    causes=causes_of(known))
+                    causes=undeclared_causes(known))
 
     def _exports_of(self, loader: Loader, gpu: Gpu) -> Exports:
         """Return the result of the probe of exports. A probe without an answer is not remembered."""

@@ -17,7 +17,12 @@ from xsem_levelzero.loader import Loader
 from xsem_levelzero.results import INVALID, UNINITIALIZED, UNSUPPORTED_VERSION
 
 __all__ = [
-    "REINSTALL", "causes_of", "closer_of", "refused_exports", "refused_types", "remedy_of",
+    "REINSTALL",
+    "closer_of",
+    "refused_exports",
+    "refused_types",
+    "remedy_of",
+    "undeclared_causes",
     "validation_layer",
 ]
 
@@ -27,7 +32,7 @@ REINSTALL: Final = "install Intel's GPU driver, the loader and its layers from o
     "" if sys.platform == "win32" else ", and allow this user to open /dev/dri/renderD*")
 
 
-def causes_of(known: Known) -> Mapping[str, Sequence[str]]:
+def undeclared_causes(known: Known) -> Mapping[str, Sequence[str]]:
     """Return `DeviceDriver.undeclared_causes` for the types of semaphores."""
     return {f"semaphore.import.{type.value}": [why for each, why in known.reasons.items() if each in (type, None)]
             for type in SemaphoreHandleType}
