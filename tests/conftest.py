@@ -79,15 +79,23 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(2 * cores, MOST_WORKERS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def old_objects_frozen() -> None:
-    """Keep the garbage collector away from the objects of collected tests and of the modules before.
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Generator[None, Any, Any]:
+    """Of a test with the marker ``variants``, `make test` runs the first set of parameters, and the night all."""
+    made = yield
+    for item in made[1:] if isinstance(made, list) else ():
+        if item.get_closest_marker("variants"):
+            item.add_marker(pytest.mark.slow)
+    return made
 
-    Tests and fixtures run it often, tests of interrupts at each place, and pytest keeps objects of each test until the
-    end. Without this, a full garbage collection took 0.1 s.
-    """
-    gc.collect()
-    gc.freeze()
+
+@pytest.fixture(scope="session")
+def stand_in_groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The groups of tests on stand-ins belong to this run: xdist's workers share their outcomes and its ``-m``."""
+    from support import stand_in
+
+    folder = tmp_path_factory.getbasetemp()
+    stand_in.share(folder.parent if hasattr(request.config, "workerinput") else folder, request.config.option.markexpr)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -136,6 +144,8 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         time.sleep(0.01)
     if "fds" in before and (closed := _new(before["fds"], _fds())):
         pytest.fail(f"the test closed what it had not opened: {closed}", pytrace=False)
+    # Later collections skip the objects that pytest keeps of each test: tests collect often, and took half of their time.
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

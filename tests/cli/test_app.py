@@ -51,6 +51,7 @@ def test_quiet_devices_are_names(arguments: list[str]) -> None:
     assert xsem(*arguments, XSEM_BACKENDS="host").stdout == "host:0\n"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [
     ["--json", "conformance", "list"], ["conformance", "--json", "list"], ["conformance", "list", "--json"],
     ["conformance", "--no-color", "--json", "-q", "list"], ["-q", "conformance", "--json", "list", "--no-color"]])

@@ -32,6 +32,7 @@ def demo(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> su
                           text=True, check=False, timeout=50, stdin=subprocess.DEVNULL, env=env)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
 def test_every_frame_is_filtered(tmp_path: Path, binary: list[str]) -> None:
     sheet = tmp_path / "new" / "sheet.png" if binary else tmp_path / "demo-host.png"
@@ -69,6 +70,7 @@ def test_options_reach_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("binary", [[], ["--binary"]], ids=["timeline", "binary"])
 def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]) -> None:
     good = tmp_path / "demo-host.png"
@@ -80,6 +82,7 @@ def test_without_the_wait_every_frame_is_stale(tmp_path: Path, binary: list[str]
     assert sorted(os.listdir(tmp_path)) == ["demo-host-without-wait.png", "demo-host.png"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [(["--device", "nosuch"], 3), (["--exporter", "nosuch"], 3), (["--device", "host:7"], 3), (["--device", "a b"], 2)],
@@ -183,6 +186,7 @@ def test_sheet_replaces_a_link(tmp_path: Path) -> None:
     assert f"contact sheet: {tmp_path / 'demo-host.png'}" in done.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("output", "said"), [
     ("mine/x.png", "Not a directory"), ("x.gifx", "no pictures with the suffix '.gifx'"),
     ("x", "no pictures with the suffix ''"), ("/dev/full", "not an ordinary file"),
@@ -263,6 +267,7 @@ def test_status_is_bad_when_the_sheet_cannot_be_written(
 
 
 # ---- missing packages and devices
+@pytest.mark.variants
 @pytest.mark.parametrize("package", ["numpy", "PIL"])
 def test_missing_package_gives_status_3(tmp_path: Path, package: str) -> None:
     (tmp_path / package).mkdir()
@@ -303,6 +308,7 @@ def xsem_register_backends(register):
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("option", ["--device", "--exporter"])
 @pytest.mark.parametrize("error", [
     "BackendUnavailableError('libacme.so is not there', reason='libacme_missing', likely_causes=('rain',))",

@@ -41,6 +41,7 @@ def xsem(
 
 # ---- the output
 # Typer, Rich and print each handle a closed pipe differently.
+@pytest.mark.variants
 @commands(["--help"], ["devices"], ["doctor", "--json"], ["conformance", "list"], SMALL, ONE_CASE)
 def test_closed_reader_ends_the_command_silently_with_141(tmp_path: Path, arguments: list[str]) -> None:
     reading, writing = os.pipe()
@@ -57,6 +58,7 @@ def test_closed_reader_of_both_streams_ends_the_command_with_141(tmp_path: Path)
         assert xsem("demo", "--device", "host:7", cwd=tmp_path, stdout=gone, stderr=gone).returncode == 141
 
 
+@pytest.mark.variants
 @commands(["--help"], ["devices"], ["doctor", "--json"], SMALL)
 def test_lost_output_is_reported_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
@@ -82,6 +84,7 @@ def test_bad_status_stays_bad_when_the_output_is_lost(monkeypatch: pytest.Monkey
     assert duplicated == [1] * 4
 
 
+@pytest.mark.variants
 @commands(["devices"], SMALL, ONE_CASE)
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"], ids=["output", "all"])
 def test_closed_streams_change_no_status(tmp_path: Path, arguments: list[str], closed: str) -> None:
@@ -97,6 +100,7 @@ def test_error_message_stays_out_of_stdout_when_stderr_is_closed(tmp_path: Path)
 
 
 # ---- the environment
+@pytest.mark.variants
 @commands(["--help"], ["devices"], SMALL)
 @pytest.mark.parametrize("around", [
     {"HOME": None, "TERM": None, "COLUMNS": "1", "LINES": "1"}, {"COLUMNS": "many", "FORCE_COLOR": "1"},
@@ -152,6 +156,7 @@ def interrupted(folder: Path, *arguments: str, until: str) -> tuple[int, str]:
         return process.wait(timeout=40), shown.decode()
 
 
+@pytest.mark.variants
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("arguments", "until"), [
     (["demo", "--frames", "100000", "--timeout", "20"], " of 100000"),
@@ -188,6 +193,7 @@ cli.main()
     assert (done.returncode, done.stderr) == (130, "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["devices", "--json"]], ids=" ".join)
 def test_ctrl_c_during_discovery_ends_with_130(tmp_path: Path, arguments: list[str]) -> None:
     write_plugin(tmp_path, "acme", """

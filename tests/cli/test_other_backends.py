@@ -122,6 +122,7 @@ def test_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
     assert max(len(line) for line in lines) > 100   # without a terminal, lines do not wrap
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("mode", ["unavailable", "none"])
 def test_empty_device_list_gives_status_3(acme: Any, mode: str) -> None:
     done = acme("devices", mode=mode)

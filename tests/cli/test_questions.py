@@ -101,6 +101,7 @@ def listed(folder: Path, fails: str) -> tuple[str | None, dict[str, dict[str, An
     return {each["name"]: each["unavailable"] for each in told["backends"]}["acme"], devices
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", FAILURES)
 def test_devices_tells_of_a_backend_that_hangs_or_crashes(tmp_path: Path, how: str) -> None:
     reason, devices = listed(tmp_path, f"devices {how}")
@@ -122,6 +123,7 @@ def test_table_of_devices_has_the_failure_below(tmp_path: Path) -> None:
     assert "acme (acme 1.0): devices() ended its process with status 7" in out
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ["sleep", "segv"])
 def test_device_that_hangs_or_crashes_is_listed_with_its_failure(tmp_path: Path, how: str) -> None:
     reason, devices = listed(tmp_path, f"open1 {how}")
@@ -133,6 +135,7 @@ def test_device_that_hangs_or_crashes_is_listed_with_its_failure(tmp_path: Path,
         assert devices[name]["name"] == "Acme"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("where", ["checks", "devices"])
 @pytest.mark.parametrize("how", FAILURES)
 def test_doctor_tells_of_a_backend_that_hangs_or_crashes(tmp_path: Path, where: str, how: str) -> None:
@@ -147,6 +150,7 @@ def test_doctor_tells_of_a_backend_that_hangs_or_crashes(tmp_path: Path, where: 
     assert "report it to acme 1.0" in last["remedy"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", [*FAILURES, "exit0"])
 def test_import_that_hangs_or_crashes_is_told_of(tmp_path: Path, how: str) -> None:
     expected = {"sys.exit": "SystemExit: 5", "exit0": "its import ended its process with status 0"}.get(
@@ -164,6 +168,7 @@ def test_import_that_hangs_or_crashes_is_told_of(tmp_path: Path, how: str) -> No
     assert "update or uninstall acme 1.0" in check["remedy"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("option", ["--device", "--exporter"])
 @pytest.mark.parametrize(("fails", "said"), [
     ("import sleep", "the import of the plugin of 'acme' did not answer within 2 s, in fail ("),
@@ -220,6 +225,7 @@ def test_process_that_a_backend_starts_does_not_delay_the_answer(tmp_path: Path)
     assert devices["acme:2"]["problem"] == "OSError: not here"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("where", ["import", "devices"])
 @pytest.mark.parametrize("command", ["devices", "doctor"])
 def test_text_printed_by_a_driver_is_not_in_the_output(tmp_path: Path, command: str, where: str) -> None:

@@ -67,6 +67,7 @@ def acme(folder: Path, *arguments: str, **environment: str) -> subprocess.Comple
 SHOWN = "[red]Acme[/red] :x: �[31m�]0;owned��2J�gnp� host:1 forged ��"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("arguments", "where"), [
     (["devices"], "stdout"), (["doctor"], "stdout"), (["demo", "--device", "acme:0"], "stderr"),
     (["demo", "--exporter", "acme:0"], "stderr"),
@@ -96,6 +97,7 @@ def test_json_has_the_device_name_unchanged(tmp_path: Path) -> None:
     assert done.stdout.isascii()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["devices"], ["doctor"], ["conformance", "list"], ["--help"]], ids=" ".join)
 def test_character_missing_from_the_encoding_is_escaped(tmp_path: Path, arguments: list[str]) -> None:
     done = acme(tmp_path, *arguments, PYTHONIOENCODING="ascii")

@@ -72,6 +72,7 @@ def counts(output: str) -> dict[str, int]:
 
 
 # ---- the exporter
+@pytest.mark.slow
 def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     report = tmp_path / "out.json"
     done = with_twins(tmp_path, "--device", "other:0", "--exporter", "twins", "--only", "XSEM-DISC-003",
@@ -82,6 +83,7 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     assert written["device"]["uuid"] == written["exporter"]["uuid"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("exporter", ["twins:0", "other:1"])
 def test_exporter_of_another_device_is_reported_in_one_line(tmp_path: Path, exporter: str) -> None:
     done = with_twins(tmp_path, "--device", "other:0", "--exporter", exporter)
@@ -134,6 +136,7 @@ def test_command_in_the_report_omits_output_paths() -> None:
     assert _asked(asked) == ["conformance", "run", "--device", "host"]
 
 
+@pytest.mark.slow
 def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:
     done = run("--profile", "core", **odd("declares nothing"))
     assert done.returncode == 1
@@ -143,6 +146,7 @@ def test_device_that_declares_nothing_does_not_conform(run: Run) -> None:
 
 
 # ---- the status
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "status", "found"), [
     ("answers wrongly", 1, {"FAIL": 1}), ("raises", 1, {"ERROR": 1}), ("does not open", 3, {"UNAVAILABLE": 1}),
     ("breaks when opened", 3, {"UNAVAILABLE": 1}),
@@ -158,6 +162,7 @@ def test_one_case_decides_the_status(run: Run, way: str, status: int, found: dic
         assert f"  {name} XSEM-BUF-006/-/host/-: " in done.stdout   # printed immediately
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("device", "said"), [
     ("nothing:0", "the backend 'nothing' is not installed"), ("host:9", "no device of 'host' has index 9")])
 def test_missing_device_is_unavailable(device: str, said: str) -> None:
@@ -166,6 +171,7 @@ def test_missing_device_is_unavailable(device: str, said: str) -> None:
     assert said in output
 
 
+@pytest.mark.slow
 def test_exporter_with_one_of_the_capabilities_blocks_only_the_other_cases(run: Run) -> None:
     done = run("--exporter", odd_backend.device("exports only memory"), "--only", "XSEM-LIST-002", "--only",
                "XSEM-ORD-001", *ONE)
@@ -174,12 +180,14 @@ def test_exporter_with_one_of_the_capabilities_blocks_only_the_other_cases(run: 
     assert "BLOCKED XSEM-LIST-002/-/odd/-: the exporter does not declare semaphore_export:*" in done.stdout
 
 
+@pytest.mark.slow
 def test_undeclared_capability_is_unsupported(run: Run) -> None:
     done = run("--only", "XSEM-TL-004", **odd("well"))
     assert done.returncode == 0
     assert counts(done.stdout).keys() == {"PASS", "UNSUPPORTED"}
 
 
+@pytest.mark.slow
 def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Path) -> None:
     done = run("--only", "XSEM-TL-001", "--report", "out.json", **odd("well"))
     assert done.returncode == 0, done.stdout
@@ -202,6 +210,7 @@ def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyP
     assert run_here("--only", "XSEM-IMP-010")[0] == 0
 
 
+@pytest.mark.slow
 def test_observation_of_a_may_is_in_the_report(tmp_path: Path) -> None:
     status, _ = run_here("--only", "XSEM-TL-006", "--report", str(tmp_path / "out.json"))
     (case,) = [each for each in json.loads((tmp_path / "out.json").read_text())["cases"]
@@ -209,12 +218,14 @@ def test_observation_of_a_may_is_in_the_report(tmp_path: Path) -> None:
     assert (status, case["detail"]) == (0, "after a signal of 5 and one of 3 the timeline is at 3")
 
 
+@pytest.mark.slow
 def test_requirement_without_a_check_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.run.session.all_checks", dict)
     status, output = run_here(*ONE)
     assert (status, counts(output)) == (3, {})
 
 
+@pytest.mark.slow
 def test_driver_text_cannot_control_the_terminal(run: Run) -> None:
     done = run(*ONE, **odd("raises"), PYTHONIOENCODING="ascii")
     assert done.returncode == 1, done.stderr
@@ -223,6 +234,7 @@ def test_driver_text_cannot_control_the_terminal(run: Run) -> None:
     assert counts(done.stdout) == {"ERROR": 1}
 
 
+@pytest.mark.slow
 def test_reports_replace_links_and_are_written_atomically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +266,7 @@ def test_reports_replace_links_and_are_written_atomically(
 
 
 # ---- waivers
+@pytest.mark.variants
 @pytest.mark.parametrize(("case", "expires", "said"), [
     ("XSEM-BUF-006/*/*/*", "2020-01-01", "ended on 2020-01-01"),
     ("XSEM-BUF-006/opaque_fd/*/*", "2999-01-01", "matches no case"),
@@ -268,6 +281,7 @@ def test_invalid_waiver_gives_a_bad_status(tmp_path: Path, case: str, expires: s
     assert counts(output) == {"PASS": 1}
 
 
+@pytest.mark.slow
 def test_part_of_the_suite_ignores_waivers_of_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "waivers.toml"
     path.write_text('[[waiver]]\ncase = "XSEM-BUF-005/*/*/*"\nreason = "bug 12"\nexpires = 2020-01-01\n')
@@ -275,6 +289,7 @@ def test_part_of_the_suite_ignores_waivers_of_the_rest(tmp_path: Path) -> None:
     assert (status, counts(output)) == (0, {"PASS": 1})
 
 
+@pytest.mark.slow
 def test_failed_refusal_is_waived_with_its_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.run.session.refusal",
                         lambda _workers, name: Result(Case(name), Outcome.FAIL, "the device did it"))
@@ -289,6 +304,7 @@ def test_failed_refusal_is_waived_with_its_cases(tmp_path: Path, monkeypatch: py
 
 
 # ---- usage
+@pytest.mark.slow
 def test_malformed_device_name_is_a_usage_error(run: Run) -> None:
     for options, device in ((ONE, "host:x"), ((*ONE, "--exporter", "a:b:c"), "host:0")):
         done = run(*options, device=device)
@@ -375,6 +391,7 @@ def test_list_of_an_area_has_only_that_area() -> None:
     assert names == [each.id for each in load().requirements.values() if each.area == "TL"]
 
 
+@pytest.mark.slow
 def test_show_prints_the_clauses_and_the_check() -> None:
     listed = load()
     for name, each in listed.requirements.items():

@@ -23,6 +23,7 @@ def called(*arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("arguments", "result"), [
     (RUN, "conformance of host with host: meets the requirements that were tried; a part of core"),
     (("show", "core"), profiles()["core"].text), (("show", "XSEM-BUF-006"), load().requirements["XSEM-BUF-006"].text),
@@ -40,6 +41,7 @@ def test_quiet_comparison_of_two_devices_and_matrix_are_the_last_lines() -> None
         assert called(*arguments, "-q").splitlines() == called(*arguments).splitlines()[-count:]
 
 
+@pytest.mark.slow
 def test_json_of_a_run_is_the_report(tmp_path: Path) -> None:
     found = json.loads(called(*RUN, "--json", "--report", str(tmp_path / "report.json")))
     assert [each["outcome"] for each in found["cases"]] == ["PASS"]

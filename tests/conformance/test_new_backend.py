@@ -65,6 +65,7 @@ def test_caches_beside_the_template_are_not_written(tmp_path: Path, monkeypatch:
     assert [str(path) for path, _ in new_backend._template()] == [".github/workflows/a.yml", "a.py"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["", "Acme", "9a", "a-b", "a b", "a__b", "_a", "a_", "../a", "a.b", "é", "a\n",
                                   "a" * 33])
 def test_bad_name_is_refused(tmp_path: Path, name: str) -> None:
@@ -74,6 +75,7 @@ def test_bad_name_is_refused(tmp_path: Path, name: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ["host", "cuda", "conformance"])
 def test_name_of_an_installed_package_is_refused(tmp_path: Path, name: str) -> None:
     done = run(name, cwd=tmp_path)
@@ -82,6 +84,7 @@ def test_name_of_an_installed_package_is_refused(tmp_path: Path, name: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to("nowhere")],
                          ids=["folder", "file", "link"])
 def test_existing_path_is_refused_and_unchanged(tmp_path: Path, make: object) -> None:

@@ -101,6 +101,7 @@ def test_cases_are_tests_named_by_their_keys(tmp_path: Path, plugins: Path) -> N
     assert "XSEM-CAP" not in said   # -k selects cases
 
 
+@pytest.mark.slow
 def test_session_that_tries_no_case_is_not_a_success(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "-k", "XSEM-MIP-002")
     assert (status, "skipped" in said) == (5, True)
@@ -109,6 +110,7 @@ def test_session_that_tries_no_case_is_not_a_success(tmp_path: Path, plugins: Pa
     assert status == 0, said
 
 
+@pytest.mark.slow
 def test_tests_of_the_author_run_beside_the_cases(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
@@ -133,6 +135,7 @@ def test_driver_error_fails_its_case_and_the_next_case_runs(tmp_path: Path, plug
     assert "PASSED liar:0::XSEM-OWN-008/semaphore.timeline_semaphore_fd/host/-" in said
 
 
+@pytest.mark.slow
 def test_next_case_is_unaffected_when_a_plugin_ends_a_case(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "conftest.py").write_text("""
@@ -152,6 +155,7 @@ def pytest_collection_modifyitems(items):
     assert f"PASSED {well}" in said
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("exporter", "why"), [
     ("gone:0", "the backend 'gone' is not installed"), ("nothing:0", "it declares the export of no type, but ")])
 def test_unusable_exporter_is_one_sentence_before_the_first_case(
@@ -163,6 +167,7 @@ def test_unusable_exporter_is_one_sentence_before_the_first_case(
     assert "XSEM-BIN-003" not in said
 
 
+@pytest.mark.slow
 def test_blocked_case_is_an_error(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-exporter", "stores:0", "-k",
                        "XSEM-BIN-003")
@@ -170,6 +175,7 @@ def test_blocked_case_is_an_error(tmp_path: Path, plugins: Path) -> None:
     assert "ERROR host:0::XSEM-BIN-003/opaque_fd/stores/in - Failed: BLOCKED: the exporter does not declare " in said
 
 
+@pytest.mark.slow
 def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
@@ -197,6 +203,7 @@ def test_report_without_its_packages_is_refused_before_the_cases(tmp_path: Path,
     assert "PASSED" not in said
 
 
+@pytest.mark.slow
 def test_marker_selects_the_cases(tmp_path: Path, plugins: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
@@ -207,6 +214,7 @@ def test_marker_selects_the_cases(tmp_path: Path, plugins: Path) -> None:
         assert (said.count("PASSED test_own.py"), said.count("PASSED host:0::")) == (own, cases)
 
 
+@pytest.mark.slow
 def test_waived_failure_is_expected_and_a_failure_has_its_evidence(tmp_path: Path, plugins: Path) -> None:
     key = "XSEM-OWN-008/semaphore.opaque_win32/host/-"
     options = ("--xsem-device", "liar:0", f"liar:0::{key}", "--xsem-patience", "2")
@@ -226,6 +234,7 @@ def test_waived_failure_is_expected_and_a_failure_has_its_evidence(tmp_path: Pat
     assert "case begins with the id of one requirement" in said
 
 
+@pytest.mark.slow
 def test_missing_device_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nosuch:0")
     assert status == 1
@@ -241,6 +250,7 @@ def test_unmet_profile_fails(tmp_path: Path, plugins: Path, profile: str) -> Non
     assert f"FAILED nothing:0::profile/{profile} - Failed: profile {profile}: declares none of " in said
 
 
+@pytest.mark.slow
 def test_areas_of_the_profile_are_required_in_a_whole_run(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nothing:0")
     assert status == 1

@@ -91,6 +91,7 @@ def _spoil(*path: Any, to: Any = None, drop: bool = False) -> Callable[[dict[str
     return act
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("spoil", [
     _spoil("schema", to=2), _spoil("status", to=2), _spoil("status", to="0"), _spoil("more", to=1),
     _spoil("cases", drop=True), _spoil("device", drop=True), _spoil("date", to="yesterday"),

@@ -120,6 +120,7 @@ def test_exporter_that_hangs_ends_with_the_case(folder: Path) -> None:
                 os.kill(exporter, signal.SIGKILL)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "said"), [
     ("aborts", "the process died: SIGABRT"), ("is killed", "the process died: SIGKILL"),
     ("exits", "the process died: status 5"),
@@ -139,6 +140,7 @@ def test_case_that_ends_the_process_fails_with_the_cause(folder: Path, way: str,
         assert odd_backend.opened(folder)[2] not in (device, exporter)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "outcome", "said"), [
     ("raises", Outcome.ERROR, "RuntimeError: no such thing"),
     ("refuses", Outcome.FAIL, "DriverError: the device is gone"),
@@ -196,6 +198,7 @@ def test_exporter_that_dies_fails_only_its_case(folder: Path) -> None:
         assert not ended(again)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("exporter", ["nothing:0", odd_backend.device("does not open")])
 def test_exporter_that_cannot_be_opened_blocks_its_cases(exporter: str) -> None:
     with workers("well", exporter) as running:
@@ -217,6 +220,7 @@ def test_process_killed_from_outside_fails_the_case(folder: Path) -> None:
 
 
 # ---- devices that cannot be opened
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "said"), [
     ("does not open", "the device is gone"), ("breaks when opened", "no such thing"),
     ("dies when opened", "about to die"),
@@ -231,6 +235,7 @@ def test_device_that_cannot_be_opened_is_unavailable(folder: Path, way: str, sai
     assert ended(second)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("code", "said", "patience_s"), [
     ("import time; time.sleep(1000)",
      r"import of the plugin of 'bad' does not end within 0\.5 s \(--patience\), in <module> \(.*\.py, line 1\)$", 0.5),
@@ -262,6 +267,7 @@ def test_device_that_hangs_when_opened_is_unavailable(folder: Path, monkeypatch:
     assert all(ended(each) for each in odd_backend.opened(folder))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "said"), [
     ("does not open", "the device is gone"), ("breaks when opened", "RuntimeError: no such thing"),
     ("dies when opened", "the process died: SIGABRT, in open ("),
@@ -322,6 +328,7 @@ def sleeping(pid: int) -> bool:
 
 
 # ---- refusals and quirks
+@pytest.mark.variants
 @pytest.mark.parametrize("way", ["well", "is killed by imports"])
 @pytest.mark.parametrize("name", [
     "semaphore_import:sync_fd", "semaphore_export:sync_fd", "memory_import:dmabuf_fd", "memory_export:dmabuf_fd",

@@ -60,6 +60,7 @@ def read(folder: Path, name: str = "out.json") -> Any:
 
 
 # ---- hangs
+@pytest.mark.slow
 @pytest.mark.timeout(110)
 def test_hang_in_an_append_names_the_call_and_the_line_and_stops_the_others(run: Run, tmp_path: Path) -> None:
     done = run("blocks in appends", "--patience", "0.5", "--max-hangs", "1", "--report", "out.json", "--junit",
@@ -116,6 +117,7 @@ def test_dead_process_leaves_its_last_call_and_its_stack(run: Run, tmp_path: Pat
     assert found["frames"][-1]["function"] == "dlpack_device"
 
 
+@pytest.mark.slow
 def test_exception_of_the_backend_shows_its_lines(run: Run, tmp_path: Path) -> None:
     done = run("raises in appends", "--report", "out.json", "--patience", "1", *APPEND)
     report = read(tmp_path)
@@ -130,6 +132,7 @@ def test_exception_of_the_backend_shows_its_lines(run: Run, tmp_path: Path) -> N
     assert done.stdout.count("  ERROR XSEM") == 1
 
 
+@pytest.mark.slow
 def test_lost_signals_are_one_cause_with_the_setup_of_its_first_case(run: Run, tmp_path: Path) -> None:
     done = run("loses signals", "--patience", "0.25", "--no-quirks", "--report", "out.json", "--only", "XSEM-IMP-001",
                "--only", "XSEM-BIN-00", "--only", "XSEM-TL", "--only", "XSEM-EVT-00")
@@ -144,6 +147,7 @@ def test_lost_signals_are_one_cause_with_the_setup_of_its_first_case(run: Run, t
 
 
 # ---- limits
+@pytest.mark.slow
 def test_no_case_begins_after_max_failures(run: Run, tmp_path: Path) -> None:
     done = run("raises in appends", "--max-failures", "1", "--patience", "1", "--report", "out.json", *APPEND)
     report = read(tmp_path)
@@ -153,6 +157,7 @@ def test_no_case_begins_after_max_failures(run: Run, tmp_path: Path) -> None:
     assert not [each for each in report["problems"] if "stale" in each]
 
 
+@pytest.mark.slow
 def test_time_limit_ends_a_hanging_case_and_never_conforms(run: Run, tmp_path: Path) -> None:
     began = time.monotonic()
     done = run("hangs", "--time-limit", "5", "--only", "XSEM-BUF-006", "--report", "out.json")
@@ -163,6 +168,7 @@ def test_time_limit_ends_a_hanging_case_and_never_conforms(run: Run, tmp_path: P
     assert report["incomplete"] == "1 of 1 cases were not run: the time limit of the run was reached"
 
 
+@pytest.mark.variants
 @pytest.mark.timeout(110)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_ended_run_leaves_a_report_of_what_ran(start: Run, tmp_path: Path, how: signal.Signals) -> None:
@@ -184,6 +190,7 @@ def test_ended_run_leaves_a_report_of_what_ran(start: Run, tmp_path: Path, how: 
 
 
 # ---- the exporter
+@pytest.mark.variants
 @pytest.mark.parametrize(("way", "said"), [
     ("breaks when opened", "RuntimeError: no such thing"), ("does not open", "the device is gone"),
     ("dies when opened", "the process died: SIGABRT"),
@@ -203,6 +210,7 @@ def test_unusable_exporter_is_one_sentence_before_the_first_case(
 
 
 # ---- one case
+@pytest.mark.slow
 def test_one_case_runs_by_its_key(run: Run, tmp_path: Path) -> None:
     done = run("well", "--case", HANGS, "--report", "out.json")
     assert (done.returncode, [each["key"] for each in read(tmp_path)["cases"]]) == (0, [HANGS])
@@ -211,6 +219,7 @@ def test_one_case_runs_by_its_key(run: Run, tmp_path: Path) -> None:
     assert HANGS in unknown.stderr
 
 
+@pytest.mark.slow
 def test_debug_runs_the_case_in_the_foreground(run: Run, tmp_path: Path) -> None:
     done = run("raises", "--case", HANGS, "--debug")
     assert done.returncode == 1
@@ -223,6 +232,7 @@ def test_debug_runs_the_case_in_the_foreground(run: Run, tmp_path: Path) -> None
 
 
 # ---- several workers
+@pytest.mark.slow
 def test_results_of_several_workers_are_in_the_order_of_the_plan(run: Run, tmp_path: Path) -> None:
     for jobs in ("1", "3"):
         done = run("well", "--jobs", jobs, "--only", "XSEM-CAP", "--only", "XSEM-BUF", "--report", f"out{jobs}.json")

@@ -97,6 +97,7 @@ def _ran(folder: Path, fault: str, *requirements: str) -> tuple[int, dict[str, t
                              for each in json.loads(report.read_text())["cases"]}
 
 
+@pytest.mark.slow
 def test_case_without_its_hook_is_not_examined_and_costs_nothing(tmp_path: Path) -> None:
     wanted = {"XSEM-LIST-005": "native_queue", "XSEM-DEV-007": "foreign_queue", "XSEM-EVT-009": "native_event",
               "XSEM-ORD-013": "failing_work", "XSEM-THR-007": "native_queue"}

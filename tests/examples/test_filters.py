@@ -22,6 +22,7 @@ PROGRAMS = {"torch_filter": "PyTorch", "cupy_filter": "CuPy", "torch_trainer": "
 FILTERS = {"torch_filter": "torch", "cupy_filter": "cupy"}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_help_names_the_frames(name: str) -> None:
     done = example(name, "--help")
@@ -29,6 +30,7 @@ def test_help_names_the_frames(name: str) -> None:
     assert "--frames" in done.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str) -> None:
     done = example(name, environment=without(tmp_path, "torch", "cupy"))
@@ -46,6 +48,7 @@ def test_trainer_reports_a_missing_compiler(tmp_path: Path) -> None:
     assert line.startswith("torch_trainer: a C compiler is missing")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize(("wrong", "tally", "status"), [
     ("", "0 stale, 0 errors", 0), ("nothing", "70 stale, 0 errors", 1), ("one pixel", "0 stale, 70 errors", 1),
@@ -58,6 +61,7 @@ def test_filter_ends_with_its_tally(tmp_path: Path, name: str, wrong: str, tally
     assert done.stderr == ""
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", FILTERS)
 def test_missing_device_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
     done = example(name, "--device", "cuda:9", environment=with_libraries(tmp_path, FILTERS[name]))
@@ -98,6 +102,7 @@ with xsem.open_device("host") as device, Renderer("host", device, 9, sender=send
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("by", ["python", "c"])
 def test_renderer_hands_frames_over_and_counts_them(tmp_path: Path, by: str) -> None:
     sender = []

@@ -25,6 +25,7 @@ def example(name: str, *arguments: str, **environment: str) -> subprocess.Comple
                           env=os.environ | environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("name", "arguments", "last"), [
     ("numpy_two_processes.py", ["--frames", "5"], "numpy_two_processes: 5 frames, 0 wrong"),
     ("asyncio_server.py", ["--frames", "4", "--clients", "2"], "asyncio_server: 8 frames, 0 failed clients"),
@@ -56,6 +57,7 @@ def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "asyncio_server: 2 frames, 2 failed clients\n"), done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wrong", [0, 3])
 def test_frames_that_jax_reads_are_compared(tmp_path: Path, wrong: int) -> None:
     """NumPy replaces JAX here: its arrays have the two functions that the program uses."""
@@ -67,6 +69,7 @@ def test_frames_that_jax_reads_are_compared(tmp_path: Path, wrong: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (int(wrong > 0), f"jax_sums: 3 frames, {wrong} wrong\n", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wrong", [False, True])
 def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
     program = EXAMPLES / "image_frames.py"
@@ -81,6 +84,7 @@ def test_image_frames_pass_on_swiftshader(tmp_path: Path, wrong: bool) -> None:
     assert (done.returncode, done.stdout) == (int(wrong), f"image_frames: 3 frames, {3 * wrong} wrong\n"), done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("name", "package"), [("image_frames.py", "PyTorch"), ("cupy_texture.py", "CuPy"),
                                                ("jax_sums.py", "JAX"), ("warp_texture.py", "Warp"),
                                                ("ray_pipeline.py", "Ray"), ("fleet_ray.py", "Ray")])

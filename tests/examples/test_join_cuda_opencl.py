@@ -43,6 +43,7 @@ def test_a_thousand_rounds_between_cuda_and_opencl() -> None:
         "join: 1000 rounds between cuda:0 and opencl:0, 1024000 values checked, 0 wrong")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("devices", [("opencl:0", "cuda:0"), ("host:0", "opencl:0"), ("opencl:0", "opencl:0")])
 def test_devices_may_be_exchanged(devices: tuple[str, str]) -> None:
     ran = run("--rounds", "50", "--values", "64", "--devices", *devices)

@@ -22,6 +22,7 @@ def test_vulkans_stand_in_reads_every_frame_of_the_tensor(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, "tensor_to_vulkan: 20 frames, 0 wrong\n", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("old", "new"), [
     (DRAWN, "torch.from_numpy(draw(frame + (frame == 2)))"),
     ("map_buffer(shared.offset,", "map_buffer(0,"),   # the tensor is not the start of the allocation
@@ -41,6 +42,7 @@ def test_cupy_process_and_torch_process_see_each_others_frames(tmp_path: Path) -
         0, "torch_to_cupy: 20 frames, 0 wrong in CuPy, 0 wrong in torch\n", "")
 
 
+@pytest.mark.slow
 def test_frame_that_cupy_spoils_is_counted_by_torch(tmp_path: Path) -> None:
     done = run_program(EXAMPLES / "torch_to_cupy.py", "--frames", "3", *ON_STAND_IN["torch_to_cupy"],
                        environment=with_libraries(tmp_path, "torch", "cupy", wrong="one pixel"))
@@ -64,6 +66,7 @@ def test_cupy_process_that_ends_early_is_reported_at_once(tmp_path: Path) -> Non
     assert (done.returncode, done.stderr) == (1, "torch_to_cupy: the CuPy process has ended without an answer\n")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", ON_STAND_IN)
 def test_allocator_that_cannot_share_is_reported_with_the_setting(tmp_path: Path, name: str) -> None:
     environment = with_libraries(tmp_path, "torch", "cupy") | {"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}

@@ -27,6 +27,7 @@ def with_slangpy(folder: Path) -> dict[str, str]:
     return vulkan_environment(PYTHONPATH=f"{folder}:{before}" if before else str(folder))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wrong", ["", "nothing"])
 def test_fence_orders_slangpy_and_torch(tmp_path: Path, wrong: str) -> None:
     shutil.copy(LIBRARY, tmp_path / "slangpy.py")
@@ -37,6 +38,7 @@ def test_fence_orders_slangpy_and_torch(tmp_path: Path, wrong: str) -> None:
         int(found > 0), f"slangpy_torch: 10 frames, {found} wrong\n", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("copy", ["commands.append_copy(rows, level)", "commands.append_copy(level, rows)"])
 def test_texture_without_a_copy_is_counted(tmp_path: Path, copy: str) -> None:
     shutil.copy(LIBRARY, tmp_path / "slangpy.py")
@@ -50,6 +52,7 @@ def test_every_frame_is_inverted_on_the_host(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "slangpy_torch: 3 frames, 0 wrong\n", "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("shared", ["(buffer,)", "(level,)"])
 def test_resource_that_is_not_inverted_is_counted(tmp_path: Path, shared: str) -> None:
     program = changed(tmp_path, "slangpy_torch", "for shared in (buffer, level):", f"for shared in {shared}:")
@@ -66,6 +69,7 @@ def test_allocation_size_is_the_one_that_vulkan_requires(tmp_path: Path) -> None
     assert line.startswith("slangpy_torch: ")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("package", ["slangpy", "torch"])
 def test_missing_package_is_named_in_one_line(tmp_path: Path, package: str) -> None:
     (tmp_path / "slangpy.py").write_text("")

@@ -39,6 +39,7 @@ def test_every_public_attribute_has_a_type() -> None:
     assert untyped == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("old", "new", "difference"), [
     ("def create_event(self)", "def create_event(self, flags: int = 0)", "create_event(flags: int = 0)"),
     ("def create_event(self)", "def make_event(self)", "make_event"),

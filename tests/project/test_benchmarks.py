@@ -144,6 +144,7 @@ def test_c_loop_needs_a_compiler_or_a_built_file(tmp_path: Path) -> None:
     assert all(C in each["ways"] for each in found["series"])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("arguments", "environment"), [
     (["--device", "cuda:9"], {}), (["--exporter", "nosuch"], {}), (["--c-loop", "/nowhere.so"], {}),
 ])

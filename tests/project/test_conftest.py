@@ -82,6 +82,7 @@ SKIPS = (
 )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("options", "ci", "refused"), [
     ((), None, False), (("--no-skips",), None, True), ((), "true", True)])
 def test_skip_fails_only_in_ci(tmp_path: Path, options: tuple[str, ...], ci: str | None, refused: bool) -> None:

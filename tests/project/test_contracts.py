@@ -166,6 +166,7 @@ def test_suite_that_imports_a_backend_is_reported(copy: Path) -> None:
     assert "-> xsem_host" in said
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("room", ["xsem", "xsem.data", "xsem.facade", "xsem.runtime.queues"])
 def test_module_without_a_layer_is_reported(copy: Path, room: str) -> None:
     (copy / room.replace(".", "/") / "planted.py").write_text("")

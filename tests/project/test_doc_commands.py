@@ -21,7 +21,7 @@ from typing import Final
 
 import pytest
 import yaml
-from support.doc_blocks import ALL, START, Block, as_shown, blocks
+from support.doc_blocks import ALL, START, Block, as_parameters, as_shown, blocks
 from support.paths import ROOT
 
 from xsem.cli import package_commands
@@ -84,12 +84,7 @@ def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=110, check=False)
 
 
-# A whole run of the suite is slow, and on a loaded machine its cases miss their deadlines.
-@pytest.mark.parametrize("block", [
-    pytest.param(block, id=block.where,
-                 marks=[pytest.mark.slow] if "xsem conformance run" in "".join(filter(runs, commands(block))) else [])
-    for block in CONSOLES if any(map(runs, commands(block)))
-])
+@pytest.mark.parametrize("block", as_parameters(block for block in CONSOLES if any(map(runs, commands(block)))))
 def test_commands_of_a_block_run(block: Block, tmp_path: Path) -> None:
     clone(tmp_path)
     done = run(block, tmp_path)

@@ -22,7 +22,7 @@ import lint
 import pytest
 from support import vulkan_sim
 from support.cuda_sim import stand_in_environment
-from support.doc_blocks import ALL, COMMENT, LANGUAGES, PAGES, START, Block, as_shown, blocks
+from support.doc_blocks import ALL, COMMENT, LANGUAGES, PAGES, START, Block, as_parameters, as_shown, blocks
 from support.paths import ROOT
 
 import xsem
@@ -67,8 +67,8 @@ def type_check(block: Block, folder: Path) -> tuple[bool, str]:
     return passed, said
 
 
-@pytest.mark.parametrize("block", [block for block in ALL if block.language == "python" and block.file == "block.py"],
-                         ids=lambda block: block.where)
+@pytest.mark.parametrize("block", as_parameters(
+    block for block in ALL if block.language == "python" and block.file == "block.py"))
 def test_python_block_works(block: Block, tmp_path: Path) -> None:
     if block.needs_gpu:
         passed, said = type_check(block, tmp_path)

@@ -26,6 +26,7 @@ def run(program: str, *arguments: str) -> str:
 SEEN = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("done", [
     "import xsem",
     "import xsem, xsem.spi, xsem.types, xsem.errors, xsem.ipc",
@@ -64,6 +65,7 @@ print(min(times["xsem"][1:]) / min(times["numpy"][1:]))   # the first run writes
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="resource is a module of POSIX, and the limit is for Linux")
 def test_import_takes_at_most_1_2_times_the_import_of_numpy(tmp_path: Path) -> None:
     # Processor time: the ratio does not depend on other processes. Bytecode, as an installation has it.
@@ -142,6 +144,7 @@ def test_every_module_imports_without_linux_modules(platform: str) -> None:
     assert {"xsem.facade.device", "xsem.runtime.handle_import"} <= set(imported)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("platform", "planted"), [
     ("win32", "import fcntl"), ("win32", "import os; os.fork"), ("win32", "import socket; socket.AF_UNIX"),
     ("darwin", "import os; os.eventfd"), ("win32", "from os import memfd_create"),

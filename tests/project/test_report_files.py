@@ -137,6 +137,7 @@ def test_check_writes_nothing(copy: Path) -> None:
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("spoil", [
     lambda text: text.replace(BEGIN, ""), lambda text: text.replace(END, ""), lambda text: text * 2,
     lambda text: END.join(part.replace(END, BEGIN) for part in text.split(BEGIN)),

@@ -49,6 +49,7 @@ def build(tmp_path: Path) -> Build:
     return run
 
 
+@pytest.mark.slow
 def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     done = build()
     assert done.returncode == 0, done.stdout

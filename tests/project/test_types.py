@@ -45,6 +45,7 @@ def test_pyright_refuses_each_line(bare: tuple[Path, set[int]]) -> None:
     assert reported(lint.scenarios_pyright("--project", str(path.parent), str(path))) == marked
 
 
+@pytest.mark.slow
 def test_stubs_are_valid() -> None:
     """mypy shows no error of a file that it finds through MYPYPATH, so the stubs are its arguments here."""
     stubs = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "typing" / "stubs").rglob("*.pyi"))

@@ -17,11 +17,16 @@ from __future__ import annotations
 import doctest
 import re
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
 
 from support.paths import ROOT
 
-__all__ = ["ALL", "COMMENT", "LANGUAGES", "PAGES", "START", "Block", "as_shown", "blocks"]
+__all__ = ["ALL", "COMMENT", "LANGUAGES", "PAGES", "START", "Block", "as_parameters", "as_shown", "blocks"]
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # A block with any other spelling would never run.
@@ -86,3 +91,10 @@ def as_shown(block: Block, said: str) -> bool:
 
 
 ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))]
+
+
+def as_parameters(several: Iterable[Block]) -> list[Any]:
+    """Return the blocks as parameters of a test. Each push tests the pages that a newcomer reads first."""
+    first = ("README.md", "docs/index.md", "docs/tutorial.md")
+    return [pytest.param(each, id=each.where, marks=[] if each.where.startswith(first) else [pytest.mark.slow])
+            for each in several]

@@ -24,6 +24,7 @@ __all__ = ["level_zero_command", "loader_folder", "on_level_zero", "release_of"]
 
 _RUN = DRIVERS / "run"
 _CANNOT = 3
+_USUAL = "bookworm"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,7 +45,7 @@ def _prefix(release: str) -> list[str]:
     return [str(_RUN), "levelzero", "--loader", release, "--"]
 
 
-def level_zero_command(*command: str, loader: str = "bookworm") -> list[str]:
+def level_zero_command(*command: str, loader: str = _USUAL) -> list[str]:
     """Return the command on the simulated driver. Skip the test if it is unavailable; in CI this is a failure."""
     missing = _missing(loader)
     if missing is not None:
@@ -67,7 +68,7 @@ def loader_folder(release: str) -> Path:
 
 def release_of(settings: Mapping[str, str]) -> str:
     """Return the Debian release of the loader that the settings name."""
-    return settings.get("LOADER", "bookworm")
+    return settings.get("LOADER", _USUAL)
 
 
 def _place(settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
@@ -81,5 +82,5 @@ def on_level_zero(test: F, /) -> F: ...
 def on_level_zero(**environment: str) -> Callable[[F], F]: ...
 def on_level_zero(test: Any = None, /, **environment: str) -> Any:
     """Run the test on the simulated driver, with these settings. LOADER names the release of the loader."""
-    decorate = run_there("levelzero", _place, environment)
+    decorate = run_there("levelzero", _place, environment, slow=release_of(environment) != _USUAL)
     return decorate if test is None else decorate(test)

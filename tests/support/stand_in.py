@@ -8,6 +8,7 @@ outcome. In these processes this module is a pytest plugin that deselects tests 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import subprocess
@@ -22,6 +23,9 @@ import pytest
 
 from support.paths import ROOT, TESTS
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["DEADLINE_S", "Place", "run_there"]
 
 _GROUP = "XSEM_TEST_STAND_IN_GROUP"
@@ -34,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Place = Callable[[Mapping[str, str]], tuple[list[str], dict[str, str]]]
 
 
-def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[[F], F]:
+def run_there(name: str, place: Place, settings: Mapping[str, str], *, slow: bool = False) -> Callable[[F], F]:
     """Return a decorator that runs the test in the group of this stand-in and these settings."""
     group = json.dumps([name, settings], sort_keys=True)
 
@@ -53,6 +57,9 @@ def run_there(name: str, place: Place, settings: Mapping[str, str]) -> Callable[
                     pytest.fail(f"on the stand-in:\n{outcomes[node]}", pytrace=False)
 
         wrapper.stand_in_group = group  # type: ignore[attr-defined]
+        wrapper = pytest.mark.usefixtures("stand_in_groups")(wrapper)
+        if slow:
+            wrapper = pytest.mark.slow(wrapper)
         if _GROUP not in os.environ:
             wrapper = pytest.mark.timeout(DEADLINE_S + 10)(wrapper)
         return wrapper  # type: ignore[return-value]
@@ -67,16 +74,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if getattr(getattr(item, "function", None), "stand_in_group", None) == group]
 
 
+_folder: Path
+_marks: str
+
+
+def share(folder: Path, marks: str) -> None:
+    """Keep outcomes in this folder, and leave out the tests that these marks leave out."""
+    global _folder, _marks
+    _folder, _marks = folder, marks
+
+
 @functools.cache
 def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
-    """Return the failure of each test, None for a pass, and the output."""
+    """Return the failure of each test, None for a pass, and the output. One worker runs a group, and the others wait."""
+    kept = _folder / f"{hashlib.sha256(f'{module} {group}'.encode()).hexdigest()}.json"
+    with kept.with_suffix(".lock").open("w") as lock:
+        if sys.platform != "win32":   # there, tests run in one process
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            kept.write_text(json.dumps(_outcomes(module, group, place)))
+        outcomes, output = json.loads(kept.read_text())
+        return outcomes, output
+
+
+def _outcomes(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
     before, environment = place(json.loads(group)[1])
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         # With --capture=sys, the output of a driver is not lost if the driver ends the process.
         command = [*before, sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider",
                    "-p", "support.stand_in", "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}",
-                   f"--junitxml={report}", "-o", "junit_family=xunit2", module]
+                   f"--junitxml={report}", "-o", "junit_family=xunit2", "-m", _marks, module]
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
         # It needs one plugin of pytest. Options of this process, for example -n 4, do not apply there.
         environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}

@@ -480,6 +480,7 @@ print("ready", flush=True)
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("crash", "where", "why"), [
     ("ask('cuDestroyExternalSemaphore', semaphore); ask('cuDestroyExternalSemaphore', semaphore)",
      "cuDestroyExternalSemaphore", "destroyed a second time"),

@@ -52,6 +52,7 @@ def run(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
                           timeout=50, env={**os.environ, "PYTHONPATH": path, **environment})
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", CRASHES)
 def test_misuse_ends_the_process_and_says_why(name: str) -> None:
     body, why = CRASHES[name]

@@ -57,6 +57,7 @@ CRASHES = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", CRASHES)
 def test_misuse_ends_the_process_and_says_why(name: str) -> None:
     body, why = CRASHES[name]
@@ -79,6 +80,7 @@ at.end()
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("flushed", [True, False])
 def test_process_ends_with_a_wait_pending(flushed: bool) -> None:
     ran = run(f"{HEAD}event = at.waits(queue, here)\nif {flushed}: at.flush(queue)\nprint('end')")
@@ -181,6 +183,7 @@ def test_crashing_signal_ends_the_process() -> None:
     assert run(f"{HEAD}at.signals(queue, here); at.finish(queue); os._exit(0)", SIMCL_FAULT="crashes").returncode == -6
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("setting", "value", "said"), [
     ("FAULT", "nonsense", "SIMCL_FAULT=nonsense is not a fault of faults.def"),
     ("FD", "closed", "SIMCL_FD=closed is none of open, taken, kept"),
