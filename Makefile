@@ -24,18 +24,18 @@ help:
 	@echo "make nightly   what takes too long for every push: loaders, Wine, sanitizer, both forms"
 	@echo "make clean     remove the environment, caches and compiled modules"
 
-# What a fresh machine needs, in two sizes. The large one has the small one in it.
+# What a fresh machine needs, in two sizes. The large one has the small one in it. pip is not quiet, so that one sees it work.
 INSTALL = python="$(PYTHON)"; \
 	test -n "$$python" || { echo "xsem needs Python >= 3.11 with venv (Debian, Ubuntu: apt-get install python3-venv); PYTHON=… names it" >&2; exit 1; }; \
 	echo "setting up .venv with $$python: $(1)"; \
 	{ test -x $(BIN)/python || "$$python" -m venv .venv; } && \
-	$(BIN)/python -m pip install --quiet --editable ".[$(2)]"
+	$(BIN)/python -m pip install --editable ".[$(2)]"
 
 $(READY): pyproject.toml
-	@$(call INSTALL,870 MB in a minute or two,dev) && touch $(DEMO_READY) $@
+	@$(call INSTALL,900 MB in a minute or two,dev) && touch $(DEMO_READY) $@
 
 $(DEMO_READY): pyproject.toml
-	@$(call INSTALL,100 MB in half a minute,demo) && touch $@
+	@$(call INSTALL,120 MB in half a minute,demo) && touch $@
 
 # The append path, compiled in place where a C compiler is. With XSEM_PURE=1, this does nothing.
 compiled: $(READY)
