@@ -21,7 +21,7 @@ help:
 	@echo "make lint      the static checks"
 	@echo "make site      the documentation, in build/site/index.html"
 	@echo "make compiled  compile the append path in place; make pure removes it"
-	@echo "make nightly   what takes too long for every push: loaders, Wine, sanitizer, both forms"
+	@echo "make nightly   what takes too long for every push: loaders, Wine, mutants, both forms"
 	@echo "make clean     remove the environment, caches and compiled modules"
 
 # What a fresh machine needs, in two sizes. The large one has the small one in it. pip is not quiet, so that one sees it work.
