@@ -1,8 +1,8 @@
 """Runs the demo and the GPU tests on a machine with a GPU, and records the results.
 
-    python tools/gpu_run.py --commit SHA [--out docs/gpu-runs]
+    python tools/gpu_run.py --commit SHA --out FILE
 
-Writes ``DATE-GPU.json`` (schema 1): date, commit, GPU, driver, packages, devices as `xsem devices --json` lists them,
+Writes FILE (schema 1): date, commit, GPU, driver, packages, devices as `xsem devices --json` lists them,
 each command with its status and last line, each test with its outcome. Exit status: 0 if all results are as expected,
 1 if a result is not, 3 if the machine has no GPU with CUDA and Vulkan.
 """
@@ -14,9 +14,9 @@ import datetime as dt
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
+import tempfile
 import time
 import xml.etree.ElementTree as ET
 from importlib import metadata
@@ -132,9 +132,8 @@ def main() -> int:
     """Run everything and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commit", required=True, help="commit of the tree")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "gpu-runs")
+    parser.add_argument("--out", type=Path, required=True, help="file for the record")
     asked = parser.parse_args()
-    asked.out.mkdir(parents=True, exist_ok=True)
     card = gpu()
     _, listed = xsem("devices", "--json")
     try:
@@ -155,16 +154,14 @@ def main() -> int:
         "platform": f"{sys.platform} {platform.release()} {platform.machine()}",
         "packages": packages(),
         "devices": devices["devices"],
-        "commands": run_commands(asked.out / "demo.png"),
-        "tests": run_tests(asked.out),
     }
+    with tempfile.TemporaryDirectory() as folder:
+        record |= {"commands": run_commands(Path(folder, "demo.png")), "tests": run_tests(Path(folder))}
     good = all(step["as_expected"] for step in record["commands"]) and record["tests"]["status"] == 0
     record["good"] = good and "passed" in record["tests"]["counts"]
     record["good"] = record["good"] and set(record["tests"]["counts"]) <= {"passed", "not offered"}
-    words = re.sub(r"[^a-z0-9]+", "-", card["name"].lower()).strip("-")
-    path = asked.out / f"{now:%Y-%m-%d-%H%M}-{words}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"{path}: {'good' if record['good'] else 'NOT good'}, tests {record['tests']['counts']}")
+    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{asked.out}: {'good' if record['good'] else 'NOT good'}, tests {record['tests']['counts']}")
     return 0 if record["good"] else 1
 
 

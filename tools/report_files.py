@@ -1,7 +1,7 @@
-"""Make files from ``conformance/reports/*.json``: ``python tools/report_files.py [--check]``.
+"""Make files from ``records/*/conformance-*.json``: ``python tools/report_files.py [--check]``.
 
-The files are the HTML page and the Markdown of each report, and the matrix in docs/reference/device-results.md
-between two comments. With ``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
+The files are the Markdown of each report, and the matrix in docs/reference/device-results.md between two comments.
+With ``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
 """
 
 # The matrix describes the code of this tree. The first change of a backend after its report turns the backend's cells
@@ -23,13 +23,12 @@ sys.path[:0] = [str(ROOT / "conformance"), str(ROOT)]
 from xsem.cli.files import write_file  # noqa: E402
 from xsem_conformance.backend_code import digest  # noqa: E402
 from xsem_conformance.report.build import check  # noqa: E402
-from xsem_conformance.report.html import html  # noqa: E402
 from xsem_conformance.report.markdown import markdown  # noqa: E402
 from xsem_conformance.report.matrix import STALE, matrix  # noqa: E402
 
 BEGIN = "<!-- matrix: python tools/report_files.py -->\n"
 END = "<!-- end of the matrix -->\n"
-REPORTS = Path("conformance/reports")
+REPORTS = "records/*/conformance-*.json"
 PAGE = Path("docs/reference/device-results.md")
 """The page with the matrix."""
 NO_HARDWARE = frozenset({"host"})
@@ -41,7 +40,7 @@ RULE = (f"A cell reads `{STALE}` if a file of the backend has changed since the 
 def made(root: Path) -> dict[Path, str]:
     """Return the contents of every file that is made from the reports."""
     reports = {}
-    for path in sorted((root / REPORTS).glob("*.json")):
+    for path in sorted(root.glob(REPORTS)):
         try:
             reports[path] = json.loads(path.read_text(encoding="utf-8"))
             check(reports[path])
@@ -49,7 +48,6 @@ def made(root: Path) -> dict[Path, str]:
             raise ValueError(f"{path.relative_to(root).as_posix()}: {error}") from error
     files: dict[Path, str] = {}
     for path, report in reports.items():
-        files[path.with_suffix(".html")] = html(report)
         files[path.with_suffix(".md")] = markdown(report)
     packages, backends = contracts.packages(root), contracts.backends(root)
     code = {name: digest(packages[name]) for name in backends}

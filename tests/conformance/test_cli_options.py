@@ -12,8 +12,8 @@ from support.paths import ROOT
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
 
-REPORT = str(ROOT / "conformance" / "reports" / "nvidia-h200-opencl-vulkan.json")
-OTHER = str(ROOT / "conformance" / "reports" / "nvidia-h200-cuda-vulkan.json")
+REPORT = str(ROOT / "records" / "nvidia-h200" / "conformance-opencl.json")
+OTHER = str(ROOT / "records" / "nvidia-h200" / "conformance-cuda.json")
 RUN = ("run", "--only", "XSEM-BUF-006")
 
 

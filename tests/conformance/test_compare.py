@@ -97,7 +97,7 @@ def test_file_that_is_not_a_report_is_not_comparable(other: Any) -> None:
 # ---- two devices: the committed reports
 @pytest.fixture(scope="module")
 def committed() -> dict[str, Any]:
-    return {name: json.loads((ROOT / f"conformance/reports/nvidia-h200-{name}-vulkan.json").read_text())
+    return {name: json.loads((ROOT / f"records/nvidia-h200/conformance-{name}.json").read_text())
             for name in ("cuda", "opencl", "vulkan")}
 
 

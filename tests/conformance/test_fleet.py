@@ -16,7 +16,7 @@ from xsem_conformance.report.pages import shown
 
 @pytest.fixture(scope="module")
 def _committed() -> dict[str, Any]:
-    return {name: json.loads((ROOT / f"conformance/reports/nvidia-h200-{name}-vulkan.json").read_text())
+    return {name: json.loads((ROOT / f"records/nvidia-h200/conformance-{name}.json").read_text())
             for name in ("cuda", "opencl", "vulkan")}
 
 

@@ -90,7 +90,7 @@ def test_libraries_of_a_report_in_words(code: dict[str, Any] | None, words: str)
 
 
 def test_libraries_of_older_reports_are_unknown() -> None:
-    for path in (ROOT / "conformance" / "reports").glob("*.json"):
+    for path in (ROOT / "records").glob("*/conformance-*.json"):
         report = json.loads(path.read_text(encoding="utf-8"))
         if "libraries" not in (report["code"] or {}):
             assert backend_code.libraries_in_words(report) == "unknown"

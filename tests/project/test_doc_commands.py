@@ -69,7 +69,7 @@ def clone(folder: Path) -> None:
     """Make a folder look like a clone, with reports of an earlier run."""
     for name in ("Makefile", "conformance", "examples", "pyproject.toml", "tests", "tools"):
         (folder / name).symlink_to(ROOT / name)
-    report = ROOT / "conformance" / "reports" / "nvidia-h200-cuda-vulkan.json"
+    report = ROOT / "records" / "nvidia-h200" / "conformance-cuda.json"
     for name in ("a", "b", "new", "old"):
         shutil.copy(report, folder / f"{name}.json")
 

@@ -133,7 +133,7 @@ LINKS = site_links.Links(ROOT, SOURCE, {"CHANGELOG.md": "reference/changelog.md"
     ("CHANGELOG.md", "reference/changelog.md", "docs/cuda.md", "../cuda.md"),
     ("docs/cuda.md", "cuda.md", "../examples/torch_filter.py", f"{SOURCE}/blob/main/examples/torch_filter.py"),
     ("docs/cuda.md", "cuda.md", "../examples", f"{SOURCE}/tree/main/examples"),
-    ("docs/cuda.md", "cuda.md", "gpu-runs", f"{SOURCE}/tree/main/docs/gpu-runs"),
+    ("docs/cuda.md", "cuda.md", "../records", f"{SOURCE}/tree/main/records"),
     ("docs/cuda.md", "cuda.md", "../README.md#what-works-where", f"{SOURCE}/blob/main/README.md#what-works-where"),
     ("docs/cuda.md", "cuda.md", "#here", "#here"),
     ("docs/cuda.md", "cuda.md", "https://other.example/x.md", "https://other.example/x.md"),
