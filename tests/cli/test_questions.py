@@ -219,6 +219,7 @@ def test_two_plugins_with_one_backend_are_told_of(tmp_path: Path) -> None:
     assert told["bacme 1.0"]["unavailable"] == "acme 1.0 has registered a backend of this name already"
 
 
+@pytest.mark.slow
 def test_process_that_a_backend_starts_does_not_delay_the_answer(tmp_path: Path) -> None:
     reason, devices = listed(tmp_path, "devices forks")
     assert reason is None

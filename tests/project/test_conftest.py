@@ -84,7 +84,7 @@ SKIPS = (
 
 @pytest.mark.variants
 @pytest.mark.parametrize(("options", "ci", "refused"), [
-    ((), None, False), (("--no-skips",), None, True), ((), "true", True)])
+    (("--no-skips",), None, True), ((), "true", True), ((), None, False)])
 def test_skip_fails_only_in_ci(tmp_path: Path, options: tuple[str, ...], ci: str | None, refused: bool) -> None:
     code, printed = run(tmp_path, *(f"{test}\ndef test_other(): pass\n" for test in SKIPS),
                         options=("--continue-on-collection-errors", *options), ci=ci)
@@ -92,6 +92,21 @@ def test_skip_fails_only_in_ci(tmp_path: Path, options: tuple[str, ...], ci: str
     said = r"^(?:FAILED|ERROR) test_planted_(\d)\.py\S* - .*skipped in CI, and not in ALLOWED_SKIPS .*: .*no card"
     failed = re.findall(said, printed, re.MULTILINE)
     assert sorted(failed) == [str(number) for number in range(len(SKIPS)) if refused], printed
+
+
+def test_first_of_the_variants_is_not_slow(tmp_path: Path) -> None:
+    test = """
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnknownMarkWarning")
+@pytest.mark.variants
+@pytest.mark.parametrize("x", "abc")
+def test(x): pass
+@pytest.mark.parametrize("x", "de")
+def test_other(x): pass
+"""
+    for arguments, ran in ((("-m", "not slow"), "3 passed, 2 deselected"), ((), "5 passed")):
+        code, printed = run(tmp_path, test, options=arguments)
+        assert code == 0, printed
+        assert ran in printed
 
 
 def test_listed_skip_and_expected_failure_pass_in_ci(tmp_path: Path) -> None:

@@ -76,12 +76,14 @@ def test_check_fails_without_a_second_run(tmp_path: Path, run: str) -> None:
     assert EXPECTED in said
 
 
+@pytest.mark.slow
 def test_check_passes_if_the_second_run_passes_after_a_hang(tmp_path: Path) -> None:
     status, said, starts = check(tmp_path, [HANGS, PASSES], limit_s=10)
     assert (status, starts) == (0, 2), said
     assert "windows: pytest still runs after 10 s" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "starts", "ends_with"), [
     pytest.param([HANGS, HANGS], 2, 124, id="the second run hangs"),
     pytest.param([HANGS, FAILS], 2, 1, id="the second run fails"),

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 
-
 from support.paths import ROOT
 
 __all__ = ["ALL", "COMMENT", "LANGUAGES", "PAGES", "START", "Block", "as_parameters", "as_shown", "blocks"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -35,10 +36,15 @@ def exporting(opened: Opened) -> Opened:
 @pytest.fixture
 def device() -> Iterator[xsem.Device]:
     """The host device."""
-    if next(info for info in xsem.backends() if info.name == "host").unavailable is not None:
+    if _no_host():
         pytest.skip("the host device needs Linux")
     with xsem.open_device("host") as opened:
         yield opened
+
+
+@functools.cache   # it looks for the libraries of all vendors: 50 ms
+def _no_host() -> bool:
+    return next(info for info in xsem.backends() if info.name == "host").unavailable is not None
 
 
 def new_handle() -> OwnedHandle:

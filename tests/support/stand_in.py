@@ -11,6 +11,8 @@ import functools
 import hashlib
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,8 @@ if sys.platform != "win32":
 __all__ = ["DEADLINE_S", "Place", "run_there"]
 
 _GROUP = "XSEM_TEST_STAND_IN_GROUP"
+# What tests/drivers/run reads. A group with another setting needs a process of its own, which the script starts.
+_AT_START = {"LOADER", "SIMCL_DEVICES", "SIMCUDA_VERSION", "SIMZE_DRIVERS"}
 # For a group; on Linux, below the faulthandler_timeout of pyproject.toml. Processes start slowly under Wine.
 DEADLINE_S = 360 if sys.platform == "win32" else 120
 
@@ -76,17 +80,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 _folder: Path
 _marks: str
+_owner: int
 
 
-def share(folder: Path, marks: str) -> None:
-    """Keep outcomes in this folder, and leave out the tests that these marks leave out."""
-    global _folder, _marks
-    _folder, _marks = folder, marks
+def share(folder: Path, marks: str, owner: int) -> None:
+    """Keep outcomes in this folder until this process ends, and leave out the tests that these marks leave out."""
+    global _folder, _marks, _owner
+    _folder, _marks, _owner = folder, marks, owner
 
 
 @functools.cache
 def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
-    """Return the failure of each test, None for a pass, and the output. One worker runs a group, and the others wait."""
+    """Return the failure of each test, None for a pass, and the output. The other workers wait for the same."""
     kept = _folder / f"{hashlib.sha256(f'{module} {group}'.encode()).hexdigest()}.json"
     with kept.with_suffix(".lock").open("w") as lock:
         if sys.platform != "win32":   # there, tests run in one process
@@ -98,29 +103,74 @@ def _run_group(module: str, group: str, place: Place) -> tuple[dict[str, str | N
 
 
 def _outcomes(module: str, group: str, place: Place) -> tuple[dict[str, str | None], str]:
-    before, environment = place(json.loads(group)[1])
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
+        report, said = Path(folder) / "report.xml", Path(folder) / "output"
         # With --capture=sys, the output of a driver is not lost if the driver ends the process.
-        command = [*before, sys.executable, "-m", "pytest", "-q", "--capture=sys", "-p", "no:cacheprovider",
-                   "-p", "support.stand_in", "-p", "pytest_timeout", "-o", f"faulthandler_timeout={DEADLINE_S - 20}",
-                   f"--junitxml={report}", "-o", "junit_family=xunit2", "-m", _marks, module]
-        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-        # It needs one plugin of pytest. Options of this process, for example -n 4, do not apply there.
-        environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
-        environment |= {_GROUP: group, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-        try:
-            ran = subprocess.run(command, env=environment, cwd=ROOT, check=False,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S)
-            output = ran.stdout
-        except subprocess.TimeoutExpired as error:
-            output = f"no end after {DEADLINE_S} s\n{error.stdout!r}"
+        arguments = ["-q", "--capture=sys", "-p", "no:cacheprovider", "-p", "support.stand_in", "-p", "pytest_timeout",
+                     "-o", f"faulthandler_timeout={DEADLINE_S - 20}", f"--junitxml={report}",
+                     "-o", "junit_family=xunit2", "-m", _marks, module]
+        run = _in_new_process if sys.platform == "win32" else _in_fork
+        output = "" if run(group, place, arguments, said) else f"no end after {DEADLINE_S} s\n"
+        output += said.read_text(encoding="utf-8", errors="replace")
         if not report.exists():
             return {}, output
         outcomes: dict[str, str | None] = {}
         for case in ET.parse(report).iter("testcase"):
             failures = [each for each in case if each.tag in ("failure", "error", "skipped")]
-            name, said = case.attrib["name"], "\n".join(each.text or each.tag for each in failures)
+            name, why = case.attrib["name"], "\n".join(each.text or each.tag for each in failures)
             # The teardown of a failed test may fail too, as a separate case, often because of leftovers.
-            outcomes[name] = "\n".join(filter(None, [outcomes.get(name), said])) or None
+            outcomes[name] = "\n".join(filter(None, [outcomes.get(name), why])) or None
         return outcomes, output
+
+
+def _command(place: Place, settings: Mapping[str, str], *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return a command of Python on the stand-in, and its environment."""
+    before, environment = place(settings)
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # It needs one plugin of pytest. Options of this process, for example -n 4, do not apply there.
+    environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    environment |= {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return [*before, sys.executable, *arguments], environment
+
+
+def _in_new_process(group: str, place: Place, arguments: list[str], output: Path) -> bool:
+    """Run pytest, and return whether it ended in time."""
+    command, environment = _command(place, json.loads(group)[1], "-m", "pytest", *arguments)
+    with output.open("wb") as file:
+        try:
+            subprocess.run(command, env=environment | {_GROUP: group}, cwd=ROOT, check=False, stdout=file,
+                           stderr=subprocess.STDOUT, timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            return False
+    return True
+
+
+def _in_fork(group: str, place: Place, arguments: list[str], output: Path) -> bool:
+    """Run pytest in a fork of a process that has imported what all groups need, which takes longer than most groups."""
+    name, settings = json.loads(group)
+    at_start = {key: value for key, value in settings.items() if key in _AT_START}
+    path = _folder / hashlib.sha256(json.dumps([name, at_start]).encode()).hexdigest()[:12]
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            command, environment = _command(place, at_start, str(TESTS / "support" / "stand_in_server.py"), str(path),
+                                            str(_owner))
+            log = path.with_suffix(".log")
+            with log.open("wb") as file:
+                started = subprocess.run(command, env=environment, cwd=ROOT, check=False, stdin=subprocess.DEVNULL,
+                                         stdout=file, stderr=subprocess.STDOUT, timeout=DEADLINE_S)
+            assert started.returncode == 0, log.read_text()
+    output.touch()
+    with socket.socket(socket.AF_UNIX) as there, there.makefile() as answer:
+        there.settimeout(DEADLINE_S)
+        there.connect(str(path))
+        there.sendall(json.dumps([settings | {_GROUP: group}, arguments, str(output)]).encode() + b"\n")
+        pid = int(answer.readline())
+        try:
+            answer.read()   # until its end
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            return False
+        except ConnectionResetError:   # it crashed
+            pass
+    return True
