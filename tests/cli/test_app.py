@@ -33,12 +33,14 @@ def test_version_and_help() -> None:
     assert "conformance" in xsem("-h").stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["--version", "--json"], ["--json", "--version"]])
 def test_version_as_json(arguments: list[str]) -> None:
     assert json.loads(xsem(*arguments).stdout) == {"schema": 1, "version": __version__}
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--frames", "x"], ["demo", "--frames", "0"],
+@pytest.mark.variants
+@pytest.mark.parametrize("arguments", [["nonsense"], [], ["demo", "--frames", "x"], ["demo", "--frames", "0"],
                                        ["devices", "--patience", "nan"], ["devices", "more"], ["devices", "--js"]])
 def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     done = xsem(*arguments)
@@ -46,6 +48,7 @@ def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     assert done.stderr if arguments else done.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["--quiet", "devices"], ["devices", "-q"]])
 def test_quiet_devices_are_names(arguments: list[str]) -> None:
     assert xsem(*arguments, XSEM_BACKENDS="host").stdout == "host:0\n"
@@ -65,6 +68,7 @@ def test_quiet_doctor_is_one_sentence() -> None:
     assert xsem("doctor", "--quiet", XSEM_BACKENDS="host").stdout == "host works\n"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["--no-color", "doctor"], ["doctor", "--no-color"], ["doctor"]])
 def test_colours_only_without_no_color(arguments: list[str]) -> None:
     done = xsem(*arguments, XSEM_BACKENDS="host", FORCE_COLOR="1", NO_COLOR="")
@@ -101,6 +105,7 @@ def test_doctor_reports_selected_backends_only() -> None:
     assert not answer["absent"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("pure", [False, True])
 def test_doctor_tells_whether_the_append_path_is_compiled(pure: bool) -> None:
     environment = {"XSEM_BACKENDS": "host"} | ({"XSEM_PURE": "1"} if pure else {})
@@ -143,6 +148,7 @@ def test_cuda_is_unavailable_when_libcuda_is_missing() -> None:
         pytest.skip("libcuda.so.1 is here")
 
 
+@pytest.mark.slow
 def test_cuda_is_unavailable_when_cuda_bindings_is_missing(tmp_path: Path) -> None:
     (tmp_path / "cuda").mkdir()
     (tmp_path / "cuda" / "__init__.py").touch()   # hides the namespace package of cuda-bindings
@@ -162,6 +168,7 @@ def broken_plugin(folder: Path, source: str) -> str:
     return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+@pytest.mark.slow
 def test_plugin_that_fails_to_import_is_reported(tmp_path: Path) -> None:
     path = broken_plugin(tmp_path, "raise OSError('libacme.so: cannot open')")
     done = xsem("devices", "--json", PYTHONPATH=path)
@@ -178,6 +185,7 @@ def test_plugin_that_fails_to_import_is_reported(tmp_path: Path) -> None:
     assert "libacme.so" in alone.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("line", "found"), [
     ("xsem de", ["demo", "devices"]), ("xsem conformance m", ["matrix"]),
     ("xsem conformance run --max", ["--max-failures", "--max-hangs"])])

@@ -121,6 +121,7 @@ def on_terminal(folder: Path, width: int, *arguments: str) -> list[str]:
     return shown.decode().splitlines()
 
 
+@pytest.mark.variants
 @pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
 @pytest.mark.parametrize("command", ["devices", "doctor"])
 @pytest.mark.parametrize("width", [50, 80, 120, 200])

@@ -97,6 +97,7 @@ def test_fault_of_some_objects_is_found(tmp_path: Path, fault: str, failing: str
     assert [name for name, outcome in found.items() if outcome == "FAIL"] == [failing]
 
 
+@pytest.mark.slow
 def test_linear_dmabufs_are_images(tmp_path: Path) -> None:
     assert outcomes(tmp_path, "linear", "XSEM-MIP-016", "XSEM-MIP-005") == {"XSEM-MIP-016/-": "PASS"}
 

@@ -196,6 +196,7 @@ def test_partial_run_asks_only_for_refusals_of_its_cases(run: Run, tmp_path: Pat
     assert all(each.startswith("semaphore_import:") for each in asked)   # undeclared capabilities of its cases
 
 
+@pytest.mark.slow
 def test_failed_should_is_shown_and_keeps_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("xsem_conformance.run.session.result",
                         lambda _workers, planned, *_: Result(

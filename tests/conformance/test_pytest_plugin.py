@@ -194,6 +194,7 @@ def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None
     assert "the case 'XSEM-BIN-002/x/host/in' does not exist for host:0" in said
 
 
+@pytest.mark.slow
 def test_report_without_its_packages_is_refused_before_the_cases(tmp_path: Path, plugins: Path) -> None:
     (plugins / "jsonschema.py").write_text("import no_such_package\n")
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "--xsem-report", "out.json", "-k", "XSEM-BUF-006")

@@ -161,6 +161,7 @@ def test_case_after_a_failed_case_gets_a_new_process(
         assert ended(first)
 
 
+@pytest.mark.slow
 def test_case_after_a_spoiling_case_gets_a_new_process(folder: Path) -> None:
     with workers("well") as running:
         for spoils in (False, True, False):
@@ -170,6 +171,7 @@ def test_case_after_a_spoiling_case_gets_a_new_process(folder: Path) -> None:
         assert not ended(second)
 
 
+@pytest.mark.slow
 def test_check_says_whether_it_spoils_the_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = next(each for each in session.survey("host:0", "host:0", list(load().requirements.values())).cases
                    if each.case.requirement == "XSEM-IMP-004")
@@ -186,6 +188,7 @@ def test_check_says_whether_it_spoils_the_process(folder: Path, monkeypatch: pyt
     assert seen == [True]
 
 
+@pytest.mark.slow
 def test_exporter_that_dies_fails_only_its_case(folder: Path) -> None:
     with workers("well", odd_backend.device("is killed by exports")) as running:
         result = running.run(SHARED, LONG_S)
@@ -208,6 +211,7 @@ def test_exporter_that_cannot_be_opened_blocks_its_cases(exporter: str) -> None:
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
 
 
+@pytest.mark.slow
 def test_process_killed_from_outside_fails_the_case(folder: Path) -> None:
     with workers("well") as running:
         assert running.run(PLAIN, LONG_S).outcome is Outcome.PASS
@@ -348,6 +352,7 @@ def test_crash_while_a_refusal_is_asked_fails() -> None:
         assert result.case.requirement == "feature:host_signal"
 
 
+@pytest.mark.slow
 def test_crash_during_the_quirks_is_reported() -> None:
     with workers("is killed by imports") as running:
         with pytest.raises(DiedError, match="the process died: SIGKILL"):

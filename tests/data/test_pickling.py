@@ -63,6 +63,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_descriptors_reach_a_spawned_process(tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
@@ -124,7 +125,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.variants
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_descriptors_pass_through_every_channel_both_ways(tmp_path: Path, method: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(CHANNELS)

@@ -26,6 +26,7 @@ def test_tests_of_an_application_pass_on_host(tmp_path: Path) -> None:
     assert (done.returncode, "2 passed" in done.stdout) == (0, True), done.stdout
 
 
+@pytest.mark.slow
 def test_wrong_application_fails_its_test(tmp_path: Path) -> None:
     program = changed(tmp_path, "app_tests", "image.__iadd__(1)", "image.__iadd__(2)")
     done = run(tmp_path, program)

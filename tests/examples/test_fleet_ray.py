@@ -142,6 +142,7 @@ def test_node_with_another_version_of_a_backend_is_stale(tmp_path: Path) -> None
     assert {row[0].rpartition(" ")[2]: row[3] for row in rows} == {"one": "yes", "two": "yes", "three": "stale"}
 
 
+@pytest.mark.slow
 def test_node_runs_the_suite_and_returns_the_report() -> None:
     assert "host:0" in [each["id"] for each in fleet_ray.list_devices()]
     status, last, made = fleet_ray.run_suite("host:0", "host", ["--only", "XSEM-BUF-006"], 50)

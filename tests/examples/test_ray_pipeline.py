@@ -61,6 +61,7 @@ def test_another_process_reads_the_frames_of_the_renderer(renderer: Any) -> None
         assert [other.submit(read, ticket).result(50) for ticket in tickets_of_frames] == ["right"] * 3
 
 
+@pytest.mark.slow
 def test_frames_in_memory_of_cuda() -> None:
     # Two devices of CUDA on the stand-in, in two processes; the host device creates the timeline.
     done = subprocess.run(

@@ -50,6 +50,7 @@ def test_frame_that_cupy_spoils_is_counted_by_torch(tmp_path: Path) -> None:
         1, "torch_to_cupy: 3 frames, 0 wrong in CuPy, 3 wrong in torch\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_frame_that_torch_spoils_is_counted_by_cupy(tmp_path: Path) -> None:
     program = changed(tmp_path, "torch_to_cupy", DRAWN, "torch.from_numpy(draw(frame + 1))")
     done = run_program(program, "--frames", "3", *ON_STAND_IN["torch_to_cupy"],
@@ -58,6 +59,7 @@ def test_frame_that_torch_spoils_is_counted_by_cupy(tmp_path: Path) -> None:
         1, "torch_to_cupy: 3 frames, 3 wrong in CuPy, 3 wrong in torch\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_cupy_process_that_ends_early_is_reported_at_once(tmp_path: Path) -> None:
     program = changed(tmp_path, "torch_to_cupy", "    wrong = 0\n    with frames_desc,",
                       "    wrong = sys.exit(3)\n    with frames_desc,")

@@ -38,6 +38,7 @@ def test_fence_orders_slangpy_and_torch(tmp_path: Path, wrong: str) -> None:
         int(found > 0), f"slangpy_torch: 10 frames, {found} wrong\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.variants
 @pytest.mark.parametrize("copy", ["commands.append_copy(rows, level)", "commands.append_copy(level, rows)"])
 def test_texture_without_a_copy_is_counted(tmp_path: Path, copy: str) -> None:
@@ -60,6 +61,7 @@ def test_resource_that_is_not_inverted_is_counted(tmp_path: Path, shared: str) -
     assert (done.returncode, done.stdout) == (1, "slangpy_torch: 3 frames, 3 wrong\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_allocation_size_is_the_one_that_vulkan_requires(tmp_path: Path) -> None:
     """A texture of 320 x 240 pixels has 307200 bytes here. With the size of another resource, the import fails."""
     program = changed(tmp_path, "slangpy_torch", "allocation_size=required.size", "allocation_size=required.size // 2")

@@ -53,6 +53,7 @@ def test_every_series_of_the_plot_has_a_baseline(path: Path) -> None:
         assert not any(plot._is_xsem(way) for way in compared.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
 def test_plot_in_the_documents_is_that_of_the_record(path: Path, tmp_path: Path) -> None:
     """The picture of the record is made from it, and a page shows the picture."""

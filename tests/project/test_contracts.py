@@ -124,6 +124,7 @@ def test_every_folder_with_modules_is_a_package() -> None:
     assert [str(each) for each in folders if not (each / "__init__.py").exists()] == []
 
 
+@pytest.mark.slow
 def test_backend_with_allowed_imports_is_not_reported(copy: Path) -> None:
     add_package(copy, "backends/acme/xsem_acme",
                 "import xsem.spi\nfrom xsem.types import SemaphoreKind\nimport xsem.errors\n")
@@ -131,6 +132,7 @@ def test_backend_with_allowed_imports_is_not_reported(copy: Path) -> None:
     assert code == 0, said
 
 
+@pytest.mark.slow
 def test_new_backend_is_under_contract_at_once(copy: Path) -> None:
     add_package(copy, "backends/acme/xsem_acme", "import xsem.facade.device\n")
     code, said = check(copy)
@@ -145,6 +147,7 @@ def test_backend_that_imports_another_is_reported(copy: Path) -> None:
     assert "xsem_acme -> xsem_host" in said
 
 
+@pytest.mark.slow
 def test_circle_in_a_backend_is_reported(copy: Path) -> None:
     path = copy / "backends/vulkan/xsem_vulkan/memory.py"
     path.write_text(f"{path.read_text()}\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n"
@@ -154,6 +157,7 @@ def test_circle_in_a_backend_is_reported(copy: Path) -> None:
     assert "No circle of imports in a backend or in the suite BROKEN" in said
 
 
+@pytest.mark.slow
 def test_suite_that_imports_a_backend_is_reported(copy: Path) -> None:
     planted = "import xsem\nimport xsem_host\n"
     if suite := contracts.packages(copy).get("xsem_conformance"):

@@ -97,6 +97,7 @@ def test_reasons_belong_to_commands() -> None:
     assert [pattern for pattern in NOT_RUN if not any(re.fullmatch(pattern, command) for command in every)] == []
 
 
+@pytest.mark.slow
 def test_failing_command_is_detected(tmp_path: Path) -> None:
     good, bad = blocks("""
 ```console

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from support.levelzero_sim import level_zero_command
 
 SOAK = Path(__file__).with_name("levelzero_soak.py")
 
 
+@pytest.mark.slow
 def test_short_soak_has_no_violation() -> None:
     level_zero_command("true")   # skips the test if the driver cannot be built
     ran = subprocess.run([sys.executable, str(SOAK), "--seconds", "6", "--round-seconds", "2", "--seed", "1"],

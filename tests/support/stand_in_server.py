@@ -25,7 +25,7 @@ def main(path: str, pid: int) -> int:
     server.listen()
     if os.fork():
         os._exit(0)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)   # nobody waits for a group
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)   # the kernel reaps the groups
     while owner not in select.select([server.fileno(), owner], [], [])[0]:
         connection, _ = server.accept()
         if not os.fork():

@@ -270,6 +270,7 @@ def test_c_tells_what_a_file_is(library: ctypes.CDLL, case: str) -> None:
         assert int(end, 16) - int(first, 16) == 4096
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ["sequence", "wakes"])
 @pytest.mark.parametrize("waiter", ["python", "c"])
 def test_wait_does_not_spin_while_c_disturbs_it(

@@ -178,6 +178,7 @@ while True:
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("what", ["sequence", "wake-ups"])
 def test_wait_does_not_spin_while_a_peer_disturbs_it(driver: HostDevice, what: str) -> None:
     timeline = timeline_of(driver)
@@ -266,6 +267,7 @@ assert first.wait(LONG_NS)
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("what", ENDS)
 def test_interpreter_ends_well_while(what: str) -> None:
     with peer(SETS_UP + ENDS[what], killed=False):

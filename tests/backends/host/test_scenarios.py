@@ -329,6 +329,7 @@ def test_released_device_ends_its_threads_when_its_wait_is_met(device: xsem.Devi
 
 
 # ---- long runs and many threads
+@pytest.mark.slow
 def test_long_run_needs_no_more_memory_at_its_end(device: xsem.Device) -> None:
     commands, sem = device.create_command_list(), timeline(device)
 

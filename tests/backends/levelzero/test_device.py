@@ -152,6 +152,7 @@ def imports(fd: str) -> None:
         for kind in KINDS:
             there, here = at.semaphore(kind)
             here.release()
+            soon(partial(getattr, here._lifetime, "freed"))   # otherwise its end may change the numbers below
             with fd_of(there) as handle:
                 number = handle.fileno()
                 status = os.fstat(number)

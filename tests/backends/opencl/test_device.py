@@ -113,6 +113,7 @@ def test_details_say_where_functions_come_from() -> None:
     assert details["opencl"].startswith("OpenCL 3.0")
 
 
+@pytest.mark.slow
 def test_conformance_says_that_the_profile_is_not_met() -> None:
     ran = run("-m", "xsem", "conformance", "run", "--device", "opencl:0", "--no-quirks")
     assert ran.returncode == 1, ran.stdout + ran.stderr

@@ -169,6 +169,7 @@ def run_xsem(*arguments: str, variables: dict[str, str]) -> subprocess.Completed
                           timeout=50, env={**variables, "NO_COLOR": "1"}, stdin=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_command_line_lists_a_missing_vulkan_with_the_reason() -> None:
     nowhere = {**os.environ, "VK_DRIVER_FILES": "/nonexistent/icd.json", "VK_ICD_FILENAMES": "/nonexistent/icd.json"}
     done = run_xsem("devices", "--json", variables=nowhere)

@@ -288,6 +288,7 @@ ENDS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("left", ENDS)
 def test_process_ends_with_everything_open(left: str) -> None:
     # SwiftShader's vkDestroyDevice waits for pending work without a limit: the end of the process may destroy nothing.

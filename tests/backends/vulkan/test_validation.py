@@ -119,6 +119,7 @@ def test_validation_layer_finds_a_misuse_but_none_in_the_suite() -> None:
     assert all(each.startswith("PASS XSEM-") for each in cases), after
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGTRAP"), reason="needs SIGTRAP")
 def test_breaking_layer_ends_the_process_on_a_misuse() -> None:
     assert started(PROGRAM, **BREAKS).returncode == 0
