@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.open_files import is_open
 
 import xsem.data.handles
 from xsem.data.handles import own
@@ -24,14 +25,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file descriptor
 
 def new_fd() -> int:
     return os.open(os.devnull, os.O_RDONLY)
-
-
-def is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
 
 
 @pytest.fixture

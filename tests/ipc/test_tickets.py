@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from support.open_files import closed_number, numbers
+from support.waiting import until
 
 import xsem
 from xsem import ipc
@@ -45,13 +46,6 @@ try:
 except xsem.XsemError as error:
     print(error.reason)
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 50
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def idle() -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support import windows_objects as nt
 from support.fixtures import device, refused
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, BadHandleError, WaitTimeoutError
@@ -58,13 +59,6 @@ def test_binary_wakes_exactly_one_of_several_waiters() -> None:
     for each in threads:
         each.join()
     semaphore.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + nt.BOUND_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 # ---- timeline

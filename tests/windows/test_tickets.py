@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import windows_objects as nt
+from support.waiting import until
 
 import xsem
 from xsem import ipc
@@ -59,13 +59,6 @@ ipc.send(pipe, payload=sys.argv[1].encode())
 print("asked", flush=True)
 sys.stdin.readline()
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + nt.BOUND_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def idle() -> bool:

@@ -11,16 +11,9 @@ import pytest
 from support import levelzero_raw as ze
 from support.levelzero_rig import BINARY, PAGE, TIMELINE, Rig, rig
 from support.levelzero_sim import on_level_zero
+from support.open_files import is_open
 
 INTEL = {"SIMZE_MODE": "intel"}
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 # ---- imports of semaphores: codes, and ownership of the fd

@@ -8,6 +8,7 @@ from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 
 import pytest
 from support import opencl_raw as cl
+from support.open_files import is_open
 from support.opencl_rig import PAGE, TIMELINE, Rig, rig
 from support.opencl_sim import on_opencl
 
@@ -16,14 +17,6 @@ from xsem.types import SemaphoreHandleType
 
 def u64(value: bytes) -> int:
     return int.from_bytes(value, "little")
-
-
-def is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 def pipe_of(at: Rig) -> int:
