@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,6 @@ def lines(root: Path = ROOT) -> Iterator[str]:
         yield ""
 
 
-@functools.cache
 def names(root: Path = ROOT) -> dict[str, dict[str, griffe.Object]]:
     """Return the public names of each public module, with their definitions."""
     loader = griffe.GriffeLoader(search_paths=[root], allow_inspection=False)
