@@ -153,8 +153,7 @@ def _in_fork(group: str, place: Place, arguments: list[str], output: Path) -> bo
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            command, environment = _command(place, at_start, str(TESTS / "support" / "stand_in_server.py"), str(path),
-                                            str(_owner))
+            command, environment = _command(place, at_start, "-m", "support.stand_in_server", str(path), str(_owner))
             log = path.with_suffix(".log")
             with log.open("wb") as file:
                 started = subprocess.run(command, env=environment, cwd=ROOT, check=False, stdin=subprocess.DEVNULL,

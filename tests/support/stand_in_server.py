@@ -1,6 +1,6 @@
 """A process that has imported pytest, NumPy and xsem, and forks for each group of tests that stand_in.py asks for.
 
-    python stand_in_server.py SOCKET PID       # returns when it listens; it ends with the process PID
+    python -m support.stand_in_server SOCKET PID       # returns when it listens; it ends with the process PID
 """
 
 from __future__ import annotations
