@@ -96,7 +96,7 @@ def test_fault_in_a_rare_capability_is_found(
     assert (status, set(found.values())) == (int(bad), {expected})
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "expected"), [("import numpy\n", "FAIL"), ("", "PASS")])
 def test_plugin_that_imports_numpy_when_registered_is_found(tmp_path: Path, first: str, expected: str) -> None:
     status, found = outcomes(tmp_path, "XSEM-DISC-004", first + NOTHING, expected, device="nothing:0")

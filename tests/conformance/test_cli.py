@@ -83,7 +83,7 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     assert written["device"]["uuid"] == written["exporter"]["uuid"]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("exporter", ["twins:0", "other:1"])
 def test_exporter_of_another_device_is_reported_in_one_line(tmp_path: Path, exporter: str) -> None:
     done = with_twins(tmp_path, "--device", "other:0", "--exporter", exporter)

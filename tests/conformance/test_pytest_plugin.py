@@ -155,7 +155,7 @@ def pytest_collection_modifyitems(items):
     assert f"PASSED {well}" in said
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("exporter", "why"), [
     ("gone:0", "the backend 'gone' is not installed"), ("nothing:0", "it declares the export of no type, but ")])
 def test_unusable_exporter_is_one_sentence_before_the_first_case(

@@ -118,6 +118,7 @@ def test_renderer_hands_frames_over_and_counts_them(tmp_path: Path, by: str) -> 
     assert done.stdout == "1 1\n"
 
 
+@pytest.mark.slow
 def test_renderer_that_fails_is_an_error(tmp_path: Path) -> None:
     done = example("torch_filter", "--exporter", "nosuch", environment=with_libraries(tmp_path, "torch"))
     assert done.returncode == 1

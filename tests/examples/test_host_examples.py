@@ -46,6 +46,7 @@ def test_c_exporter_reports_a_missing_compiler(tmp_path: Path) -> None:
     assert done.stderr.splitlines() == ["c_exporter: a C compiler is missing: install gcc or clang"]
 
 
+@pytest.mark.slow
 def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
     """The server's filter is faulty here, so each client sees a wrong first frame."""
     program = (EXAMPLES / "asyncio_server.py").read_text()
@@ -57,7 +58,7 @@ def test_client_with_a_wrong_frame_is_counted(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "asyncio_server: 2 frames, 2 failed clients\n"), done.stderr
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0, 3])
 def test_frames_that_jax_reads_are_compared(tmp_path: Path, wrong: int) -> None:
     """NumPy replaces JAX here: its arrays have the two functions that the program uses."""

@@ -53,7 +53,7 @@ def test_every_frame_is_inverted_on_the_host(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "slangpy_torch: 3 frames, 0 wrong\n", "")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", ["(buffer,)", "(level,)"])
 def test_resource_that_is_not_inverted_is_counted(tmp_path: Path, shared: str) -> None:
     program = changed(tmp_path, "slangpy_torch", "for shared in (buffer, level):", f"for shared in {shared}:")

@@ -205,6 +205,7 @@ def test_block_runs_on_the_stand_in_for_libcuda(tmp_path: Path) -> None:
     assert [run(block, tmp_path)[0][1] for block in (here, there)] == [1, 0]
 
 
+@pytest.mark.slow
 def test_wrong_type_in_a_block_for_a_gpu_is_detected(tmp_path: Path) -> None:
     good, bad, plain = blocks("""
 <!-- given

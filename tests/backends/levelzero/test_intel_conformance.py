@@ -41,6 +41,7 @@ def test_each_kind_of_difference_is_reported() -> None:
     assert mistakes("fifo", same._replace(overlaps=2)) == ["2 calls on a list overlapped"]
 
 
+@pytest.mark.slow
 def test_one_queue_has_one_independent_list() -> None:
     """XSEM-KILL-001 needs another list beside a pending wait. XSEM-DEV-005 does not."""
     level_zero_command()   # skips the test if the loader is unavailable
