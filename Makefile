@@ -37,7 +37,7 @@ $(READY): pyproject.toml
 $(DEMO_READY): pyproject.toml
 	@$(call INSTALL,120 MB in half a minute,demo) && touch $@
 
-# The append path, compiled in place where a C compiler is. With XSEM_PURE=1, this does nothing.
+# The compiled part, in place. No other target compiles.
 compiled: $(READY)
 	@$(BIN)/python hatch_build.py
 

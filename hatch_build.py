@@ -1,10 +1,7 @@
-"""Compile the append path: Cython translates the unchanged modules of `MODULES` to C. Add the template of a backend.
+"""Build the wheel: with absolute links in the README, the template of a backend, and the compiled modules if wanted.
 
-The README in the metadata has absolute links, because a package index does not have the linked files.
-
-``python hatch_build.py`` compiles the outdated modules in place. ``python hatch_build.py clean`` removes the compiled
-modules. The build of a wheel compiles into the wheel. If `obstacle` finds an obstacle, xsem is pure Python: for example
-without Cython, a C compiler or the headers of Python, or with the environment variable XSEM_PURE=1.
+``python hatch_build.py`` compiles the outdated modules in place, and ``python hatch_build.py clean`` removes them. The
+build of a wheel compiles with the environment variable XSEM_COMPILE=1. If it is not set, xsem is pure Python.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,68 +26,17 @@ except ImportError:   # `python hatch_build.py` needs no hatchling
 
 ROOT: Final = Path(__file__).parent
 
-MODULES: Final = (
-    "xsem/data/streams.py",
-    "xsem/facade/arguments.py",
-    "xsem/facade/command_list.py",
-    "xsem/facade/device.py",
-    "xsem/facade/event.py",
-    "xsem/facade/recording.py",
-    "xsem/facade/resource.py",
-    "xsem/facade/semaphore.py",
-    "xsem/runtime/device_state.py",
-    "xsem/runtime/forks.py",
-    "xsem/runtime/lifetime.py",
-    "xsem/runtime/mappings.py",
-    "xsem/runtime/native.pyx",
-    "xsem/runtime/semaphore_state.py",
-    "xsem/runtime/threads.py",
-    "xsem/runtime/wrapper_lifetime.py",
-    "xsem/runtime/queues/completion.py",
-    "xsem/runtime/queues/operations.py",
-    "xsem/runtime/queues/prepared_append.py",
-    "xsem/runtime/queues/prepared_cache.py",
-    "xsem/runtime/queues/queue.py",
-    "xsem/runtime/queues/queue_table.py",
-    "xsem/runtime/queues/semaphore_changes.py",
-    "xsem/runtime/queues/timeline_values.pyx",
-    "xsem/spi/native_call.pyx",
-    "xsem/facade/dlpack_native.pyx",
-    "backends/cuda/xsem_cuda/default_streams.py",
-    "backends/cuda/xsem_cuda/device.py",
-    "backends/cuda/xsem_cuda/fences.py",
-    "backends/cuda/xsem_cuda/prepared.py",
-    "backends/cuda/xsem_cuda/queue.py",
-    "backends/cuda/xsem_cuda/stream_calls.py",
-    "backends/cuda/xsem_cuda/streams.py",
-)
-"""The compiled modules. A `.pxd` file beside a module declares the C fields of its classes.
-
-They include each module with a ``with`` statement on `xsem.runtime.native.Lock`: from CPython 3.14 on, Ctrl-C in an
-interpreted module can come between the C code of ``__enter__`` and the block.
-"""
+MODULES: Final = ("xsem/runtime/_append.pyx", "xsem/facade/dlpack_native.pyx")
+"""The compiled modules. Without them, xsem does the same in Python."""
 
 # Code of Cython 3.3.0 ends the process with a segmentation fault, for example at a second signal with `allow_rewind`
 # (CPython 3.12.1 and 3.12.3).
-_CYTHON: Final = (3, 3, 1)   # as in pyproject.toml
-_CUDA: Final = "backends/cuda/"
+_CYTHON: Final = (3, 3, 1)   # as in the extra `dev` of pyproject.toml
 _LINK: Final = re.compile(r"(!?)\[([^\[\]]*)\]\((?![a-z]+:|#)([^()\s]+)\)")   # relative, not into the page itself
-
-# annotation_typing: the types of C fields and variables come only from the .pxd files. nonecheck: the access to an
-# attribute of None raises AttributeError, as in Python. auto_pickle: the objects refuse pickling, as in Python.
-# unraisable_tracebacks: an exception in a finalizer goes only to sys.unraisablehook.
-_DIRECTIVES: Final = ("annotation_typing=False", "nonecheck=True", "auto_pickle=False", "unraisable_tracebacks=False")
-
-
-def installed(module: str) -> str:
-    """Return the path of a module in a wheel."""
-    return module.removeprefix(_CUDA)
 
 
 def obstacle() -> str:
     """Return the reason against a compilation here, or an empty string."""
-    if os.environ.get("XSEM_PURE", "0") not in {"", "0"}:
-        return "XSEM_PURE is set"
     if sys.implementation.name != "cpython" or os.name != "posix":
         return "only CPython on Linux and macOS is supported"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -135,55 +80,44 @@ def absolute(readme: str, source: str) -> str:
                      readme)
 
 
-def compile_modules(to: Path, work: Path) -> list[Path]:
+def compile_modules(to: Path) -> list[Path]:
     """Compile the outdated modules, and return the files of all modules.
 
-    The modules share the layout of their objects, so old and new ones do not import together. The new ones therefore
-    take their places one directly after the other, when all are compiled.
+    A new file takes the place of the old one when it is complete, so an interrupted or failed compilation leaves the
+    old one.
 
     Parameters
     ----------
     to : Path
         Root folder of the compiled modules.
-    work : Path
-        Folder for the C files.
 
     Raises
     ------
     subprocess.CalledProcessError
         Cython or the C compiler refused a module. The error contains the output.
     """
-    work.mkdir(parents=True, exist_ok=True)
-    declarations = [ROOT / "hatch_build.py", *_in_packages("*.pxd")]   # these files depend on each other
-    newest = max(path.stat().st_mtime for path in declarations)
-    files = {module: to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")) for module in MODULES}
-    stale = [module for module, file in files.items() if not file.exists()
-             or file.stat().st_mtime < max(newest, (ROOT / module).stat().st_mtime)]
-    if stale:
-        print(f"compiling {len(stale)} modules of xsem", flush=True)
-    with tempfile.TemporaryDirectory(dir=work) as folder:
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            made = list(pool.map(lambda module: _compile(module, Path(folder), work), stale))
-        for module, new in zip(stale, made, strict=True):
-            files[module].parent.mkdir(parents=True, exist_ok=True)
-            new.replace(files[module])
-    return list(files.values())
+    work = ROOT / "build"
+    work.mkdir(exist_ok=True)
+    files = []
+    for module in MODULES:
+        file = to / (module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX"))
+        sources = (ROOT / module, ROOT / "hatch_build.py")
+        if not file.exists() or file.stat().st_mtime < max(source.stat().st_mtime for source in sources):
+            print(f"compiling {module}", flush=True)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=work) as folder:
+                _compile(module, Path(folder)).replace(file)
+        files.append(file)
+    return files
 
 
-def _compile(module: str, folder: Path, work: Path) -> Path:
-    name = installed(module).partition(".")[0].replace("/", ".")
-    c = work / f"{name}.c"
-    directives = [word for each in _DIRECTIVES for word in ("--directive", each)]
-    _run(sys.executable, "-m", "cython", "-3", *directives, "-I.", f"-I{_CUDA}", "--module-name", name, "-o", str(c),
-         module)
-    made = folder / f"{name}.so"
+def _compile(module: str, folder: Path) -> Path:
+    c, made = folder / "module.c", folder / "module.so"
+    name = module.partition(".")[0].replace("/", ".")
+    _run(sys.executable, "-m", "cython", "-3", "--module-name", name, "-o", str(c), module)
     _run(*_compiler(), *shlex.split(os.environ.get("CFLAGS", "-O2")), "-fPIC", "-w",
          f"-I{sysconfig.get_path('include')}", str(c), "-o", str(made))
     return made
-
-
-def _in_packages(pattern: str) -> list[Path]:
-    return [path for folder in ("xsem", "backends") for path in (ROOT / folder).rglob(pattern)]
 
 
 def _compiler() -> list[str]:
@@ -198,41 +132,45 @@ def _run(*command: str) -> None:
 
 
 def clean() -> None:
-    """Remove the compiled modules from the source tree."""
-    for module in MODULES:
-        for file in (ROOT / module).parent.glob(f"{Path(module).stem}.*.so"):
+    """Remove all compiled modules from the source tree, also those of earlier versions."""
+    for folder in ("xsem", "backends"):
+        for file in (ROOT / folder).rglob("*.so"):
             file.unlink()
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
-    """The build hook of hatchling. The hook adds the template of a backend and the compiled modules to the wheel.
+    """The build hook of hatchling for the wheel."""
 
-    The compiled modules are for this Python and this platform.
-    """
+    def dependencies(self) -> list[str]:
+        """Return what the build needs besides hatchling: Cython, if it compiles."""
+        return [f"cython>={'.'.join(map(str, _CYTHON))}"] if _wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the template and the modules, except for an editable installation.
-
-        For an editable installation, `main` compiles in place, and the template is in the clone.
-        """
+        """Add the template of a backend and, if wanted, the modules for this Python and this platform."""
         if version == "editable":
-            return
+            return   # the template is in the clone, and `main` compiles in place
         build_data["force_include"].update(template())
-        why = obstacle()
-        if not why:
-            work = ROOT / "build" / "wheel"
-            try:
-                compile_modules(work, work)
-            except subprocess.CalledProcessError as error:
-                why = f"{' '.join(error.cmd[:3])} … failed:\n{error.output}"
-            else:
-                for module in MODULES:
-                    file = module.partition(".")[0] + sysconfig.get_config_var("EXT_SUFFIX")
-                    build_data["force_include"][str(work / file)] = installed(file)
-                build_data["pure_python"] = False
-                build_data["infer_tag"] = True
-        if why:
-            self.app.display_info(f"xsem: pure Python, nothing is compiled: {why}")
+        if not _wanted():
+            return
+        if why := obstacle():
+            sys.exit(f"xsem cannot be compiled, as XSEM_COMPILE asks: {why}")
+        work = ROOT / "build" / "wheel"
+        try:
+            made = compile_modules(work)
+        except subprocess.CalledProcessError as error:
+            sys.exit(_told(error))
+        build_data["force_include"].update({str(file): str(file.relative_to(work)) for file in made})
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def _wanted() -> bool:
+    """Return whether the wheel gets compiled modules."""
+    return os.environ.get("XSEM_COMPILE", "0") not in {"", "0"}
+
+
+def _told(error: subprocess.CalledProcessError) -> str:
+    return f"xsem is not compiled: {shlex.join(error.cmd)} failed:\n{error.output}"
 
 
 class CustomMetadataHook(MetadataHookInterface):
@@ -245,22 +183,17 @@ class CustomMetadataHook(MetadataHookInterface):
 
 
 def main() -> int:
-    """Compile in place, or clean. Return the exit status: 1 if the compilation failed, otherwise 0."""
+    """Compile in place, or clean. Return the exit status: 1 if xsem could not be compiled, otherwise 0."""
     if sys.argv[1:] == ["clean"]:
         clean()
         return 0
-    why = obstacle()
-    if why:
-        print(f"xsem is not compiled: {why}")
-        return 0
+    if why := obstacle():
+        print(f"xsem is not compiled: {why}", file=sys.stderr)
+        return 1
     try:
-        made = compile_modules(ROOT, ROOT / "build" / "compiled")
-        # A compiled module of an earlier tree would hide its source.
-        for file in set(_in_packages(f"*{sysconfig.get_config_var('EXT_SUFFIX')}")) - set(made):
-            file.unlink()
+        compile_modules(ROOT)
     except subprocess.CalledProcessError as error:
-        clean()
-        print(f"xsem is not compiled: {' '.join(error.cmd)}\n{error.output}", file=sys.stderr)
+        print(_told(error), file=sys.stderr)
         return 1
     return 0
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from xsem import _sources
+from xsem.spi import compiled
 
 # (start of the test's id, part of the reason): what may be skipped in CI, and why there.
 ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
@@ -29,8 +29,12 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/project/test_parts.py", "valgrind is not installed"),
     ("tests/ipc/test_tickets.py::test_process_of_another_user", "only root can start a process of another user"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
-    *([("tests/facade/test_dlpack_exchange.py", "the compiled part")] if _sources.wanted() else
-      [("tests/runtime/test_prepared_batches.py", "the compiled class has no such hook")]),
+    *([] if compiled() else [
+        ("tests/facade/test_dlpack_exchange.py", "the compiled part"),
+        ("tests/runtime/test_compiled.py", "xsem is not compiled here"),
+        ("tests/runtime/test_quick_append.py", "xsem is not compiled here"),
+        ("tests/runtime/test_quick_events.py", "xsem is not compiled here"),
+    ]),
 )
 
 MOST_WORKERS = 16   # each worker first imports every test file
@@ -61,15 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _refuse_old_modules() -> None:
     """End the run if a compiled module is older than its source: the tests would not see the change."""
-    if _sources.wanted() or sys.platform == "win32":   # which loads none of them
-        return
     root = Path(__file__).parents[1]
-    for compiled in (*root.glob("xsem/**/*.so"), *root.glob("backends/*/xsem_*/*.so")):
-        stem = compiled.parent / compiled.name.partition(".")[0]
-        source = stem.with_suffix(".pyx") if stem.with_suffix(".pyx").exists() else stem.with_suffix(".py")
-        if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
-            pytest.exit(f"{source} is newer than its compiled module: `make compiled`, `make pure`, or XSEM_PURE=1",
-                        returncode=4)
+    for source in root.glob("xsem/**/*.pyx"):
+        for made in source.parent.glob(f"{source.stem}.*.so"):
+            if compiled() and source.stat().st_mtime > made.stat().st_mtime:
+                pytest.exit(f"{source} is newer than its compiled module: `make compiled`, `make pure`, or XSEM_PURE=1",
+                            returncode=4)
 
 
 @pytest.hookimpl(optionalhook=True)   # pytest-xdist's

@@ -13,11 +13,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.spi.native_call", "xsem.types", "xsem.errors")
-"""The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others.
-
-A compiled class that inherits `NativeCall` needs the module that defines it: Cython refuses the name from xsem.spi.
-"""
+ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.types", "xsem.errors")
+"""The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others."""
 
 # Layers from top to bottom. A module imports only from lines below its own, and from modules beside a colon. Modules
 # beside a bar import nothing from each other. A name in parentheses may be absent. Every module and every folder has a
@@ -31,7 +28,6 @@ LAYERS = {
         spi
         types
         data : errors
-        _sources
     """,
     "xsem.spi": """
         registration
@@ -40,7 +36,7 @@ LAYERS = {
         borrowed | image_copies
         queue
         semaphores | memory
-        imports | callers | native_call | libraries
+        imports | callers | append_path | libraries
         tokens
     """,
     "xsem.data": """
@@ -71,20 +67,21 @@ LAYERS = {
         wrapper_lifetime
         lifetime | callbacks
         release_gate
-        locks
-        threads | forks | subinterpreters | timeouts | native
+        quick | locks
+        compiled
+        threads | forks | subinterpreters | timeouts
     """,
     "xsem.runtime.queues": """
         queue_table
         queue
         prepared_cache | replay
         prepared_append
-        completion
+        progress
         operations
-        semaphore_changes | timeline_values
+        semaphore_changes | room
     """,
     "xsem.runtime.diagnostics": """
-        watchdog | ended_peers
+        watchdog | host_waits
         pending_operations | pending_signals
         timeout_error
     """,

@@ -18,7 +18,6 @@ BANNED: Final = (
     (r"\b[Bb]ooks?\b", "queue, operations in flight", ""),
     (r"\b(plain_of|append_plain|PlainEntry|PlainFacts)\b|`Plain`", "PreparedAppend", ""),
     (r"\bnudge\w*\b", "wake", ""),
-    (r"\bkeep_up\b", "maybe_fence", ""),
     (r"\bblame\w*\b", "annotate_error", ""),
     (r"\b(check|broken)_\w*promises?\b(?<!broken_promise)", "check_implements", ""),
     (r"\b[Cc]arriers?\b", "OS handle kind", ""),

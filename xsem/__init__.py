@@ -3,9 +3,6 @@
 `open_device` opens a device. `xsem.ipc` sends descriptors between processes. Backends implement `xsem.spi`.
 """
 
-from xsem import _sources as _sources  # the first import: it decides which modules the others find
-
-# isort: split
 from xsem import ipc
 from xsem.data.peers import Peer
 from xsem.data.streams import Stream, SupportsCudaStream, SupportsIntPtr, SupportsSyclAddress, SupportsSyclQueue

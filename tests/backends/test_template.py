@@ -41,7 +41,7 @@ def build(source: Path, *names: str, to: Path) -> None:
                             ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
         else:
             shutil.copy(source / name, copy)
-    done = run("-m", "hatchling", "build", "-t", "wheel", "-d", to, cwd=copy, XSEM_PURE="1")   # quick
+    done = run("-m", "hatchling", "build", "-t", "wheel", "-d", to, cwd=copy)
     assert done.returncode == 0, done.stdout
 
 
@@ -171,6 +171,5 @@ def test_template_imports_the_modules_allowed_for_a_backend() -> None:
                 seen |= {each.name for each in node.names}
             elif isinstance(node, ast.ImportFrom):
                 seen.add(node.module or "")
-    allowed = set(contracts.ALLOWED_IN_BACKENDS) - {"xsem.spi.native_call"}   # only for compiled classes
-    assert {each for each in seen if each.partition(".")[0] == "xsem"} == allowed
+    assert {each for each in seen if each.partition(".")[0] == "xsem"} == set(contracts.ALLOWED_IN_BACKENDS)
     assert not {each for each in seen if each.startswith("xsem_") and not each.startswith("xsem_toy")}

@@ -17,6 +17,7 @@ from support.fake_backend import FakeDriver, FakeStream, fake, timeline, until
 from support.fixtures import new_handle
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError
+from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import MemoryHandleType, SemaphoreDesc
 
 SECONDS = 1.0
@@ -63,6 +64,7 @@ def progress(driver: FakeDriver) -> Callable[[random.Random], None]:
     return reach
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("restless")
 def test_import_append_release_in_eight_threads() -> None:
@@ -104,16 +106,18 @@ def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
         class FakePrepared:
             """Appends another semaphore while the cache checks it, as another thread could."""
 
-            looked_at = dropped = False
+            looked_at = False
 
             @property
-            def closed(self) -> bool:
+            def states(self) -> list[SemaphoreState]:
                 if not self.looked_at:
                     self.looked_at = True
                     getattr(commands, call)(other, 4)
-                return True
+                return [released]
 
-        prepared = commands._queue.prepared
+        gone = timeline(device)
+        gone.release()
+        released, prepared = gone._state, commands._queue.prepared
         prepared._many = 1
         known = prepared.waits if call == "append_wait" else prepared.signals
         first: Any = FakePrepared()
@@ -123,6 +127,7 @@ def test_known_append_survives_a_concurrent_first_append(call: str) -> None:
         assert len(known) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(50)
 @pytest.mark.usefixtures("restless")
 def test_appends_queries_and_releases_of_one_list_at_once() -> None:

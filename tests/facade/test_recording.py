@@ -266,7 +266,7 @@ def test_objects_of_a_recording_live_with_it(recording_fake: Opened) -> None:
 
 
 def has_no_operations(recording: xsem.Recording) -> bool:
-    return recording._entries == []
+    return recording._appends.operations == []
 
 
 @pytest.mark.parametrize("operation", ["append_wait", "append_signal"])
@@ -281,7 +281,7 @@ def test_recordings_leave_nothing_in_their_semaphores(recording_fake: Opened, op
             getattr(commands, operation)(used, value if count == 1 else [value] * count)
         recording.replay(dict.fromkeys(sems, value))
         commands.synchronize(timeout_s=10)
-        assert len(recording._entries) == 1
+        assert len(recording._appends.operations) == 1
         recording.release()
         until(functools.partial(has_no_operations, recording))   # the application may keep a released recording
     assert [list(each._state.lifetime.uses) for each in sems] == [[commands._queue]] * count
@@ -463,7 +463,7 @@ def test_recording_that_cannot_be_ended_leaves_the_list_usable(recording_fake: O
     with pytest.raises(BusyError):
         recording.replay()
     commands.append_barrier()
-    assert not commands._queue.recorded
+    assert not commands._queue.state.recording
 
 
 @pytest.mark.parametrize("what", ["list", "device"])
@@ -531,7 +531,7 @@ def test_release_completes_an_interrupted_end_of_a_recording(
             commands.synchronize(timeout_s=1)
         assert caught.value.reason == "capturing"
     recording.release()
-    until(lambda: not commands._queue.recording)
+    until(lambda: commands._queue.state.recording is None)
     driver.everything_is_done = True
     commands.append_barrier()
     commands.synchronize(timeout_s=10)

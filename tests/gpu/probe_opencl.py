@@ -91,7 +91,7 @@ class Rig:
     def wait(self, queue: int, semaphore: int, events: tuple[int, ...] = (), *, event: bool = False) -> int:
         return self._enqueue("clEnqueueWaitSemaphoresKHR", queue, semaphore, events, event=event)
 
-    def put_signal(self, queue: int, semaphore: int, events: tuple[int, ...] = (), *, event: bool = False) -> int:
+    def note_signal(self, queue: int, semaphore: int, events: tuple[int, ...] = (), *, event: bool = False) -> int:
         return self._enqueue("clEnqueueSignalSemaphoresKHR", queue, semaphore, events, event=event)
 
     def _enqueue(self, name: str, queue: int, semaphore: int, events: tuple[int, ...], *, event: bool) -> int:
@@ -339,7 +339,7 @@ def appends_of_barriers_with_events(at: Rig) -> Any:
 def appends_of_signals(at: Rig) -> Any:
     """Count signals of another semaphore behind an unmet wait."""
     there, here = at.semaphore()
-    found = _most(at, lambda queue: at.put_signal(queue, here), limit=3000)
+    found = _most(at, lambda queue: at.note_signal(queue, here), limit=3000)
     del there
     return found
 
@@ -511,7 +511,7 @@ def user_event_in_a_list(at: Rig) -> Any:
     _, signalled = at.semaphore()
     ask("barrier", lambda queue, event: at.marker(queue, (event,)))
     ask("wait for a semaphore that is signalled", lambda queue, event: at.wait(queue, met, (event,)))
-    ask("signal", lambda queue, event: at.put_signal(queue, signalled, (event,)))
+    ask("signal", lambda queue, event: at.note_signal(queue, signalled, (event,)))
     return found
 
 
@@ -533,7 +533,7 @@ def event_of_a_held_queue_in_a_list(at: Rig) -> Any:
     _, signalled = at.semaphore()
     ask("barrier", lambda queue, event: at.marker(queue, (event,)))
     ask("wait for a semaphore that is signalled", lambda queue, event: at.wait(queue, met, (event,)))
-    ask("signal", lambda queue, event: at.put_signal(queue, signalled, (event,)))
+    ask("signal", lambda queue, event: at.note_signal(queue, signalled, (event,)))
     return found
 
 

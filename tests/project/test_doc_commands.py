@@ -39,7 +39,7 @@ NOT_RUN: Final = {
     r"python examples/image_frames\.py --frames 30": "it needs an NVIDIA GPU and torch",
     r"python examples/image_frames\.py --device vulkan:0 --array numpy": "it needs a Vulkan driver",
     r"tests/drivers/swiftshader -- .*": "it downloads a driver; tests/backends/vulkan and tests/examples use it",
-    r"(XSEM_PURE=1 )?(\S+/)?pip install .*": "it changes the environment; tests/project/test_wheel.py installs xsem",
+    r"(XSEM_COMPILE=1 )?(\S+/)?pip install .*": "it changes the environment; tests/project/test_wheel.py installs xsem",
     r"python3 -m venv \S+.*": "an environment without xsem; tests/project/test_wheel.py makes one",
     r"\. ~/try-xsem/bin/activate": "it needs the environment of the line before",
     r"(xsem conformance run|pytest -p xsem_conformance\.pytest_plugin --xsem-device|.* --device) acme:0 .*":

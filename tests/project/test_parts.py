@@ -24,7 +24,7 @@ fn=loop
 cfn=append
 calls=2 0
 10 5000
-ob=/x/xsem/runtime/queue.so
+ob=/x/xsem/runtime/_append.so
 fn=append
 20 30
 cfn=PyEval_SaveThread

@@ -311,7 +311,7 @@ def test_readable_wait_behind_work_ends_the_wait_for_the_list(device: xsem.Devic
 def test_list_without_known_signallers_gets_no_markers(device: xsem.Device) -> None:
     semaphore, commands = device.create_semaphore(BINARY), device.create_command_list()
     commands.append_wait(semaphore)
-    assert not commands._queue._markers
+    assert not commands._queue.markers()
     semaphore.host_signal()
 
 

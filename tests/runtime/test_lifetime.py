@@ -16,7 +16,7 @@ from support.releasing import NEVER_BLOCKS, memory, rest, threads
 import xsem
 from xsem.errors import ReleasedError
 from xsem.runtime.lifetime import Lifetime, Releaser, _look
-from xsem.runtime.queues.completion import MARK_EVERY
+from xsem.runtime.queues.room import MARK_EVERY
 from xsem.runtime.threads import Background
 
 

@@ -10,7 +10,7 @@ from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, memory, rest
 
 from xsem.errors import BusyError
-from xsem.runtime.queues.completion import MARK_EVERY
+from xsem.runtime.queues.room import MARK_EVERY
 from xsem.types import Capabilities
 
 

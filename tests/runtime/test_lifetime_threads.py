@@ -94,7 +94,7 @@ def test_object_that_another_thread_frees_meanwhile_has_no_release_left() -> Non
                 other = threading.Thread(target=mem._lifetime.free)
                 other.start()
                 # If this call holds the lock, the thread can free the object only afterwards.
-                if not releaser.lock._is_owned():   # type: ignore[attr-defined]
+                if not releaser.lock._is_owned():
                     other.join()
                 others.append(other)
                 super().add(lifetime)

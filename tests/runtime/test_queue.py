@@ -34,7 +34,7 @@ def test_work_may_append_to_its_own_list(opened: Opened) -> None:
     driver.lists[0].reach_all()
     assert commands.query()
     assert device.pending() == ()
-    assert len(commands._queue.operations) == 0
+    assert len(commands._queue.pending()) == 0
 
 
 def test_work_may_release_its_own_list(opened: Opened) -> None:
@@ -167,11 +167,11 @@ def test_own_list_can_be_captured_after_its_handle_is_read(opened: Opened) -> No
     commands, sem = device.create_command_list(), timeline(device)
     driver.lists[0].capture = True
     commands.append_signal(sem, 1)   # the check for a capture costs a driver call, so it is not made yet
-    assert len(commands._queue.operations) == 1
+    assert len(commands._queue.pending()) == 1
     assert commands.native_handle == driver.lists[0].identity
     commands.append_signal(sem, 2)   # the ordinary append, then a prepared append
     commands.append_signal(sem, 3)
-    assert len(commands._queue.operations) == 1
+    assert len(commands._queue.pending()) == 1
     for ask in (commands.query, commands.synchronize):
         with pytest.raises(BusyError) as caught:
             ask()

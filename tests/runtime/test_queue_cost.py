@@ -13,7 +13,7 @@ from support.fixtures import Opened
 
 import xsem
 from xsem.errors import DriverError, ReleasedError
-from xsem.runtime.queues.completion import MARK_EVERY
+from xsem.runtime.queues.room import MARK_EVERY
 
 
 def python_calls(run: Callable[[], object]) -> int:
@@ -35,6 +35,7 @@ def python_calls(run: Callable[[], object]) -> int:
     return count
 
 
+@pytest.mark.slow
 # ---- cost
 def test_append_costs_the_same_with_10_and_10000_live_objects(opened: Opened) -> None:
     device, driver = opened
@@ -65,7 +66,7 @@ def test_append_costs_the_same_with_few_and_10000_pending(opened: Opened) -> Non
         while appended < count:
             commands.append_wait(sem, 1)
             appended += 1
-        while len(commands._queue.operations) % MARK_EVERY != MARK_EVERY // 2:
+        while len(commands._queue.pending()) % MARK_EVERY != MARK_EVERY // 2:
             commands.append_wait(sem, 1)
         before = driver.calls
         costs.append((python_calls(lambda: commands.append_wait(sem, 1)), driver.calls - before))
@@ -100,7 +101,7 @@ def test_append_costs_the_same_with_10_and_2000_events_pending(opened: Opened) -
     for count in (10, 2000):
         while len(events) < count:
             append()
-        while commands._queue._slots - commands._queue._polled > 100:
+        while commands._queue.state.given - commands._queue.room.polled > 100:
             append()
         before = driver.calls
         costs.append((python_calls(append), driver.calls - before))
@@ -138,11 +139,11 @@ def test_queue_stays_small_in_a_long_run_without_release(opened: Opened) -> None
         event.reset()
     device_state = device._device_state
     for queue in (commands._queue, waiting._queue):
-        assert len(queue.operations) <= 2 * MARK_EVERY
-        assert len(queue._markers) <= 2 * MARK_EVERY
+        assert len(queue.pending()) <= 2 * MARK_EVERY
+        assert len(queue.markers()) <= 2 * MARK_EVERY
     assert len(device_state._fences) < 4 * MARK_EVERY
     assert len(device_state.releaser.lifetimes) < 10
-    assert len(sem._lifetime.uses) == 2   # the list, and its prepared wait
+    assert len(sem._lifetime.uses) == 1   # the list
     assert driver.lists[0].markers == 0   # fences of its events replace markers
     assert driver.lists[1].markers == 10_000 + 10_000 // MARK_EVERY
     living = [fence for fence in driver.fences if not fence.released]
@@ -219,7 +220,7 @@ def test_poll_queries_fences_once_when_all_are_reached(opened: Opened) -> None:
     before = driver.calls
     assert commands.query()
     assert driver.calls - before <= 3
-    assert len(commands._queue.operations) == 0
+    assert len(commands._queue.pending()) == 0
 
 
 def test_refused_append_leaves_an_idle_list_idle(opened: Opened) -> None:

@@ -66,7 +66,7 @@ def test_append_works_again_after_progress() -> None:
             driver.lists[0].reach_all()
             commands.append_wait(sem, 1)
             finish(commands, driver)
-        assert len(commands._queue.operations) == 0
+        assert len(commands._queue.pending()) == 0
 
 
 def test_nothing_is_refused_without_a_wait() -> None:
@@ -76,7 +76,7 @@ def test_nothing_is_refused_without_a_wait() -> None:
             commands.append_signal(sem, value)
         # Markers are still appended, so that the end is noticed.
         finish(commands, driver)
-        assert len(commands._queue.operations) == 0
+        assert len(commands._queue.pending()) == 0
 
 
 def test_nothing_is_refused_behind_a_wait_that_is_done() -> None:

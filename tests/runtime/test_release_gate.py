@@ -115,7 +115,7 @@ def test_held_releases_are_freed_by_synchronize_at_the_latest(
     for frame in range(1, 20):
         commands.append_wait(waited, frame)
         timeline(device).release()
-        until(lambda: releaser._held_back)
+        until(lambda: releaser._ready)
         driver.lists[0].reach_all()
         commands.synchronize()
         assert len(driver.released("release_semaphore")) == frame

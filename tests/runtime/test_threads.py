@@ -325,7 +325,7 @@ def test_marker_before_an_interrupted_append_does_not_cover_it(
     monkeypatch.setattr(queue, "_query_capture", interrupted)
     commands.append_signal(sem, 1)
     assert answers == [False, True]
-    assert queue.done_seq == queue.seq - 1
+    assert queue.done_seq == queue.last_seq - 1
     sem.release()
     assert not driver.released("release_semaphore")
 

@@ -19,7 +19,7 @@ from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, finis
 from support.fixtures import Opened
 
 import xsem
-import xsem.runtime.queues.completion
+import xsem.runtime.queues.queue
 import xsem.runtime.timeouts
 from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, SLICE_NS, wait_in_slices
@@ -59,7 +59,7 @@ class Clock:
         self.slices = driver.slices
         driver.wait_fence = self.wait_fence  # type: ignore[method-assign]
         driver.host_wait = self.host_wait  # type: ignore[assignment,method-assign]
-        for module in (xsem.runtime.timeouts, xsem.runtime.queues.completion):
+        for module in (xsem.runtime.timeouts, xsem.runtime.queues.queue):
             monkeypatch.setattr(module, "time", self)
 
     def wait_fence(self, fence: FakeFence, timeout_ns: int) -> bool:

@@ -20,10 +20,16 @@ import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
 from xsem.runtime.diagnostics import watchdog
 from xsem.runtime.diagnostics.pending_operations import overdue_lists
-from xsem.runtime.queues.operations import Operation
 from xsem.types import PendingOp
 
 AT_ONCE = 0.001
+
+
+def make_older(commands: xsem.CommandList, seconds: float) -> None:
+    """Move the only operation of a list into the past."""
+    operations = commands._queue.progress.operations
+    operation, = commands._queue.pending()
+    operations[0] = operation._replace(appended_at=operation.appended_at - seconds)
 
 
 def watchers() -> list[str]:
@@ -91,16 +97,14 @@ def test_work_is_reported_when_it_is_old_enough(opened: Opened, looks: Looks) ->
     commands.append_wait(sem, 1)
     reports: list[tuple[PendingOp, ...]] = []
     device.watch(after_s=3600, report=reports.append)
-    operation = commands._queue.operations[0]
     asker = watchdog._Asker("xsem-ask-test", 3600)
 
     def look() -> set[tuple[str, int]]:
         return watchdog._look(device._queues, 3600, reports.append, set(), asker)
 
     assert look() == set()
-    assert isinstance(operation, Operation)
-    operation.appended_at -= 3600
-    assert look() == {("fake:0/list-1", operation.seq)}
+    make_older(commands, 3600)
+    assert look() == {("fake:0/list-1", commands._queue.last_seq)}
     assert [op.age_s >= 3600 for op in reports[0]] == [True]
     assert looks.count == 2
 
@@ -152,7 +156,7 @@ def test_list_that_is_stuck_again_is_reported_again(opened: Opened, looks: Looks
         commands.append_wait(sem, count)
         until(lambda count=count: len(reports) == count)  # type: ignore[misc]
         driver.lists[0].reach_all()
-        until(lambda: not commands._queue.operations)
+        until(lambda: not commands._queue.pending())
 
 
 def test_second_watch_replaces_the_first(opened: Opened, looks: Looks) -> None:
@@ -403,12 +407,10 @@ def test_finished_list_is_not_reported_without_an_earlier_query(opened: Opened) 
     reports: list[tuple[PendingOp, ...]] = []
     commands.append_barrier()
     asker = watchdog._Asker("xsem-ask-test", 3600)
-    operation = commands._queue.operations[0]
-    assert isinstance(operation, Operation)
-    operation.appended_at -= 2000   # not overdue yet
+    make_older(commands, 2000)   # not overdue yet
     assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     driver.lists[0].reach_all()
-    operation.appended_at -= 2000
+    make_older(commands, 2000)
     assert watchdog._look(device._queues, 3600, reports.append, set(), asker) == set()
     assert reports == []
 

@@ -193,7 +193,7 @@ class FakeDriver(
         """Return whether an append to the list is a marker of xsem: no append of the application is in progress."""
         queues = None if self.queues is None else self.queues()
         queue = None if queues is None else queues._queues.get(identity)
-        return queue is not None and not queue._issuing
+        return queue is not None and not queue.state.issuing
 
     def check_open(self, what: str) -> None:
         """Check in each call: not after close(), not from a finalizer."""

@@ -76,7 +76,7 @@ def check_stream(stream: object) -> None:
                 "the int 0 is not a stream: pass the stream object itself (its 0 is the default stream), or a handle",
                 reason="null_stream",
             )
-    elif not any(hasattr(stream, each) for each in _ATTRIBUTES):
+    elif not (hasattr(stream, "__cuda_stream__") or any(hasattr(stream, each) for each in _ATTRIBUTES)):
         raise BadArgumentError(
             f"a stream has {', '.join(_ATTRIBUTES[:-1])} or {_ATTRIBUTES[-1]}, or is a native handle; "
             f"{type(stream).__name__} has none of these", reason="not_a_stream",

@@ -12,8 +12,7 @@ from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.prepared_append import PreparedAppend
-from xsem.runtime.queues.timeline_values import are_values
+from xsem.runtime.queues.prepared_append import PreparedAppend, are_values
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import Token
 from xsem.types import INFINITE, SemaphoreKind, SignalParams, WaitParams

@@ -7,7 +7,7 @@ import types
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
-from xsem.runtime.callbacks import Blocked, Notifier, Watched
+from xsem.runtime.callbacks import Blocked, Completion, Notifier
 from xsem.runtime.device_state import DeviceState
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ _RETRY_S: Final = 0.05
 
 
 @types.coroutine
-def wait_until_done(device_state: DeviceState, watched: Watched, blocked: Blocked) -> Generator[Any, None, None]:
-    """Wait until `watched` is done, or raise its error or that of `blocked`."""
+def wait_until_done(device_state: DeviceState, completion: Completion, blocked: Blocked) -> Generator[Any, None, None]:
+    """Wait until `completion` is done, or raise its error or that of `blocked`."""
     # A cancellation withdraws the request. A release of the device during the wait raises ReleasedError.
     import asyncio
 
@@ -40,7 +40,7 @@ def wait_until_done(device_state: DeviceState, watched: Watched, blocked: Blocke
             loop.call_soon_threadsafe(finish, failure)
 
     notifier = device_state.notifier
-    remove = notifier.add(watched, reached, blocked)
+    remove = notifier.add(completion, reached, blocked)
     try:
         yield from _resumed(notifier, future)
         yield from future.__await__()

@@ -26,15 +26,16 @@ from xsem.facade.memory import Memory
 from xsem.facade.recording import Recording
 from xsem.facade.resource import DeviceObject
 from xsem.facade.semaphore import Semaphore
-from xsem.runtime.diagnostics.ended_peers import QueueBlocker, host_wait
+from xsem.runtime.diagnostics.host_waits import QueueBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.queues.operations import Append, DriverCall, Work
 from xsem.runtime.queues.prepared_append import PreparedAppend, prepared_append
 from xsem.runtime.queues.queue import Queue, StreamUse
+from xsem.runtime.quick import quick_append, quick_barrier
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
+from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import CopyQueue, CudaStreamQueue, Token
 from xsem.types import Feature, SignalParams, WaitParams
 
@@ -84,8 +85,8 @@ class CommandList(DeviceObject):
 
     def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        lifetime = queue.lifetime if use is None else new_wrapper_lifetime(queue.name, queue.lifetime)
-        self._attach(device, lifetime)
+        lifetime = queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime)
+        DeviceObject.__init__(self, device, lifetime)
         self._queue = queue
         self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
@@ -144,7 +145,9 @@ class CommandList(DeviceObject):
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
-        self._append_semaphores(self._find("wait", semaphores), params, wait_events, signal_event, acquire)
+        if quick_append is None or not quick_append(self._queue.prepared.waits, semaphores, params, self._lifetime,
+                                                    wait_events, signal_event, acquire, self._stopped):
+            self._append_semaphores(self._find("wait", semaphores), params, wait_events, signal_event, acquire)
 
     @overload
     def append_signal(
@@ -190,7 +193,9 @@ class CommandList(DeviceObject):
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
-        self._append_semaphores(self._find("signal", semaphores), params, wait_events, signal_event, release)
+        if quick_append is None or not quick_append(self._queue.prepared.signals, semaphores, params, self._lifetime,
+                                                    wait_events, signal_event, release, self._stopped):
+            self._append_semaphores(self._find("signal", semaphores), params, wait_events, signal_event, release)
 
     # ---- work
     def append_work(self, work: Callable[[], object]) -> None:
@@ -272,7 +277,9 @@ class CommandList(DeviceObject):
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
         """
-        self._append(self._queue.barrier, None, wait_events, signal_event)
+        if quick_barrier is None or not quick_barrier(self._queue.quick, self._lifetime, wait_events, signal_event,
+                                                      self._stopped):
+            self._append(self._queue.barrier, None, wait_events, signal_event)
 
     def append_copy(
         self, dst: Buffer | MipmapLevel, src: Buffer | MipmapLevel, *, offset: Sequence[int] | None = None,
@@ -473,7 +480,7 @@ class CommandList(DeviceObject):
         queue = self._queue
         queue.enter()
         target = queue.appended()
-        queue.ensure_fence(target)
+        queue.ensure_marker(target)
         queue.poll()
         self._check_stopped()
         if queue.done_seq >= target:
@@ -568,7 +575,8 @@ class CommandList(DeviceObject):
         usual = append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX
         if not usual and not (params is None and append.takes_none):
             params = checked_params(append, params)
-        if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None:
+        if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None and (
+                append.quick is None):
             self._queue.append(append, params, self._lifetime)
         else:
             self._append(append, params, wait_events, signal_event, memories)
@@ -585,17 +593,19 @@ class CommandList(DeviceObject):
         tokens: Sequence[Token] = ()
         if memories is not _NONE:
             lifetimes, tokens = check_memories(device_state, memories)
+        if append.quick is not None and not tokens and append.quick.append(
+                params, self._lifetime, wait_events, signal_event, lifetimes):
+            return
         if signal_event is None:
             queue.append(append, params, self._lifetime, kept, lifetimes, tokens)
             return
         check_event(device_state, signal_event)
-        event = signal_event
         fence, by = None, object()
         try:
-            event._claim(by)
+            signal_event._claim(by)
             fence = queue.append(append, params, self._lifetime, kept, lifetimes, tokens, True)
         finally:
-            event._bind(by, fence)
+            signal_event._bind(by, fence)
 
     def _check_stopped(self) -> None:
         self._lifetime.check()
@@ -623,7 +633,7 @@ class CommandList(DeviceObject):
         with queue.lifetime.held(), self._device_state.calling():
             found = driver.cuda_stream()
         # From here on, the application can capture the stream.
-        queue.exposed = True
+        queue.state.exposed = True
         return found
 
     def _buffer(self, buffer: Buffer) -> Lifetime:
@@ -650,7 +660,7 @@ class CommandList(DeviceObject):
         if handle is None:
             self._device_state.unsupported("native_handle")
         # From here on, the application can capture the stream.
-        self._queue.exposed = True
+        self._queue.state.exposed = True
         return handle
 
     def __repr__(self) -> str:

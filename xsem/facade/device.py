@@ -24,7 +24,7 @@ from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.queues.operations import new_fence
+from xsem.runtime.queues.operations import Fence
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.spi import BorrowedEvents, BorrowedQueues, DeviceDriver, HostMemory, NvSciSync, QueueDriver, Token
 from xsem.types import (
@@ -469,21 +469,25 @@ class Device(Releasable):
         UnsupportedError
             The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
         """
-        self._check()
-        check_stream(stream)
-        check_bool("in_order", in_order)
-        queues, device_state = self._queues, self._device_state
-        borrowing = self._borrowing
+        self._device_state.check()
+        if in_order is not True:
+            check_bool("in_order", in_order)
+        queues, device_state, borrowing = self._queues, self._device_state, self._borrowing
         if borrowing is None:
+            check_stream(stream)
             device_state.unsupported("borrow_queue")
         try:
             identity = borrowing.queue_identity(stream)
-        except XsemError as error:
-            device_state.annotate_error(error)
+        except Exception as error:
+            check_stream(stream)
+            if isinstance(error, XsemError):
+                device_state.annotate_error(error)
             raise
-        known_queue = None if identity is None else queues.use_borrowed(identity)
-        if known_queue is not None:
-            return CommandList(self, *known_queue)
+        found = None if identity is None else queues.use_borrowed(identity)
+        if found is not None:
+            known_queue, use = found
+            return CommandList(self, known_queue, use)
+        check_stream(stream)
         with device_state.calling():
             driver = self._checked_queue(borrowing.borrow_queue(stream, in_order))
             with queues.streams_lock:
@@ -492,7 +496,7 @@ class Device(Releasable):
                 known = queue is not None
                 if queue is None:
                     queue = queues.add(driver, queues.stream_name(driver), borrowed=True)
-                commands = CommandList(self, queue, queue.stream_use())
+                commands = CommandList(self, queue, queue.stream_lists.use())
             if known:
                 driver.close()
         queues.release_idle()
@@ -548,7 +552,7 @@ class Device(Releasable):
         driver = device_state.ability(BorrowedEvents, Feature.NATIVE_EVENTS.value)
         with device_state.calling():
             token = driver.borrow_event(native)
-        return Event(self, new_fence(device_state, token, None, 0))
+        return Event(self, Fence(device_state, token, None, 0))
 
     # ---- diagnosis
     def pending(self) -> tuple[PendingOp, ...]:

@@ -18,15 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from xsem.data.layout import DType, Layout
 from xsem.errors import BadArgumentError
-from xsem.spi import compiled
-
-if compiled():
-    from xsem.facade import dlpack_native as _native  # type: ignore[attr-defined]
-else:
-    _native = None
+from xsem.runtime.compiled import load
 
 __all__ = ["CapsuleTensor", "HostArray", "check_aligned", "exchange_api", "make_capsule", "pair_of_ints",
            "read_capsule"]
+
+_native: Final[Any] = load("xsem.facade.dlpack_native")
 
 
 class _Device(ctypes.Structure):

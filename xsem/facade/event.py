@@ -10,13 +10,12 @@ from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, Wait
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import DeviceObject
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.ended_peers import QueueBlocker, host_wait
+from xsem.runtime.diagnostics.host_waits import QueueBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import queue_pending
 from xsem.runtime.diagnostics.timeout_error import timeout_error
-from xsem.runtime.native import Lock
 from xsem.runtime.queues.operations import Fence
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.runtime.wrapper_lifetime import new_wrapper_lifetime
+from xsem.runtime.wrapper_lifetime import WrapperLifetime
 from xsem.spi import Token
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ class Event(DeviceObject):
         self._foreign = fence is not None
         self._fence = fence
         self._claimed: object = None   # the append that is about to bind the event
-        self._claiming = Lock()   # re-entrant: a signal handler can use the same event
-        self._attach(device, new_wrapper_lifetime("event", device._device_state.lifetime))
+        DeviceObject.__init__(self, device, WrapperLifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
         """Query whether the operation is done. This method never blocks.
@@ -208,7 +206,7 @@ class Event(DeviceObject):
         if self._foreign:
             raise BadArgumentError("a borrowed event cannot be a signal_event: use an event of create_event()",
                                    reason="foreign_event")
-        with self._claiming:
+        with self._device_state.values_lock:
             if self._fence is not None or self._claimed is not None:
                 raise BusyError("the event is already bound to an operation; reset() unbinds it", reason="event_bound")
             self._claimed = by
@@ -242,10 +240,8 @@ def fences_of(device_state: DeviceState, events: Sequence[Event]) -> Sequence[Fe
     fences = []
     for event in events:
         check_event(device_state, event)
-        checked = event
-        # The append checks the device.
-        checked._lifetime.check()
-        fence = checked._fence
+        event._lifetime.check()
+        fence = event._fence
         if fence is None:
             raise _not_appended()
         fences.append(fence)
@@ -257,9 +253,8 @@ def check_event(device_state: DeviceState, event: object) -> None:
     if not isinstance(event, Event):
         raise BadArgumentError(f"an xsem Event is needed, not {type(event).__name__}; device.event() borrows an "
                                "event of a framework", reason="not_an_event")
-    checked = event
-    if checked._device_state is not device_state:
+    if event._device_state is not device_state:
         raise WrongDeviceError(
-            "the event belongs to another device", expected=device_state.info.id, actual=checked._device_state.info.id,
+            "the event belongs to another device", expected=device_state.info.id, actual=event._device_state.info.id,
             reason="wrong_device", backend=device_state.info.backend,
         )

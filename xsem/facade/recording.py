@@ -10,9 +10,8 @@ from xsem.errors import BadArgumentError, BusyError, WrongDeviceError, XsemError
 from xsem.facade.resource import Resource
 from xsem.facade.semaphore import Semaphore
 from xsem.runtime.forks import generation
-from xsem.runtime.lifetime import Lease, Lifetime
-from xsem.runtime.queues.operations import Operation
-from xsem.runtime.queues.queue import Queue
+from xsem.runtime.lifetime import Lease
+from xsem.runtime.queues.queue import Queue, RecordedAppends
 from xsem.runtime.queues.replay import Replay
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import RecordingQueue, Token
@@ -60,10 +59,8 @@ class Recording(Resource):
         self._driver = device._device_state.ability(RecordingQueue, Feature.RECORDING.value, queue.driver)
         self._check_stopped = check_stopped
         self._recorded: list[Token] = []
-        self._entries: list[Operation] = []
-        self._kept: list[Lifetime] = []
-        self._by = object()   # the holder of the recorded objects' lifetimes
-        self._open = False   # from `__enter__` to `_end`, also if an interrupt prevents `__exit__`
+        # The queue has it from `__enter__` to `_end`, also if an interrupt prevents `__exit__`.
+        self._appends = RecordedAppends()
         self._block: Lease | None = None   # keeps the recording to the end of its block, also if the device is released
         # To free a recording is a call on the list, so it waits for the list's lock.
         super().__init__(device, device._device_state.new_lifetime("recording", self._free, parent=queue.lifetime,
@@ -76,17 +73,16 @@ class Recording(Resource):
         # The list stays open until the recording has ended, also if it is released inside the block.
         try:
             with queue.lock:
-                if queue.recording or self._recorded:
+                if queue.state.recording is not None or self._recorded:
                     raise BusyError("a recording is made once, and only one at a time on a list", reason="recording")
                 self._block = self._lifetime.held()
-                queue.lifetime.hold(self._by)
-                queue.recorded_by = self._by
-                queue.recording = self._open = True
+                queue.lifetime.hold(self._appends)
+                queue.state.recording = self._appends
                 try:
                     self._driver.begin_recording()
                 except Exception:
-                    queue.recording = self._open = False
-                    queue.lifetime.unhold(self._by)
+                    queue.state.recording = None
+                    queue.lifetime.unhold(self._appends)
                     self._block.end()
                     raise
         except XsemError as error:
@@ -115,18 +111,16 @@ class Recording(Resource):
         queue = self._queue
         try:
             with queue.lock:
-                if self._open:
-                    self._entries, queue.recorded = queue.recorded, []
-                    self._kept, queue.recorded_uses = queue.recorded_uses, []
+                if queue.state.recording is self._appends:
                     try:
                         self._recorded.append(self._driver.end_recording())
                     except Exception:
-                        queue.recording = self._open = False
+                        queue.state.recording = None
                         raise
                     # Not after Ctrl-C in that call: the driver may still record, so the list can only be released.
-                    queue.recording = self._open = False
+                    queue.state.recording = None
         finally:
-            queue.lifetime.unhold(self._by)
+            queue.lifetime.unhold(self._appends)
 
     def replay(self, values: Mapping[Semaphore, int | tuple[int, int]] | None = None) -> None:
         """Append the recorded work once more.
@@ -151,7 +145,7 @@ class Recording(Resource):
         """
         self._check()
         self._check_stopped()
-        if not self._recorded or self._queue.recording:
+        if not self._recorded or self._queue.state.recording is not None:
             raise BusyError("the recording is not complete: append inside its `with` block first", reason="recording")
         if values is not None and not isinstance(values, Mapping):
             raise BadArgumentError("values is a mapping of Semaphore to its value, for example {frames: 5}, not "
@@ -180,18 +174,18 @@ class Recording(Resource):
         queue = self._queue
         queue.append(Replay(
             self._driver, self._recorded[0], triples, waits, signals, rewinds, lifetimes=lifetimes,
-            may_wait=any(op.kept or op.operation == "wait" for op in self._entries),
+            may_wait=any(op.kept or op.operation == "wait" for op in self._appends.operations),
             limit=self._device_state.capabilities.max_value_difference,
         ))
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:
         """Return the semaphores that the recording waits for or signals, with the last recorded value of each."""
-        return {state: value for op in self._entries if op.operation == operation
+        return {state: value for op in self._appends.operations if op.operation == operation
                 for state, value in op.targets}
 
     def _rewinds(self) -> set[SemaphoreState]:
         """Return the timelines whose recorded signal may be below the last value."""
-        return {state for op in self._entries if op.operation == "signal" and op.rewinds
+        return {state for op in self._appends.operations if op.operation == "signal" and op.rewinds
                 for state, _ in op.targets}
 
     def _check_semaphore(self, semaphore: Semaphore) -> None:
@@ -212,10 +206,7 @@ class Recording(Resource):
                 with self._queue.lock:
                     self._driver.release_recording(self._recorded[0])
         finally:
-            for lifetime in self._kept:
-                lifetime.unhold(self._by)
-            self._kept.clear()
-            self._entries = []   # not cleared: another thread may read the list for a replay, which is then refused
+            self._appends.release()
 
     def _token(self) -> Token:
         return self._recorded[0] if self._recorded else None

@@ -73,10 +73,9 @@ class Releasable:
         self.release()
 
     def __del__(self) -> None:
-        # If the constructor failed, the attribute does not exist. A finalizer calls no driver.
-        lifetime = getattr(self, "_lifetime", None)
+        lifetime = getattr(self, "_lifetime", None)   # None if the constructor failed
         if lifetime is not None:
-            lifetime.drop()
+            lifetime.drop()   # calls no driver
 
 
 class DeviceObject(Releasable):
@@ -85,10 +84,6 @@ class DeviceObject(Releasable):
     device: Device
 
     def __init__(self, device: Device, lifetime: Usable) -> None:
-        self._attach(device, lifetime)
-
-    def _attach(self, device: Device, lifetime: Usable) -> None:
-        """Set the attributes. C code calls this method in place of the constructor."""
         self.device = device
         self._device_state = device._device_state
         self._lifetime = lifetime

@@ -16,7 +16,7 @@ from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.diagnostics.ended_peers import SemaphoreBlocker, host_wait
+from xsem.runtime.diagnostics.host_waits import SemaphoreBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported

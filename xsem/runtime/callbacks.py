@@ -7,13 +7,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from time import perf_counter as now
 from typing import Final, Protocol
 
 from xsem.errors import DriverError
-from xsem.runtime.native import now
 from xsem.runtime.threads import Background, Pause, exiting
 
-__all__ = ["Blocked", "Callback", "Notifier", "Watched"]
+__all__ = ["Blocked", "Callback", "Completion", "Notifier"]
 
 _log = logging.getLogger("xsem")
 
@@ -28,7 +28,7 @@ Blocked = Callable[[], Exception | None]
 """Returns the error of a wait that no process is left to meet; otherwise None. It may query the device."""
 
 
-class Watched(Protocol):
+class Completion(Protocol):
     """A fence, as the notifier sees it."""
 
     @property
@@ -41,7 +41,7 @@ class Watched(Protocol):
 class _Request:
     __slots__ = ("_blocked", "_look_at", "callback", "fence")
 
-    def __init__(self, fence: Watched, callback: Callback, blocked: Blocked | None) -> None:
+    def __init__(self, fence: Completion, callback: Callback, blocked: Blocked | None) -> None:
         self.fence = fence
         self._blocked = blocked
         self._look_at = 0.0
@@ -86,7 +86,7 @@ class Notifier:
     def _busy(self) -> bool:
         return bool(self._requests or self._new)
 
-    def add(self, fence: Watched, callback: Callback, blocked: Blocked | None = None) -> Callable[[], None]:
+    def add(self, fence: Completion, callback: Callback, blocked: Blocked | None = None) -> Callable[[], None]:
         """Request one call of `callback` on the notifier's thread, and return a function that cancels the request."""
         # The call comes when the fence is reached, or when it never will be. The error of `blocked` is such an outcome,
         # too; it is queried seldom, and only for the first unreached fence of a queue. A cancel can come while the
@@ -151,7 +151,7 @@ class Notifier:
 
 
 def _outcome(error: BaseException) -> Exception:
-    """Turn an exception of `Watched.done` into the argument of a callback."""
+    """Turn an exception of `Completion.done` into the argument of a callback."""
     if isinstance(error, Exception):
         return error
     failure = DriverError(f"the driver raised {type(error).__name__} in a query of the event",

@@ -14,7 +14,7 @@ from xsem.errors import ReleasedError, UnsupportedError, XsemError
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import check_generation, clock
 from xsem.runtime.lifetime import Lease, Lifetime, Releaser
-from xsem.runtime.native import Lock
+from xsem.runtime.quick import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.runtime.threads import on_own_thread
 from xsem.spi import DeviceDriver, QueueDriver, Token
@@ -36,9 +36,10 @@ _Ability = TypeVar("_Ability")
 class MarkedQueue(Protocol):
     """A queue that appends a marker on request."""
 
-    seq: int
+    @property
+    def last_seq(self) -> int: ...
 
-    def ensure_fence(self, seq: int) -> None:
+    def ensure_marker(self, seq: int) -> None:
         """Ensure that a marker tells when `seq` is done, if a marker is possible now."""
 
 
@@ -50,10 +51,9 @@ class DeviceState:
         self.driver = driver
         self.capabilities: Capabilities = driver.capabilities
         self.needs_handover = self.capabilities.needs_handover
-        self.clock = clock
         self.generation = clock.now   # the fork generation in which the device was opened
         self.releaser = Releaser(info.id)
-        self.values_lock = Lock()   # protects the last values of the device's semaphores
+        self.values_lock = Lock()   # protects the last values of the device's semaphores and the bindings of its events
         self.stop_watching: Callable[[], None] = lambda: None   # stops the watchdog, if there is one
         self.notifier = Notifier(info.id, self.calling)
         self.callbacks_thread = self.notifier.thread
@@ -71,7 +71,7 @@ class DeviceState:
 
     def check(self) -> None:
         """Refuse a use in a forked child or after release; then call `catch_up` if there is work."""
-        if self.generation != self.clock.now:
+        if self.generation != clock.now:
             check_generation(self.generation, self.info.id)
         if self.lifetime.released:
             self.lifetime.check()
@@ -88,7 +88,7 @@ class DeviceState:
         if self.owing and not on_own_thread():   # the owing queues take calls only from the application's threads
             for queue in list(self.owing):
                 self.owing.pop(queue, None)
-                queue.ensure_fence(queue.seq)
+                queue.ensure_marker(queue.last_seq)
         if self.callbacks_thread.stalled:   # the system has refused the thread
             self.callbacks_thread.ensure()
 
@@ -185,7 +185,7 @@ class DeviceState:
         return Making(self, what, free, handle_type, parent, token_of, may_block)
 
     # ---- fences
-    def owe_fence(self, queue: MarkedQueue) -> None:
+    def owe_marker(self, queue: MarkedQueue) -> None:
         """Note that a queue with `Callers.APPLICATION` needs a marker. The next call of the application appends it."""
         self.owing[queue] = None
 
@@ -201,16 +201,11 @@ class DeviceState:
 
     def return_fences(self) -> None:
         """Release the fences that finalizers gave up."""
-        if not self._detached:
-            return
-        lifetime, by = self.lifetime, object()
-        try:
-            if lifetime.visit(by):
-                for key in list(self._detached):
+        if self._detached:
+            with self.lifetime.visited() as there:
+                for key in list(self._detached) if there else ():
                     self._return_fence(key)
                     self._detached.pop(key, None)
-        finally:
-            lifetime.visitors.discard(by)
 
     def _return_fence(self, key: int) -> None:
         try:

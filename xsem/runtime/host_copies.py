@@ -90,7 +90,7 @@ def _copy_queue(queues: QueueTable) -> Queue:
     device_state = queues.device_state
     with queues.copy_lock:
         queue = queues.copy_queue
-        if queue is None or queue.failure is not None:
+        if queue is None or queue.state.failure is not None:
             with device_state.calling():
                 driver = device_state.driver.create_queue()
             queue = queues.copy_queue = queues.add(driver, f"{device_state.info.id}/transfer")

@@ -12,18 +12,18 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final, Protocol, Self
 
 from xsem.errors import ReleasedError
 from xsem.runtime.forks import generation
-from xsem.runtime.native import Lock
+from xsem.runtime.quick import Lock
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.threads import Background, Pause, exiting
 
-__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable", "User"]
+__all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable"]
 
 _log = logging.getLogger("xsem")
 
@@ -38,22 +38,14 @@ _CROWD: Final = 64
 _TOO_MANY: Final = 1000
 
 
-class User(Protocol):
-    """A queue or a prepared append, as the lifetimes of its objects see it."""
+class QueueProgress(Protocol):
+    """A queue, as the lifetimes of its objects see it."""
 
     @property
     def done_seq(self) -> int: ...
     @property
     def closed(self) -> bool: ...
-
-    def on_queue(self, seq: int) -> tuple[QueueProgress, int]:
-        """Return the queue of operation `seq`, and the number of the operation on this queue."""
-
-
-class QueueProgress(User, Protocol):
-    """The progress of a queue."""
-
-    def ensure_fence(self, seq: int) -> None: ...
+    def ensure_marker(self, seq: int) -> None: ...
     def poll(self) -> None: ...
 
 
@@ -105,14 +97,14 @@ class Lifetime(Usable):
         self.over = False    # the driver's call has returned
         self._hold = object()   # the holder on the parent; `self` as holder would keep this lifetime alive
         self.holders: set[object] = set()   # see `hold`
-        self.visitors: set[object] = set()   # see `visit`
+        self.visitors: set[object] = set()   # see `Visit`
         self._pinned = False
         self._many_uses = _MANY_USES
         self.released = False   # the application has given the object up
         self._reference = weakref.ref(self, releaser.forget)
-        # Number of the last operation that uses the object, by user. Assigned last: if it is there, `__del__` finds a
+        # Number of the last operation that uses the object, by queue. Assigned last: if it is there, `__del__` finds a
         # complete lifetime.
-        self.uses: dict[User, int] = {}
+        self.uses: dict[QueueProgress, int] = {}
         with releaser.lock:
             releaser.lifetimes.add(self._reference)
             if parent is not None:
@@ -134,17 +126,16 @@ class Lifetime(Usable):
         if self.released:
             raise ReleasedError(f"the {self.what} has been released", reason="released")
 
-    def use(self, user: User, seq: int) -> None:
-        """Note that operation `seq` of a user is about to use this object (ReleasedError: ``released``)."""
+    def use(self, queue: QueueProgress, seq: int) -> None:
+        """Note that operation `seq` of a queue is about to use this object (ReleasedError: ``released``)."""
         # The note precedes the check. A concurrent release in another thread sees the note, or this call sees the
         # release.
-        self.uses[user] = seq
-        self.check()
+        self.uses[queue] = seq
+        if self.released:
+            self.check()
         if len(self.uses) > self._many_uses:
-            # No thread is about to note another use by a closed user: a closed queue gets no more appends, and a
-            # prepared append notes itself only at its creation.
             for other in self.uses.copy():
-                if other.closed:
+                if other.closed:   # it gets no more appends
                     self.uses.pop(other, None)
             self._many_uses = max(_MANY_USES, 2 * len(self.uses))
 
@@ -167,22 +158,9 @@ class Lifetime(Usable):
         """Hold the object for a ``with`` block."""
         return Lease(self)
 
-    @contextmanager
-    def visited(self) -> Iterator[bool]:
-        """Keep the object, released or not, during a query of pending work. Yield False if it is freed already."""
-        # Unlike the end of a hold, the end of a visit never frees the object; the releasing thread does.
-        by = object()
-        try:
-            yield self.visit(by)
-        finally:
-            self.visitors.discard(by)
-
-    def visit(self, by: object) -> bool:
-        """Begin a visit, which ends with ``visitors.discard(by)``. Return False if the object is freed already."""
-        with self._releaser.lock:
-            if not self.freed:
-                self.visitors.add(by)
-            return not self.freed
+    def visited(self) -> Visit:
+        """Keep the object, released or not, for a ``with`` block that queries pending work. False: it is freed."""
+        return Visit(self)
 
     def pin(self) -> None:
         """Keep the object until its device is released, because a graph that xsem cannot see refers to it."""
@@ -193,9 +171,7 @@ class Lifetime(Usable):
         """Release the object. Returns at once; the object is freed later if it is still in use."""
         # A second call has no effect, or completes a release that was interrupted.
         with self._releaser.lock:
-            # The number changes last: a `PreparedAppend` that sees the new number must also see the release.
             self._releaser.note_release(self)
-            self._releaser.releases += 1
         self._releaser.submit(self)
 
     def drop(self) -> None:
@@ -289,6 +265,33 @@ class Lease:
             lifetime.post(partial(lifetime.unhold, self._by))
 
 
+class Visit:
+    """A stay of an object, released or not. Unlike the end of a hold, its end never frees the object."""
+
+    # Ctrl-C can come before the first line of `__exit__`, so the collection of the visit ends it, too.
+
+    __slots__ = ("_by", "_lifetime")
+
+    def __init__(self, lifetime: Lifetime) -> None:
+        self._by = object()   # not `self`, which the lifetime would keep alive
+        self._lifetime = lifetime
+
+    def __enter__(self) -> bool:
+        lifetime = self._lifetime
+        with lifetime._releaser.lock:
+            if not lifetime.freed:
+                lifetime.visitors.add(self._by)
+            return not lifetime.freed
+
+    def __exit__(self, *exc: object) -> None:
+        self._lifetime.visitors.discard(self._by)
+
+    def __del__(self) -> None:
+        lifetime = getattr(self, "_lifetime", None)
+        if lifetime is not None:
+            lifetime.visitors.discard(self._by)
+
+
 class Releaser:
     """The releases of one device: the inbox, the lock of all its lifetimes, and the releasing thread."""
 
@@ -298,7 +301,6 @@ class Releaser:
         # application can run while this thread holds the lock, and may release objects.
         self.lock = Lock()
         self.closing = False   # the device is released
-        self.releases = 0  # number of releases so far; an unchanged number means no release since
         # The owner of each lifetime keeps it alive. The callback of a reference removes it: C code, without a lock.
         self.lifetimes: set[weakref.ref[Lifetime]] = set()
         self.forget = self.lifetimes.discard
@@ -307,14 +309,14 @@ class Releaser:
         # Jobs of finalizers. `post` sets `jobs` after it has added one, and `drain` clears `jobs` before it looks.
         self.jobs = False
         self.inbox: deque[Callable[[], None]] = deque()
-        self._pending: deque[Lifetime] = deque()   # for the releasing thread; may contain a lifetime twice
-        self._nap = Pause()
-        self._lingering = False   # the thread has no work, and waits for new work before it ends
-        self._rounds = 0
+        self._waiting: dict[Lifetime, None] = {}   # released, and still in use
         # Unused objects that wait only for the release gate. They are not polled one by one: there may be thousands.
         self._ready: dict[Lifetime, None] = {}
-        self._held_back = False
-        # At least `_CROWD` objects are ready. An append of a wait then calls `use_moment` first.
+        self._nap = Pause()
+        self._pause_s = _PAUSE_FIRST_S
+        self._lingering = False   # the thread has no work, and waits for new work before it ends
+        self._rounds = 0
+        # At least `_CROWD` objects are ready. An append of a wait then calls `free_between_waits` first.
         self.crowded = False
         self._warned = False
         self._looked = 0.0
@@ -374,7 +376,7 @@ class Releaser:
             self._nap.end()
 
     def _has_work(self) -> bool:
-        return bool(self.inbox or self._pending or self._ready)
+        return bool(self.inbox or self._waiting or self._ready)
 
     def _linger(self) -> bool:
         """Wait for new work before the thread ends. Return whether there is new work."""
@@ -403,7 +405,8 @@ class Releaser:
         if not lifetime.may_block and lifetime.idle:
             lifetime.free()
         if not lifetime.freed and not lifetime.held_by_others:
-            self._pending.append(lifetime)
+            self._waiting[lifetime] = None
+            self._pause_s = _PAUSE_FIRST_S
             self._start()
 
     def releasing(self) -> tuple[str, ...]:
@@ -412,49 +415,31 @@ class Releaser:
         return tuple(sorted(lifetime.what for lifetime in self.ending.copy()))
 
     def _work(self) -> None:
-        waiting: dict[Lifetime, None] = {}
-        pause_s = _PAUSE_FIRST_S
-        try:
-            while not exiting():
-                self.drain()
-                if self._take_pending(waiting):
-                    pause_s = _PAUSE_FIRST_S
-                _look(waiting)
-                before = len(waiting) + len(self._ready)
-                waiting = self._settle(waiting)
-                self._free_ready()
-                self._rounds += 1
-                if len(waiting) + len(self._ready) < before:
-                    pause_s = _PAUSE_FIRST_S
-                if not waiting and not self._has_work():
-                    if not self._linger():
-                        return
-                    continue
-                self._nap.wait(pause_s)
-                pause_s = min(pause_s * 2, _PAUSE_LAST_S)
-        finally:
-            self._pending.extend(waiting)
+        while not exiting():
+            self.drain()
+            before = len(self._waiting) + len(self._ready)
+            _look(self._waiting.copy())
+            self._settle()
+            self._free_ready()
+            self._rounds += 1
+            if len(self._waiting) + len(self._ready) < before:
+                self._pause_s = _PAUSE_FIRST_S
+            if self._has_work():
+                self._nap.wait(self._pause_s)
+                self._pause_s = min(self._pause_s * 2, _PAUSE_LAST_S)
+            elif not self._linger():
+                return
 
-    def _take_pending(self, waiting: dict[Lifetime, None]) -> bool:
-        """Move the lifetimes from `_pending` to `waiting`. Return whether there were any."""
-        taken = False
-        while self._pending:   # no other thread takes lifetimes
-            waiting[self._pending.popleft()] = None
-            taken = True
-        return taken
-
-    def _settle(self, waiting: Iterable[Lifetime]) -> dict[Lifetime, None]:
-        """Free the objects that can be freed now, and return the rest."""
-        # The rest has no lifetimes with a holder, because the end of the hold submits those again.
-        left: dict[Lifetime, None] = {}
-        for lifetime in waiting:
+    def _settle(self) -> None:
+        """Free the objects that can be freed now. Those with a holder come again at the end of the hold."""
+        for lifetime in self._waiting.copy():
+            self._waiting.pop(lifetime, None)   # first, because another thread may submit it again from here on
             if lifetime.freed:
                 continue
             if lifetime.gated and lifetime.idle:
                 self._ready[lifetime] = None
             elif not (lifetime.idle and lifetime.free()) and not lifetime.held_by_others:
-                left[lifetime] = None
-        return left
+                self._waiting[lifetime] = None
 
     def _free_ready(self) -> None:
         """Free the objects that wait for the release gate, if no wait is pending now."""
@@ -464,9 +449,8 @@ class Releaser:
             if not lifetime.freed and not lifetime.held_by_others and not lifetime.free():
                 break
             del self._ready[lifetime]
-        self._held_back = bool(self._ready)
         self.crowded = len(self._ready) >= _CROWD
-        if self._held_back and not self._warned and len(self.ending) >= _TOO_MANY:
+        if self._ready and not self._warned and len(self.ending) >= _TOO_MANY:
             self._warned = True
             _log.warning(
                 "%d released objects of %s are not freed yet: the driver frees objects only while no wait is pending "
@@ -478,18 +462,18 @@ class Releaser:
         """Give the releasing thread up to `limit_s` to free the objects that wait for the release gate, if any."""
         # For callers that know a moment without pending waits, such as `synchronize()`.
         deadline, enough = time.monotonic() + limit_s, self._rounds + 2
-        while self._held_back and self._rounds < enough and time.monotonic() < deadline:
+        while self._ready and self._rounds < enough and time.monotonic() < deadline:
             self._nap.end()
             time.sleep(_PAUSE_FIRST_S)
 
-    def use_moment(self, gate: ReleaseGate) -> None:
+    def free_between_waits(self, gate: ReleaseGate) -> None:
         """Let the releasing thread free objects before the append of a wait, if no wait is pending now."""
         # An append calls this method if `crowded`, because in a loop with a wait per frame the releasing thread itself
         # finds few moments without a pending wait.
         now = time.monotonic()
         if now - self._looked >= _LOOK_S:
             self._looked = now
-            if not gate.waiting():
+            if not gate.any_wait_pending():
                 self.wake(_NUDGE_IN_APPEND_S)
 
 
@@ -497,12 +481,9 @@ def _look(lifetimes: Iterable[Lifetime]) -> None:
     """Update the progress of the queues that some lifetimes wait for. Each queue is polled once."""
     wanted: dict[QueueProgress, int] = {}
     for lifetime in lifetimes:
-        if not lifetime.uses:
-            continue
-        for user, use in lifetime.uses.copy().items():
-            if user.done_seq < use:
-                queue, seq = user.on_queue(use)
+        for queue, seq in lifetime.uses.copy().items():
+            if queue.done_seq < seq:
                 wanted[queue] = max(seq, wanted.get(queue, 0))
     for queue, seq in wanted.items():
-        queue.ensure_fence(seq)
+        queue.ensure_marker(seq)
         queue.poll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from xsem.runtime.native import Lock
+from xsem.data.locks import Lock
 
 __all__ = ["call_locked"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from xsem.data.locks import Lock
 from xsem.errors import BadArgumentError
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.native import Lock
 
 __all__ = ["Mapping", "Mappings"]
 

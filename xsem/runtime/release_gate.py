@@ -22,7 +22,7 @@ _TRY_S: Final = 0.01
 class Waiting(Protocol):
     """An open device, as the gate sees it."""
 
-    def waits(self) -> bool:
+    def has_pending_wait(self) -> bool:
         """Return whether a list of the device may have a pending wait."""
 
 
@@ -34,8 +34,8 @@ class ReleaseGate:
         # append or release.
         self.lock = Lock()
         # True from the search for pending waits until the end of the release. The append of a wait first makes
-        # `Waiting.waits` true. If the gate is then closed, the append waits for `lock` and thus for the end of the
-        # release.
+        # `Waiting.has_pending_wait` true. If the gate is then closed, the append waits for `lock` and thus for the end
+        # of the release.
         self.closed = False
         self._devices: tuple[weakref.ref[Waiting], ...] = ()
 
@@ -44,11 +44,11 @@ class ReleaseGate:
         with self.lock:
             self._devices = (*(each for each in self._devices if each() is not None), weakref.ref(device))
 
-    def waiting(self) -> bool:
+    def any_wait_pending(self) -> bool:
         """Return whether a wait may be pending on a list of any device. Queries the driver."""
         for reference in self._devices:
             device = reference()
-            if device is not None and device.waits():
+            if device is not None and device.has_pending_wait():
                 return True
         return False
 
@@ -60,7 +60,7 @@ class ReleaseGate:
         outer = self.closed
         try:
             self.closed = True
-            if self.waiting():
+            if self.any_wait_pending():
                 return False
             act()
             return True

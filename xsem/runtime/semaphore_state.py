@@ -8,11 +8,11 @@ import weakref
 
 from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
+from xsem.data.locks import Lock
 from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
-from xsem.runtime.native import Lock
 from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
@@ -133,8 +133,8 @@ class SemaphoreState:
             self._unreset = False
 
     # ---- binary semaphores with `signal_first`
-    def take_signal(self) -> bool:
-        """Note a wait before its append, and return whether a signal was there, for `put_signal`."""
+    def require_signal(self) -> bool:
+        """Note a wait before its append, and return whether a signal was there, for `note_signal`."""
         with self.lock:
             there = self._signal_is_there
             if not (there or self.imported or self.exported or self.lent):
@@ -145,8 +145,8 @@ class SemaphoreState:
             self._signal_is_there = False
             return there
 
-    def put_signal(self, there: bool = True) -> bool:
-        """Note a signal before its append, and return whether one was there. Also undoes `take_signal` and itself."""
+    def note_signal(self, there: bool = True) -> bool:
+        """Note a signal before its append; return whether one was there. Undoes `require_signal` and itself, too."""
         with self.lock:
             before, self._signal_is_there = self._signal_is_there, there
             return before

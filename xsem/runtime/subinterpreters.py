@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from xsem._sources import is_subinterpreter
+import ctypes
+
 from xsem.errors import UnsupportedError
 
-__all__ = ["check_main_interpreter"]
+__all__ = ["check_main_interpreter", "is_subinterpreter"]
+
+# Prototypes of their own, because all modules share the attributes of ctypes.pythonapi.
+_state = ctypes.PYFUNCTYPE(ctypes.c_void_p)
+_current = _state(("PyInterpreterState_Get", ctypes.pythonapi))
+_main = _state(("PyInterpreterState_Main", ctypes.pythonapi))
+
+
+def is_subinterpreter() -> bool:
+    """Return whether the calling interpreter is not the main interpreter of the process."""
+    return bool(_current() != _main())
 
 
 def check_main_interpreter() -> None:

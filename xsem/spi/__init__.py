@@ -37,6 +37,7 @@ from xsem.data.handles import own
 from xsem.data.images import LevelLayout, level_layout
 from xsem.data.locks import Lock
 from xsem.data.windows.codes import windows_code_name, windows_error
+from xsem.spi.append_path import compiled
 from xsem.spi.backend import Backend, failed_check
 from xsem.spi.borrowed import BorrowedEvents, BorrowedQueues, queue_handle
 from xsem.spi.callers import Callers
@@ -54,11 +55,12 @@ from xsem.spi.memory import (
     MemorySharing,
     PlanarImages,
 )
-from xsem.spi.native_call import NativeCall, NativeFunction, NativeQuery, compiled
 from xsem.spi.queue import (
     CopyQueue,
     CudaStreamQueue,
+    NativeAppend,
     PreparedCall,
+    QueueCalls,
     QueueDriver,
     RecordingQueue,
     SemaphoreQueue,
@@ -97,15 +99,14 @@ __all__ = [
     "MemoryExport",
     "MemoryImport",
     "MemorySharing",
+    "NativeAppend",
     "NativeArray",
-    "NativeCall",
     "NativeEvent",
-    "NativeFunction",
-    "NativeQuery",
     "NativeQueue",
     "NvSciSync",
     "PlanarImages",
     "PreparedCall",
+    "QueueCalls",
     "QueueDriver",
     "RecordingQueue",
     "Register",

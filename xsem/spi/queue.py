@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from xsem.spi.callers import Callers
 from xsem.spi.tokens import Token
@@ -13,11 +14,47 @@ from xsem.types import SignalParams, WaitParams
 __all__ = [
     "CopyQueue",
     "CudaStreamQueue",
+    "NativeAppend",
     "PreparedCall",
+    "QueueCalls",
     "QueueDriver",
     "RecordingQueue",
     "SemaphoreQueue",
 ]
+
+
+class QueueCalls(NamedTuple):
+    """The C functions of a queue around its appends, for xsem's compiled part. See `QueueDriver.native_calls`.
+
+    The result of each function is an int, 0 for success. The callable beside its address gets each other result. The
+    callable raises the error, or returns to repeat the call.
+
+    Attributes
+    ----------
+    queue : int
+        The native queue.
+    is_captured : tuple of int and callable
+        ``(queue, int *)``: writes a number other than 0 while the queue is captured.
+    wait_event : tuple of int and callable
+        ``(queue, event, 0)``: later work waits for a recorded event.
+    record_event : tuple of int and callable
+        ``(event, queue)``: records an event behind all appended work.
+    events : deque of int
+        Unused events of the device. xsem takes an event from the left, and later puts it back.
+    token : callable
+        Makes the fence of a recorded event, for `DeviceDriver.query_fence` and for other appends. xsem does not call
+        `DeviceDriver.release_fence` for such a fence.
+    carried : list
+        Not empty while a fence needs more than its event. xsem then calls the methods.
+    """
+
+    queue: int
+    is_captured: tuple[int, Callable[[int], object]]
+    wait_event: tuple[int, Callable[[int], object]]
+    record_event: tuple[int, Callable[[int], object]]
+    events: deque[int]
+    token: Callable[[int], Token]
+    carried: list[Any]
 
 
 class QueueDriver(ABC):
@@ -64,6 +101,8 @@ class QueueDriver(ABC):
     With the default, xsem's own threads append markers also to a borrowed queue, while the application may call the
     native queue itself. A driver of a borrowed queue declares `Callers.APPLICATION`, unless the vendor's API allows
     simultaneous calls on one native queue, as CUDA and OpenCL do."""
+    native_calls: QueueCalls | None = None
+    """C functions that xsem's compiled part calls in place of the methods, where both would do the same."""
 
     @abstractmethod
     def append_barrier(self, wait_fences: Sequence[Token], want_fence: bool) -> Token | None:
@@ -135,6 +174,33 @@ class CudaStreamQueue(QueueDriver):
         BadArgumentError
             ``per_thread_stream``: the handle names another stream on this thread.
         """
+
+
+class NativeAppend(NamedTuple):
+    """The call of a C function that a `PreparedCall` makes between the calls for its fences.
+
+    A `PreparedCall` with an attribute ``native`` of this type lets xsem's compiled part make the call itself.
+
+    Attributes
+    ----------
+    function : tuple of int and callable
+        Address of a C function, and what to call with each result other than 0, as for `QueueCalls`.
+    arguments : tuple of int
+        The arguments of each call: at most four pointers or ints.
+    values : bytearray
+        Each call first writes value n as a 64-bit number of this machine to the bytes from ``n * stride`` on, and
+        nothing for None. The length is the number of values times `stride`.
+    stride : int
+        Distance between two values in bytes, at least 8.
+    kept : object
+        Owner of the memory to which the arguments point.
+    """
+
+    function: tuple[int, Callable[[int], object]]
+    arguments: tuple[int, ...]
+    values: bytearray
+    stride: int
+    kept: object
 
 
 class PreparedCall(Protocol):

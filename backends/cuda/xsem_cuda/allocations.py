@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from xsem.errors import OutOfMemoryError, XsemError
 from xsem.types import MemoryHandleType, OwnedHandle
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
+from xsem_cuda.tokens import DriverObject
 
 __all__ = [
     "Allocation", "Part", "create_allocation", "create_physical", "dmabuf", "exports_dmabuf", "map_range", "posix_fd",

@@ -8,7 +8,7 @@ from typing import Any
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.spi import PreparedCall
 from xsem_cuda.context import Context
-from xsem_cuda.fences import Fence, Fences, new_fence
+from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.semaphores import SemaphoreToken
 from xsem_cuda.streams import PER_THREAD, per_thread_identity
@@ -18,6 +18,10 @@ __all__ = ["DefaultStreamQueue", "PerThreadQueue"]
 
 class DefaultStreamQueue(StreamQueue):
     """A queue on a default stream. The handle means a stream of the current context, so each append enters it."""
+
+    def __init__(self, driver: Any, context: Context, fences: Fences, handle: int, *, lent: object) -> None:
+        super().__init__(driver, context, fences, handle, lent=lent)
+        self.native_calls = None   # the compiled part would neither enter the context nor check the thread
 
     def is_capturing(self) -> bool:
         """Return False: the legacy stream cannot be captured."""
@@ -64,7 +68,7 @@ class PerThreadQueue(DefaultStreamQueue):
         if self.identity == per_thread_identity() or wait_fences or not want_fence:
             return super().append_barrier(wait_fences, want_fence)
         if self._newest is None:
-            return new_fence(self._fences.create())
+            return Fence(self._fences.create())
         return self._fences.share(self._newest)
 
     def append_work(self, work: Callable[[], object]) -> None:

@@ -38,14 +38,22 @@ from xsem_cuda.codes import UNKNOWN
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, map_array
 from xsem_cuda.memory import MemoryToken, buffer_descriptor, memory_descriptor
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import SemaphoreToken, semaphore_descriptor
 from xsem_cuda.sharing import share_allocation
-from xsem_cuda.streams import LEGACY, PER_THREAD, check_ordinal, check_stream_device, identity_of, parse_stream
+from xsem_cuda.streams import (
+    DEFAULTS,
+    LEGACY,
+    PER_THREAD,
+    check_ordinal,
+    check_stream_device,
+    parse_stream,
+    per_thread_identity,
+)
+from xsem_cuda.tokens import DriverObject
 
 __all__ = ["CudaDevice"]
 
@@ -224,8 +232,8 @@ class CudaDevice(
 
     def borrow_queue(self, stream: object, in_order: bool) -> StreamQueue:
         """Borrow a stream, always in order. The application keeps it, and the queue a reference to its object."""
-        handle, ordinal = parse_stream(stream)
-        check_ordinal(self._ordinal, ordinal)
+        handle = parse_stream(stream)
+        check_ordinal(self._ordinal, stream)
         with self._quiet:
             check_stream_device(self._driver, self._context, self._ordinal, handle)
         if handle == PER_THREAD:
@@ -236,10 +244,12 @@ class CudaDevice(
     def queue_identity(self, stream: object) -> Hashable:
         """Return the identity of a queue on this stream."""
         # A queue keeps the stream object alive, so the handle of the object means one stream while the queue exists.
-        # The default streams have the same handles on every device, so each call checks the device of the object.
-        handle, ordinal = parse_stream(stream)
-        check_ordinal(self._ordinal, ordinal)
-        return identity_of(handle)
+        # The default streams have the same handles on every device.
+        handle = parse_stream(stream)
+        if handle in DEFAULTS:
+            check_ordinal(self._ordinal, stream)
+            return per_thread_identity() if handle == PER_THREAD else handle
+        return handle
 
     def borrow_event(self, native: object) -> BorrowedFence:
         """Borrow an event of torch, CuPy, Numba or cuda.core, or a CUevent. The fence keeps its object."""

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from xsem.errors import UnsupportedError, XsemError
-from xsem.spi import NativeFunction, NativeQuery
 from xsem_cuda.codes import TIMEOUT
 from xsem_cuda.keyed_mutexes import timed_out
 from xsem_cuda.results import call
@@ -40,43 +39,36 @@ def check(driver: Any, name: str, code: int) -> None:
 
 
 @functools.cache
-def native_function(driver: Any, name: str, arity: int) -> NativeFunction:
+def native_function(driver: Any, name: str, arity: int) -> Callable[..., None]:
     """Return a driver function with pointers and ints as parameters and a code as its only result."""
     # The bindings convert and check each argument, which takes longer than a short function of the driver.
     address = address_of(driver, name)
     if address is None:
-        return _Binding(getattr(driver, name), arity)
-    return NativeFunction(address, functools.partial(check, driver, name))
+        return functools.partial(call, getattr(driver, name))
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * arity)(address)
 
+    def called(*arguments: int) -> None:
+        while code := function(*arguments):
+            check(driver, name, code)
 
-class _Binding(NativeFunction):
-    """The function of the bindings, for a driver without the address."""
-
-    def __init__(self, function: Callable[..., Any], arity: int) -> None:
-        self._binding = function
-        self._arity = arity
-
-    def call(self, *arguments: int) -> None:
-        call(self._binding, *arguments[:self._arity])
+    return called
 
 
 @functools.cache
-def native_query(driver: Any, name: str) -> NativeQuery:
+def native_query(driver: Any, name: str) -> Callable[[int], int]:
     """Return a driver function with a handle as its parameter and an int as its result."""
     address = address_of(driver, name)
     if address is None:
-        return _BindingQuery(getattr(driver, name))
-    return NativeQuery(address, functools.partial(check, driver, name))
+        return lambda handle: int(call(getattr(driver, name), handle))
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
 
+    def asked(handle: int) -> int:
+        found = ctypes.c_int()
+        while code := function(handle, ctypes.byref(found)):
+            check(driver, name, code)
+        return found.value
 
-class _BindingQuery(NativeQuery):
-    """The function of the bindings, for a driver without the address."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._binding = function
-
-    def query(self, pointer: int) -> int:
-        return int(call(self._binding, pointer))
+    return asked
 
 
 def luid_of(driver: Any, device: Any) -> tuple[bytes, int] | None:

@@ -12,7 +12,7 @@ from xsem_cuda.context import Context
 from xsem_cuda.keyed_mutexes import KeyedWait, check_acquired
 from xsem_cuda.results import NOT_READY, call
 
-__all__ = ["BorrowedFence", "Fence", "Fences", "native_event", "new_fence"]
+__all__ = ["BorrowedFence", "Fence", "Fences", "native_event"]
 
 
 class Fence:
@@ -20,23 +20,13 @@ class Fence:
 
     __slots__ = ("borrowed", "captured", "event", "keyed")
 
-    event: int
-    # Outside of captures, False. In a capture of the application, True. In a recording of xsem, the object of that
-    # recording. xsem does not query a captured event: the query would invalidate the capture (measured: 907).
-    captured: object
-    keyed: Sequence[KeyedWait]   # those before this fence on the stream
-    borrowed: bool   # the event belongs to the application; otherwise xsem owns and recycles it
-
-
-def new_fence(event: int, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> Fence:
-    """Create the fence of an event that xsem owns."""
-    # A function in place of a constructor, as in `xsem.runtime.queues.operations`.
-    fence = Fence.__new__(Fence)
-    fence.event = event
-    fence.captured = captured
-    fence.keyed = keyed
-    fence.borrowed = False
-    return fence
+    def __init__(self, event: int, captured: object = False, keyed: Sequence[KeyedWait] = ()) -> None:
+        self.event = event
+        # Outside of captures, False. In a capture of the application, True. In a recording of xsem, the object of that
+        # recording. xsem does not query a captured event: the query would invalidate the capture (measured: 907).
+        self.captured = captured
+        self.keyed = keyed   # the waits for keyed mutexes before this fence on the stream
+        self.borrowed = False   # the event belongs to the application; otherwise xsem owns and recycles it
 
 
 class BorrowedFence(Fence):
@@ -45,9 +35,7 @@ class BorrowedFence(Fence):
     __slots__ = ("source",)
 
     def __init__(self, event: int, source: object) -> None:
-        self.event = event
-        self.captured = False
-        self.keyed = ()
+        super().__init__(event)
         self.borrowed = True
         self.source: object | None = source
 
@@ -64,31 +52,34 @@ class Fences:
         self._query = driver.cuEventQuery
         self._destroy = driver.cuEventDestroy
         self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        self._free: deque[int] = deque()
+        self.unused: deque[int] = deque()
+        self._events: set[int] = set()   # all of them, so that `close` also destroys those of fences in use
         self._shared: dict[int, int] = {}   # number of additional fences of each event
         self._shared_lock = Lock()
 
     def take(self) -> int:
         """Return an unused event. The caller owns the event until `give_back` or `release`."""
         try:
-            return self._free.popleft()
+            return self.unused.popleft()
         except IndexError:
             return self.create()
 
     def create(self) -> int:
         """Return a new event, as `take`. For the driver, an event without a record is complete."""
         with self._context, self._quiet:
-            return int(call(self._create, self._flags))
+            event = int(call(self._create, self._flags))
+        self._events.add(event)
+        return event
 
     def give_back(self, event: int) -> None:
         """Undo `take` for an unrecorded event."""
-        self._free.append(event)
+        self.unused.append(event)
 
     def share(self, fence: Fence) -> Fence:
         """Return another fence with the same event. The last release of these fences recycles the event."""
         with self._shared_lock:
             self._shared[fence.event] = self._shared.get(fence.event, 0) + 1
-        return new_fence(fence.event, fence.captured, fence.keyed)
+        return Fence(fence.event, fence.captured, fence.keyed)
 
     def done(self, fence: Fence) -> bool:
         """Return whether the fence is reached."""
@@ -112,10 +103,11 @@ class Fences:
         elif self._shared and self._used_by_others(fence):
             return
         elif fence.captured:
+            self._events.discard(fence.event)
             with self._quiet:
                 call(self._destroy, fence.event)
         else:
-            self._free.append(fence.event)
+            self.unused.append(fence.event)
 
     def _used_by_others(self, fence: Fence) -> bool:
         with self._shared_lock:
@@ -125,9 +117,10 @@ class Fences:
         return others > 0
 
     def close(self) -> None:
-        """Destroy the unused events."""
-        while self._free:
-            call(self._destroy, self._free.popleft())
+        """Destroy all events."""
+        self.unused.clear()
+        while self._events:
+            call(self._destroy, self._events.pop())
 
 
 def native_event(driver: Any, native: object) -> int:

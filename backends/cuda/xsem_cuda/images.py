@@ -10,9 +10,9 @@ from xsem.spi import LARGEST_ROW_PITCH, ImageRegion, level_layout
 from xsem.types import MipmapDesc
 from xsem_cuda.codes import INVALID_VALUE
 from xsem_cuda.context import Context
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.memory import MemoryToken
 from xsem_cuda.results import call
+from xsem_cuda.tokens import DriverObject
 
 __all__ = [
     "UNMAPPED",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from xsem.types import MemoryDesc, OwnedHandle
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.semaphores import fill_handle
+from xsem_cuda.tokens import DriverObject
 
 __all__ = ["MemoryToken", "buffer_descriptor", "memory_descriptor"]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from collections.abc import Sequence
 from typing import Any
 
-from xsem.spi.native_call import NativeCall
+from xsem.spi import NativeAppend
 from xsem_cuda.direct import address_of, check
 from xsem_cuda.fences import Fence
 from xsem_cuda.semaphores import PARAMS_SIZE, SemaphoreToken
@@ -20,10 +21,10 @@ from xsem_cuda.stream_calls import StreamCalls
 __all__ = ["PreparedSemaphores", "prepared"]
 
 
-class PreparedSemaphores(NativeCall):
+class PreparedSemaphores:
     """A signal or a wait of these semaphores on one stream."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_arguments", "_calls", "_failed", "_first", "_function", "_params", "_several", "native")
 
     def __init__(
         self, driver: Any, name: str, address: int, semaphores: Sequence[SemaphoreToken], calls: StreamCalls,
@@ -31,25 +32,43 @@ class PreparedSemaphores(NativeCall):
     ) -> None:
         count = len(semaphores)
         natives = (ctypes.c_void_p * count)(*[each.address for each in semaphores])
-        block = bytearray(PARAMS_SIZE * count)
-        params = (ctypes.c_char * len(block)).from_buffer(block)
-        super().__init__(address, (ctypes.addressof(natives), ctypes.addressof(params), count, stream), block,
-                         PARAMS_SIZE, failed=functools.partial(check, driver, name), kept=(natives, params))
+        self._params = bytearray(PARAMS_SIZE * count)
+        params = (ctypes.c_char * len(self._params)).from_buffer(self._params)
+        self._failed = functools.partial(check, driver, name)
+        self.native = NativeAppend(
+            (address, self._failed), (ctypes.addressof(natives), ctypes.addressof(params), count, stream),
+            self._params, PARAMS_SIZE, (natives, params))
+        self._first = memoryview(self._params)[:8].cast("Q")
+        self._several = None if count == 1 else struct.Struct("=" + f"Q{PARAMS_SIZE - 8}x" * count).pack_into
+        # Without argtypes: ctypes would check them at each call, and the arguments never change.
+        self._arguments = tuple(map(ctypes.c_void_p, self.native.arguments))
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int)(address)
         self._calls = calls
 
-    def append(self, values: Any, wait_fences: Sequence[Fence] = (), want_fence: bool = False) -> Fence | None:
+    def __call__(self, values: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         """Wait for the fences, call the function, and record the requested fence."""
         if not (wait_fences or want_fence):
-            self.call(values)
+            self._call(values)
             return None
         calls = self._calls
         event = calls.begin(wait_fences, want_fence)
         try:
-            self.call(values)
+            self._call(values)
         except BaseException:
             calls.cancel(event)
             raise
         return calls.end(event)
+
+    def _call(self, values: Any) -> None:
+        while True:
+            if self._several is None:
+                self._first[0] = values or 0
+            else:
+                self._several(self._params, 0, *values)
+            code = self._function(*self._arguments)
+            if not code:
+                return
+            self._failed(code)   # a signal handler may write other values meanwhile
 
 
 def prepared(

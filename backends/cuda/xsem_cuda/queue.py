@@ -20,14 +20,14 @@ from xsem.types import INFINITE, SignalParams, WaitParams
 from xsem_cuda.causes import causes_of_kinds
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.images import LevelToken, image_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
 from xsem_cuda.prepared import prepared
 from xsem_cuda.recording import Graphs, Recorded, check_recordable
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
-from xsem_cuda.stream_calls import StreamBase, StreamCalls
+from xsem_cuda.stream_calls import StreamCalls
+from xsem_cuda.tokens import DriverObject
 
 __all__ = ["StreamQueue"]
 
@@ -35,9 +35,7 @@ _MEMSETS: Final = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32A
 """The function for each length of a pattern, in bytes."""
 
 
-class StreamQueue(
-    StreamBase, SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue,
-):
+class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, CudaStreamQueue):
     """A queue on one stream: its own, or the application's, whose object it keeps."""
 
     # Signal, wait, record and cuStreamWaitEvent find the context through the stream (measured on a thread without a
@@ -49,7 +47,8 @@ class StreamQueue(
     def __init__(
         self, driver: Any, context: Context, fences: Fences, handle: int, *, lent: object | None = None
     ) -> None:
-        super().__init__(StreamCalls(driver, fences, handle))
+        self._calls = StreamCalls(driver, fences, handle)
+        self.native_calls = self._calls.native
         self.identity = self.native_handle = handle
         self._driver = driver
         self._context = context
@@ -62,7 +61,15 @@ class StreamQueue(
         self._wait = driver.cuWaitExternalSemaphoresAsync
         self._graphs = Graphs(driver, context, self._stream)
 
+    def is_capturing(self) -> bool:
+        """Return whether the stream is in a capture (cuStreamIsCapturing). An invalidated capture counts."""
+        return self._calls.is_capturing()
+
     # ---- appends
+    def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
+        """Call cuStreamWaitEvent for each fence. A stream is in order, so earlier work needs no wait."""
+        return self._calls.barrier(wait_fences, want_fence)
+
     def append_wait(
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
@@ -179,12 +186,13 @@ class StreamQueue(
     @contextmanager
     def _limited(self, timeouts: Sequence[int]) -> Iterator[None]:
         """Register one `KeyedWait` for an append of keyed-mutex waits with timeouts in milliseconds."""
-        calls, wait, before = self._calls, KeyedWait(min(timeouts)), self._calls.keyed
-        calls.keyed = (*(each for each in before if each.pending), wait)
+        keyed, wait = self._calls.keyed, KeyedWait(min(timeouts))
+        before = list(keyed)
+        keyed[:] = [*(each for each in before if each.pending), wait]
         try:
             yield
         except BaseException:
-            calls.keyed = before
+            keyed[:] = before
             raise
         wait.begin()
 

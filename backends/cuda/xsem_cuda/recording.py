@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from xsem.errors import BusyError, UnsupportedError
 from xsem_cuda.context import Context
-from xsem_cuda.handles import DriverObject
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import PARAMS_SIZE, SemaphoreToken
+from xsem_cuda.tokens import DriverObject
 
 __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded", "check_recordable"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from xsem.types import INFINITE, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreKind, SignalParams, WaitParams
-from xsem_cuda.handles import DriverObject
+from xsem_cuda.tokens import DriverObject
 
 __all__ = ["PARAMS_SIZE", "Batches", "SemaphoreToken", "fill_handle", "handle_number", "semaphore_descriptor"]
 

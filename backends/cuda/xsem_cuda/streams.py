@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, WrongDeviceError
@@ -11,11 +10,11 @@ from xsem_cuda.context import Context
 from xsem_cuda.results import call
 
 __all__ = [
+    "DEFAULTS",
     "LEGACY",
     "PER_THREAD",
     "check_ordinal",
     "check_stream_device",
-    "identity_of",
     "parse_stream",
     "per_thread_identity",
 ]
@@ -24,22 +23,24 @@ LEGACY: Final = 1
 """CU_STREAM_LEGACY. With CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM=1, the bindings read 0 as per-thread."""
 PER_THREAD: Final = 2
 """CU_STREAM_PER_THREAD: a different stream in each thread."""
+DEFAULTS: Final = (LEGACY, PER_THREAD)
 
 
-def parse_stream(stream: object) -> tuple[int, int | None]:
-    """Return the handle of a borrowed stream, and the ordinal of its device or None. The owner keeps the stream."""
+def parse_stream(stream: object) -> int:
+    """Return the handle of a borrowed stream. The owner keeps the stream."""
     if isinstance(stream, int) and not isinstance(stream, bool):
         if stream == 0:
             raise BadArgumentError(
                 "the int 0 is not a stream: pass the stream object, or 1 for the legacy default stream",
                 reason="null_stream")
-        return stream, None
+        return stream
     protocol = getattr(stream, "__cuda_stream__", None)
     if protocol is not None:
         # The protocol defines a method. In the first cuda.core releases, the attribute was a property.
         try:
             version, handle = protocol() if callable(protocol) else protocol
-            version, handle = int(version), int(handle)
+            if type(version) is not int or type(handle) is not int:
+                version, handle = int(version), int(handle)
         except (TypeError, ValueError) as error:
             raise BadArgumentError(
                 f"{type(stream).__name__}.__cuda_stream__ does not return a version and a handle: {error}",
@@ -56,7 +57,7 @@ def parse_stream(stream: object) -> tuple[int, int | None]:
         raise BadArgumentError(
             f"{type(stream).__name__} is not a CUDA stream: pass an object with __cuda_stream__, or a CUstream as an "
             "int", reason="not_a_stream")
-    return handle or LEGACY, _ordinal(stream)
+    return handle or LEGACY
 
 
 def _ordinal(stream: object) -> int | None:
@@ -67,8 +68,9 @@ def _ordinal(stream: object) -> int | None:
     return None
 
 
-def check_ordinal(ordinal: int, streams: int | None) -> None:
+def check_ordinal(ordinal: int, stream: object) -> None:
     """Refuse a stream if its object names the ordinal of another device."""
+    streams = _ordinal(stream)
     if streams is not None and streams != ordinal:
         raise WrongDeviceError(f"the stream belongs to cuda:{streams}, this device is cuda:{ordinal}",
                                expected=f"cuda:{ordinal}", actual=f"cuda:{streams}", reason="wrong_device")
@@ -77,7 +79,7 @@ def check_ordinal(ordinal: int, streams: int | None) -> None:
 def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int) -> None:
     """Refuse the stream of another device or context. `check_ordinal` precedes this check."""
     here = f"cuda:{ordinal}"
-    if handle in (LEGACY, PER_THREAD):
+    if handle in DEFAULTS:
         return  # these two belong to the current context, and each append makes the device's context current
     owner = call(driver.cuStreamGetCtx, driver.CUstream(handle))
     if int(owner) == context.address:
@@ -93,11 +95,6 @@ def check_stream_device(driver: Any, context: Context, ordinal: int, handle: int
         actual=f"context {int(owner):#x}", reason="wrong_context",
         likely_causes=("the library of the stream uses its own context",),
     )
-
-
-def identity_of(handle: int) -> Hashable:
-    """Return the `QueueDriver.identity` of a queue on this stream."""
-    return per_thread_identity() if handle == PER_THREAD else handle
 
 
 def per_thread_identity() -> tuple[int, object]:

@@ -135,17 +135,8 @@ class Recorder:
 
         return call
 
-    def _prepared(self, name: str, made: Any) -> Any:
-        if isinstance(made, spi.NativeCall):
-            # The facade calls the method `append` of a `NativeCall`. A function in its place would take another path.
-            cls = type(made)
-            if cls not in self._wrapped:
-                self._wrapped.add(cls)
-                append = inspect.getattr_static(cls, "append", None)
-                if inspect.isfunction(append):
-                    with contextlib.suppress(TypeError):
-                        self._replace(cls, "append", self._recorded("prepared append", append))
-            return made
+    def _prepared(self, name: str, made: spi.PreparedCall) -> spi.PreparedCall:
+        # Without the attribute `native` of `made`, so that xsem makes each call through this function.
         return lambda values, fences, want_fence: self._call(
             _DEVICE, name, (values, fences, want_fence), lambda: made(values, fences, want_fence))
 

@@ -239,6 +239,10 @@ def test_per_thread_stream_belongs_to_its_thread() -> None:
             with pytest.raises(xsem.BadArgumentError) as caught:
                 mine.append_signal(here, 9)
             assert caught.value.reason == "per_thread_stream"
+            with context_of(at.here):
+                for _ in range(2):
+                    with pytest.raises(xsem.BadArgumentError):
+                        mine.append_barrier()
             other = at.here.command_list(2)
             other.append_signal(here, 1)
             other.synchronize(timeout_s=BOUND_S)

@@ -353,7 +353,7 @@ def test_long_run_needs_no_more_memory_at_its_end(device: xsem.Device) -> None:
     finally:
         tracemalloc.stop()
     assert after - before < 500_000
-    assert len(commands._queue.operations) == 0
+    assert len(commands._queue.pending()) == 0
     assert len(device._device_state._fences) < 600
 
 

@@ -15,7 +15,9 @@ PREPARED = {"prepare_wait": "PreparedWait", "prepare_signal": "PreparedSignal"}
 """Methods that return a `PreparedCall`, and the class name of its faults."""
 HOOKS = ("suite_hooks",)
 """Methods for the suite itself. xsem calls none of them."""
-NOT_DRIVERS = ("NativeCall", "NativeFunction", "NativeQuery", "DriverFd", "Register", "PreparedCall")
+COMPILED = ("native_calls",)
+"""Attributes that only the compiled part reads. The faults run in pure Python."""
+NOT_DRIVERS = ("NativeAppend", "DriverFd", "Register", "PreparedCall")
 """Classes of xsem.spi with methods that no driver implements, or that `PREPARED` covers."""
 
 
@@ -119,7 +121,8 @@ def attributes() -> tuple[Attribute, ...]:
     """Return every attribute: annotated names and properties."""
     found = []
     for owner, cls in interface_classes().items():
-        found += [Attribute(owner, name, str(annotation)) for name, annotation in inspect.get_annotations(cls).items()]
+        found += [Attribute(owner, name, str(annotation)) for name, annotation in inspect.get_annotations(cls).items()
+                  if name not in COMPILED]
         for name, value in _own(cls):
             if isinstance(value, property):
                 found.append(Attribute(owner, name, str(inspect.signature(value.fget).return_annotation)))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import xsem_cuda.device
 from patches.base import instead, patch
 from xsem_cuda.device import CudaDevice
-from xsem_cuda.fences import Fences, new_fence
+from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
 from xsem_cuda.stream_calls import StreamCalls
@@ -69,7 +69,7 @@ def point_not_recorded() -> None:
     """The event of a fence is created and never recorded."""
     @instead(StreamCalls, "end")
     def end(before: Any, self: Any, event: int) -> Any:
-        return new_fence(event, self.captured) if event else None
+        return Fence(event, self.captured) if event else None
 
 
 @patch
@@ -191,7 +191,7 @@ def native_event_reached_at_once() -> None:
     @instead(CudaDevice, "borrow_event")
     def borrow_event(before: Any, self: Any, native: Any) -> Any:
         before(self, native)
-        return new_fence(self._fences.create(), False)
+        return Fence(self._fences.create(), False)
 
 
 @patch

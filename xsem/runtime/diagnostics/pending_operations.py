@@ -6,14 +6,13 @@ import bisect
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from time import perf_counter as now
 from typing import TypeAlias
 
 from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
 from xsem.runtime.diagnostics.timeout_error import is_wait, timeout_error
-from xsem.runtime.native import now
-from xsem.runtime.queues.completion import CompletionTracker
-from xsem.runtime.queues.operations import FencedQueue, Operation
+from xsem.runtime.queues.operations import Fence, FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState, read_value
@@ -53,10 +52,10 @@ def overdue_lists(queues: QueueTable, after_s: float) -> list[Stuck]:
 
 def _add_overdue(found: list[Stuck], queues: QueueTable, after_s: float) -> None:
     look = _Look(queues)
-    for queue in sorted(_overdue(queues, after_s), key=lambda queue: not queue.may_wait):
+    for queue in sorted(_overdue(queues, after_s), key=lambda queue: not queue.wait_in_flight):
         # A marker is appended under the queue's lock, and the driver may block this thread there. The lock must not
         # belong to a queue that gets the missing signal. So the queues with waits come first.
-        if queue.may_wait or not found:
+        if queue.wait_in_flight or not found:
             found += _stuck(queue, look)
 
 
@@ -75,10 +74,10 @@ def _overdue(queues: QueueTable, after_s: float) -> list[Queue]:
             if (operations := queue.pending()) and operations[0].appended_at <= limit]
 
 
-def _stuck(queue: CompletionTracker, look: _Look) -> list[Stuck]:
-    queue.ensure_fence(queue.seq)
+def _stuck(queue: Queue, look: _Look) -> list[Stuck]:
+    queue.ensure_marker(queue.last_seq)
     queue.poll()
-    operations = _not_done(queue.pending(), look)
+    operations = _not_done(queue.pending(), queue.markers(), look)
     return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))] if operations else []
 
 
@@ -94,7 +93,7 @@ def _pending_up_to(look: _Look, queue: FencedQueue, up_to: int) -> list[PendingO
     queue.poll()
     operations = [op for op in queue.pending() if op.seq <= up_to]
     # At least the last operation was not done at the timeout, even if the values say otherwise now.
-    return list(look.describe(queue, _not_done(operations, look) or operations[-1:]))
+    return list(look.describe(queue, _not_done(operations, queue.markers(), look) or operations[-1:]))
 
 
 def host_wait_timeout(
@@ -132,14 +131,16 @@ def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> 
         return None
     queue.poll()
     look = _Look(queues)
-    left = _not_done([op for op in queue.pending() if op.seq <= up_to], look)
+    markers = queue.markers()
+    left = _not_done([op for op in queue.pending() if op.seq <= up_to], markers, look)
     for op in left:
         for state, value in op.targets if is_wait(op.operation) else ():
             ended = look.ended_peers(state, value) if look.value(state) is not None else None
             if ended is not None:
                 return op.seq, ended
     # The first operation, if it is a wait between two markers: the first one is reached, and the second one is not.
-    if left and left[0].operation == "wait" and queue.marked_at(left[0].seq) and _kept_done(left[0]):
+    behind = left and any(marker.seq == left[0].seq for marker in markers)
+    if left and left[0].operation == "wait" and behind and _kept_done(left[0]):
         every = [look.ended_peers(state, value) for state, value in left[0].targets]
         if every[0] is not None and all(every):
             return left[0].seq, every[0]
@@ -271,13 +272,11 @@ class _Signals:
         return self._signals[at] if at < len(self._signals) else None
 
 
-def _not_done(
-    operations: Sequence[Operation], look: _Look
-) -> Sequence[Operation]:
+def _not_done(operations: Sequence[Operation], markers: Sequence[Fence], look: _Look) -> Sequence[Operation]:
     """Return the operations from the first one that is not known to be done."""
     # A queue is in order, so all operations before one that is done are done too.
     unmet = next((at for at, op in enumerate(operations) if _is_unmet_wait(op, look)), len(operations))
-    start = max(_reached(operations, unmet), _left_its_value(operations, unmet, look))
+    start = max(_reached(operations[:unmet], markers), _left_its_value(operations, unmet, look))
     # From here on, another signaller may have made a value. So a value counts only where no wait can hold the queue.
     at = start
     while at < unmet:
@@ -293,12 +292,12 @@ def _not_done(
     return operations[start:]
 
 
-def _reached(operations: Sequence[Operation], end: int) -> int:
-    """Return the number of leading operations that are done, according to the fences of single operations."""
-    marked = [(at, op.fence) for at, op in enumerate(operations[:end]) if op.fence is not None]
+def _reached(operations: Sequence[Operation], markers: Sequence[Fence]) -> int:
+    """Return the number of leading operations that are done, according to the markers."""
     with contextlib.suppress(XsemError):
-        count = bisect.bisect_left(marked, True, key=lambda each: not each[1].done())
-        return marked[count - 1][0] + 1 if count else 0
+        reached = bisect.bisect_left(markers, True, key=lambda marker: not marker.done())
+        if reached:
+            return bisect.bisect_right(operations, markers[reached - 1].seq, key=lambda op: op.seq)
     return 0
 
 

@@ -14,7 +14,7 @@ def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple
     """Return the list and the value of a pending signal of a timeline, or None if all signals are done."""
     # A timeline that has reached the value of a signal has received that signal. So one read of the value is enough,
     # unless a signal is pending or the values went back here.
-    uses = [(use, seq) for use, seq in state.lifetime.uses.copy().items() if use.done_seq < seq]
+    uses = [(queue, seq) for queue, seq in state.lifetime.uses.copy().items() if queue.done_seq < seq]
     if not uses:
         return None
     now = _value(queues.device_state, state)
@@ -22,9 +22,8 @@ def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple
         return None
     found = _find(queues, state, now)
     if found is not None:
-        for use, seq in uses:
-            queue, number = use.on_queue(seq)
-            queue.ensure_fence(number)
+        for queue, seq in uses:
+            queue.ensure_marker(seq)
             queue.poll()
         found = _find(queues, state, _value(queues.device_state, state))
     return found

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from xsem.errors import BusyError, DriverError
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.lifetime import Lifetime, User
-from xsem.runtime.native import now
-from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.lifetime import Lifetime, QueueProgress
+from xsem.runtime.quick import EventFence, QuickQueue
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import QueueDriver, Token
 
-__all__ = ["NOT_NOTED", "Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work",
-           "new_fence", "new_operation"]
+__all__ = ["Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work",
+           "quick_queue"]
 
 OperationName: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
-
-NOT_NOTED: Final = object()
-"""Value of `Operation.before` until the append stores the earlier state of its semaphores."""
 
 
 class FencedQueue(Protocol):
@@ -40,26 +36,19 @@ class FencedQueue(Protocol):
     def pending(self) -> list[Operation]:
         """Return the operations in flight, oldest first."""
 
-    def marked_at(self, seq: int) -> bool:
-        """Return whether a marker directly behind this operation is not known to be reached."""
+    def markers(self) -> list[Fence]:
+        """Return the fences of the queue that are not known to be reached, oldest first."""
 
 
-class Fence:
-    """A completion token of the driver."""
+class _Queries:
+    """The queries of a fence."""
 
-    # After the collection of a fence, a later call on the device releases the token. The close of the device releases
-    # all tokens. A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
-
-    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "slots", "token")
+    __slots__ = ()
 
     device_state: DeviceState
     token: Token
-    queue: FencedQueue | None   # None for the fence of a borrowed event
-    seq: int   # number of the operation on `queue`
-    captured: bool   # the operation was captured or recorded, not executed
-    # For a marker, the number of all operations and markers given to the driver of the queue up to it; otherwise 0.
-    slots: int
-    _key: int
+    queue: FencedQueue | None
+    captured: bool
 
     def done(self) -> bool:
         """Return whether the fence is reached (DriverError: it never will be). Never blocks."""
@@ -89,17 +78,79 @@ class Fence:
             raise BusyError("the event's operation was captured or recorded, not executed: wait for the event only "
                             "inside that capture", reason="capturing")
 
+
+class Fence(_Queries):
+    """A completion token of the driver."""
+
+    # After the collection of a fence, a later call on the device releases the token. The close of the device releases
+    # all tokens. A caller keeps the device open during each query (`DeviceState.calling`, `Lifetime.visited`).
+
+    __slots__ = ("__weakref__", "_key", "captured", "device_state", "queue", "seq", "token")
+
+    def __init__(self, device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int) -> None:
+        self.device_state = device_state
+        self.token = token
+        self.queue = queue   # None for the fence of a borrowed event
+        self.seq = seq   # number of the operation on `queue`
+        self.captured = False   # the operation was captured or recorded, not executed
+        self._key = device_state.add_fence(token)
+
     def __del__(self) -> None:
-        # The attribute is missing if `new_fence` did not finish.
-        key = getattr(self, "_key", None)
+        key = getattr(self, "_key", None)   # None if the constructor did not finish
         if key is not None:
             self.device_state.detach_fence(key)
+
+
+def quick_queue(queue: Any, calls: Any) -> Any:
+    """Return the quick appends of a queue; None without the compiled file, or without its driver's `QueueCalls`."""
+    return None if QuickQueue is None or calls is None else QuickQueue(queue, calls, _QuickFence)
+
+
+if EventFence is not None:
+    class _QuickFence(EventFence, _Queries):  # type: ignore[misc]
+        """The fence of a quick append. Its event returns to the driver's unused ones by itself."""
+
+        __slots__ = ("__weakref__",)
+
+
+class Operation(NamedTuple):
+    """One appended operation in flight."""
+
+    seq: int   # number of the operation on its queue, which the append assigns
+    append: Append
+    # Timelines: one int, or a tuple of ints. One binary semaphore without a parameter object, or an append without
+    # semaphores: None. All other cases, also ``allow_rewind``: a list of parameter objects.
+    params: Any
+    kept: Sequence[Fence]   # wait fences, kept until the operation is done
+    appended_at: float   # of time.perf_counter; on Windows, time.monotonic of Python 3.12 advances only every 16 ms
+
+    @property
+    def operation(self) -> OperationName:
+        """The kind of the operation."""
+        return self.append.operation
+
+    @property
+    def targets(self) -> Targets:
+        """Semaphores and values of a wait or a signal, or of the waits of a replay."""
+        return self.append.targets(self.params)
+
+    @property
+    def signals(self) -> Targets:
+        """Semaphores and values of the signals of a replay. Empty for other operations."""
+        return self.append.signals(self.params)
+
+    @property
+    def rewinds(self) -> bool:
+        """Whether the operation is a signal with ``allow_rewind``."""
+        return self.append.rewinds(self.params)
 
 
 class Append:
     """The kind, the objects and the driver's call of an append."""
 
     # The parameters belong to the `Operation`, so one `Append` can serve many operations.
+
+    quick: Any = None   # makes the append in C, where that is possible
 
     __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
 
@@ -113,17 +164,20 @@ class Append:
         # Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
         self.unreadable: tuple[SemaphoreState, ...] = ()
 
-    def begin(self, op: Operation, user: User, recording: bool) -> None:
+    def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
         """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows."""
-        # `user` is the queue, and `recording` tells whether the queue records the operation. If a semaphore refuses the
-        # operation, `take_back` undoes the changes made so far.
+        # Returns the changes for `take_back` and `settle`, or None. If a semaphore refuses the operation, nothing has
+        # changed. `recording` tells whether the queue records the operation.
         for lifetime in self.lifetimes:
-            lifetime.use(user, op.seq)
+            lifetime.use(queue, seq)
 
-    def take_back(self, op: Operation) -> None:
-        """Undo the changes of semaphore state after a failure of the append."""
-        if op.changes is not None:
-            op.changes.take_back()
+    def take_back(self, params: Any, changes: Any) -> None:
+        """Undo the changes of semaphore state, because the driver did not get the operation or refused it."""
+        changes.take_back()
+
+    def settle(self, changes: Any) -> None:
+        """Keep the changes of semaphore state, because the driver has the operation."""
+        changes.settle()
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Make the driver's call. Return the token of a fence if `want_fence` is True."""
@@ -176,74 +230,3 @@ class Work(Append):
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:
         """Give the function to the driver."""
         self._driver.append_work(self._work)
-
-
-class Operation:
-    """One appended operation."""
-
-    __slots__ = ("append", "appended_at", "before", "changes", "fence", "kept", "params", "seq")
-
-    seq: int   # number of the operation on its queue, which the append assigns
-    append: Append
-    # Timelines: one int, or a tuple of ints. One binary semaphore without a parameter object, or an append without
-    # semaphores: None. All other cases, also ``allow_rewind``: a list of parameter objects.
-    params: Any
-    kept: Sequence[Fence]   # wait fences, kept until the operation is done
-    fence: Fence | None   # of the operation, if the append requested one
-    before: Any   # earlier values of the signalled timelines, for `Append.take_back`
-    changes: StateChanges | None   # of the state of other semaphores
-    appended_at: float
-
-    def change_states(self) -> StateChanges:
-        """Begin changes of semaphore state, which `Append.take_back` undoes."""
-        self.changes = changes = StateChanges()
-        return changes
-
-    @property
-    def operation(self) -> OperationName:
-        """The kind of the operation."""
-        return self.append.operation
-
-    @property
-    def targets(self) -> Targets:
-        """Semaphores and values of a wait or a signal, or of the waits of a replay."""
-        return self.append.targets(self.params)
-
-    @property
-    def signals(self) -> Targets:
-        """Semaphores and values of the signals of a replay. Empty for other operations."""
-        return self.append.signals(self.params)
-
-    @property
-    def rewinds(self) -> bool:
-        """Whether the operation is a signal with ``allow_rewind``."""
-        return self.append.rewinds(self.params)
-
-
-# Functions in place of constructors: a constructor gets its arguments in a tuple, also in C code. The tuple takes as
-# long as the rest of an append.
-def new_fence(device_state: DeviceState, token: Token, queue: FencedQueue | None, seq: int) -> Fence:
-    """Create the fence of operation `seq`, and register its token with the device."""
-    fence = Fence.__new__(Fence)
-    fence.device_state = device_state
-    fence.token = token
-    fence.queue = queue
-    fence.seq = seq
-    fence.captured = False
-    fence.slots = 0
-    fence._key = device_state.add_fence(token)
-    return fence
-
-
-def new_operation(append: Append, params: Any, kept: Sequence[Fence]) -> Operation:
-    """Create an operation without a number."""
-    op = Operation.__new__(Operation)
-    op.seq = 0
-    op.append = append
-    op.params = params
-    op.kept = kept
-    op.fence = None
-    op.before = NOT_NOTED
-    op.changes = None
-    op.appended_at = now()
-    return op

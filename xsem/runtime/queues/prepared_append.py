@@ -1,64 +1,53 @@
 """Waits and signals of fixed semaphores on one queue: validated once, and appended with new values many times."""
 
-# A `PreparedAppend` that is kept registers once as a user of its semaphores, so an append examines each semaphore only
-# after a release on the device.
-
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from xsem.data.params import UINT64_MAX
 from xsem.errors import XsemError
-from xsem.runtime.lifetime import User
-from xsem.runtime.queues.completion import CompletionTracker
-from xsem.runtime.queues.operations import NOT_NOTED, Append, Operation, Targets
-from xsem.runtime.queues.timeline_values import all_above, last_values, store_values
+from xsem.runtime.device_state import DeviceState
+from xsem.runtime.lifetime import QueueProgress
+from xsem.runtime.queues.operations import Append, Targets
+from xsem.runtime.queues.semaphore_changes import StateChanges
+from xsem.runtime.quick import QuickAppend
 from xsem.runtime.semaphore_state import SemaphoreState
-from xsem.spi import Token
-from xsem.spi.native_call import NativeCall
+from xsem.spi import QueueDriver, Token
 from xsem.types import Feature, SemaphoreKind, SignalParams, WaitParams
 
-__all__ = ["PreparedAppend", "prepared_append"]
+__all__ = ["PreparedAppend", "are_values", "prepared_append"]
+
+
+class AppendingQueue(Protocol):
+    """The queue of a prepared append."""
+
+    @property
+    def device_state(self) -> DeviceState: ...
+    @property
+    def driver(self) -> QueueDriver: ...
+    @property
+    def quick(self) -> object: ...
 
 
 class PreparedAppend(Append):
-    """A wait or a signal of one or several semaphores on one queue, and a `User` for their lifetimes."""
+    """A wait or a signal of one or several semaphores on one queue."""
 
     # This base class serves appends without a change of stored semaphore state, for example waits for timelines.
 
     __slots__ = (
-        "_append",
-        "_appends",
-        "_limit",
-        "_limited",
-        "_lock",
-        "_native",
-        "_prepare",
-        "_releaser",
-        "_repeat",
-        "_resets",
-        "_seen",
-        "_tokens",
-        "batch",
-        "dropped",
-        "last_seq",
-        "params_type",
-        "queue",
-        "states",
-        "takes_int",
-        "takes_none",
-        "timelines",
+        "_append", "_appends", "_limit", "_limited", "_lock", "_prepare", "_queue", "_repeat", "_resets", "_tokens",
+        "batch", "params_type", "quick", "states", "takes_int", "takes_none", "timelines",
     )
 
     def __init__(
-        self, queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *,
+        self, queue: AppendingQueue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *,
         batch: bool,
     ) -> None:
+        device_state, driver = queue.device_state, queue.driver
         super().__init__(operation, [state.lifetime for state in states], may_wait=operation == "wait")
-        driver, device_state = queue.driver, queue.device_state
-        self.queue = queue
         self.states = tuple(states)
         if operation == "wait":
             readable = Feature.READ_VALUE in device_state.capabilities.features
@@ -71,95 +60,49 @@ class PreparedAppend(Append):
         self.takes_none = not batch and self.states[0].kind is SemaphoreKind.BINARY   # the parameter can be None
         self._append: Callable[..., Token | None] = getattr(driver, f"append_{operation}")
         self._prepare: Callable[..., Any] = getattr(driver, f"prepare_{operation}")
-        self._repeat: Callable[..., Token | None] | None = None
-        self._native: NativeCall | None = None   # `_repeat`, if this is a `NativeCall`
+        self._repeat: Callable[..., Token | None] | None = None   # the driver's prepared call
         self._appends = 0   # number of appends without `_repeat`
+        self._queue = queue
+        self.quick: Any = None
         self._tokens: Sequence[Token] = [state.token for state in states]
         self._limit = device_state.capabilities.max_value_difference
         self._limited = self._limit != UINT64_MAX
         self._resets = device_state.capabilities.resets_on_wait
-        self._releaser = device_state.releaser
         self._lock = device_state.values_lock
-        self.last_seq = 0   # number of the last operation of this append
-        self._seen = -1   # number of the device's releases at the last examination of the semaphores
-        # The cache does not keep the append: before `keep`, in a recording, or because it was discarded. The lifetimes
-        # of the semaphores do not know this user or can forget it, so each append notes the queue as the user.
-        self.dropped = True
 
-    def keep(self) -> None:
-        """Register as a user of the semaphores, for an owner that keeps the append. ReleasedError: one is released."""
-        self.dropped = False
-        for lifetime in self.lifetimes:
-            lifetime.use(self, 1)
-
-    # ---- `User` for the lifetimes of the semaphores: one use with number 1, until the last operation is done
-    @property
-    def done_seq(self) -> int:
-        """1 if no operation of this append is pending, otherwise 0."""
-        return 1 if self.queue.done_seq >= self.last_seq else 0
-
-    @property
-    def closed(self) -> bool:
-        """Whether lifetimes can forget this use."""
-        # The queue is closed, or no operation is pending and the append is dropped or has a released semaphore.
-        return self.queue.closed or (self.done_seq == 1 and (
-            self.dropped or any(lifetime.released for lifetime in self.lifetimes)))
-
-    def on_queue(self, seq: int) -> tuple[CompletionTracker, int]:
-        """Return the queue, and the number of the last operation of this append."""
-        return self.queue, self.last_seq
-
-    # ---- use
-    def begin(self, op: Operation, user: User, recording: bool) -> None:
+    def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
         """Note the use. Check the values of a wait, if the device limits the difference of values."""
-        self.note_use(op, user)
+        for lifetime in self.lifetimes:
+            lifetime.use(queue, seq)
         if self._limited:
-            for state, value in self.targets(op.params):
+            for state, value in self.targets(params):
                 if value is not None:
                     state.check_difference(value, self._limit)
-
-    def note_use(self, op: Operation, user: User) -> None:
-        """Note the use. Examine the semaphores only after a release on the device."""
-        # The note precedes the examination, as in `Lifetime.use`.
-        self.last_seq = op.seq
-        if self._seen != self._releaser.releases:
-            self._examine()
-        if self.dropped:
-            for lifetime in self.lifetimes:
-                lifetime.use(user, op.seq)
-
-    def _examine(self) -> None:
-        now = self._releaser.releases
-        for lifetime in self.lifetimes:
-            lifetime.check()
-        self._seen = now
-
-    # ---- the driver's call
-    def prepare(self) -> None:
-        """Let the driver prepare its arrays now, if all are timelines or there is one binary semaphore."""
-        if self.timelines or self.takes_none:
-            self._repeat = self._prepare(self._tokens)
-            if isinstance(self._repeat, NativeCall):
-                self._native = self._repeat
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the driver's prepared function. Without such a function, call `append_wait` or `append_signal`."""
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
-            if self._native is not None:
-                return self._native.append(params, fences, want_fence)
-            # The first append prepares nothing: the preparation takes as long as several appends, and many batches
-            # occur only once. After a failure, the preparation is not repeated.
-            if self._repeat is None:
+            repeat = self._repeat
+            if repeat is None and (self.timelines or self.takes_none):
+                # The first append prepares nothing: the preparation takes as long as several appends, and many batches
+                # occur only once. After a failure, the preparation is not repeated.
                 if self._appends == 1:
                     with contextlib.suppress(XsemError):   # if the error persists, the call below raises it
-                        self.prepare()
+                        repeat = self._repeat = self._prepare(self._tokens)
+                        self._make_quick(getattr(repeat, "native", None))
                 self._appends += 1
-            if self._repeat is not None:
-                return self._repeat(params, fences, want_fence)
+            if repeat is not None:
+                return repeat(params, fences, want_fence)
         return self._append(self._tokens, [self.params_type(value=each) for each in _values(params)], fences, memories,
                             want_fence)
+
+    def _make_quick(self, native: object) -> None:
+        """Let the compiled file make further appends, if they have nothing to check but the values of timelines."""
+        quick = self._queue.quick
+        if quick is not None and native is not None and not self._limited and not isinstance(self, _OtherKinds):
+            self.quick = QuickAppend(quick, self, native)
 
     def targets(self, params: Any) -> Targets:
         """Return the semaphores with their values."""
@@ -171,45 +114,50 @@ class _TimelineSignal(PreparedAppend):
 
     __slots__ = ()
 
-    def begin(self, op: Operation, user: User, recording: bool) -> None:
-        """Note the use, then check and store the values."""
-        self.last_seq = op.seq
-        if self._seen != self._releaser.releases or self.dropped:
-            self.note_use(op, user)
+    def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
+        """Note the use, then check and store the values. Return the values before."""
+        for lifetime in self.lifetimes:
+            lifetime.use(queue, seq)
         if recording:
-            return   # each replay stores the values of its signals
-        with self._lock:
-            self._store(op)
+            return None   # each replay stores the values of its signals
+        before: Sequence[int | None] | None = None
+        try:
+            with self._lock:
+                if type(params) is int and not self._limited:   # the usual case, without the loops
+                    state = self.states[0]
+                    last = state.last
+                    if last is not None and params <= last:
+                        state.check_advance(params, allow_rewind=False, limit=self._limit)
+                    before, state.last = (last,), params
+                else:
+                    values = _values(params)
+                    before = self._checked(params, values)
+                    for state, value in zip(self.states, values, strict=True):
+                        state.last = value
+        except BaseException:
+            if before is not None:   # Ctrl-C
+                self.take_back(params, before)
+            raise
+        return before
 
-    def _store(self, op: Operation) -> None:
-        params = op.params
-        if type(params) is int:
-            state = self.states[0]
-            last = state.last
-            if last is not None and (params <= last or self._limited):
-                state.check_advance(params, allow_rewind=False, limit=self._limit)
-            op.before = (last,)
-            state.last = params
-            return
-        values = _values(params)
-        lasts = last_values(self.states)
-        if self._limited or not all_above(values, lasts):
-            self._check_each(op, values, lasts)
-        op.before = lasts
-        store_values(self.states, values)
+    def _checked(self, params: Any, values: Sequence[Any]) -> list[int | None]:
+        """Refuse a value that cannot be signalled next, and return the last values."""
+        before: list[Any] = [state.last for state in self.states]
+        if self._limited or None in before or not all(map(operator.gt, values, before)):
+            rewinds = [param.allow_rewind for param in params] if type(params) is list else [False] * len(values)
+            for state, value, rewind in zip(self.states, values, rewinds, strict=True):
+                state.check_advance(value, allow_rewind=rewind, limit=self._limit)
+            for state, value, last in zip(self.states, values, before, strict=True):
+                state.rewound = state.rewound or (last is not None and value <= last)
+        return before
 
-    def _check_each(self, op: Operation, values: Sequence[Any], lasts: Sequence[int | None]) -> None:
-        """Refuse a value that cannot be signalled next, and note each rewind."""
-        rewinds = [param.allow_rewind for param in op.params] if type(op.params) is list else [False] * len(values)
-        for state, value, rewind in zip(self.states, values, rewinds, strict=True):
-            state.check_advance(value, allow_rewind=rewind, limit=self._limit)
-        for state, value, last in zip(self.states, values, lasts, strict=True):
-            state.rewound = state.rewound or (last is not None and value <= last)
+    def take_back(self, params: Any, before: Any) -> None:
+        """Restore the values before."""
+        for state, value, last in zip(self.states, _values(params), before, strict=True):
+            state.restore(value, last)
 
-    def take_back(self, op: Operation) -> None:
-        if op.before is not NOT_NOTED:
-            for state, value, last in zip(self.states, _values(op.params), op.before, strict=True):
-                state.restore(value, last)
+    def settle(self, before: Any) -> None:
+        """Keep the values."""
 
     def rewinds(self, params: Any) -> bool:
         return type(params) is list and any(param.allow_rewind for param in params)
@@ -223,23 +171,23 @@ class _OtherKinds(PreparedAppend):
 
     __slots__ = ()
 
-    def begin(self, op: Operation, user: User, recording: bool) -> None:
+    def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
         """Note the use, and change the state of each semaphore."""
+        # `changes.signal` checks the difference of values.
+        begin = PreparedAppend.begin if self.operation == "wait" else Append.begin
+        begin(self, queue, seq, params, recording)
         if recording:
             for state in self.states:
                 state.lent = True
-        if self.operation == "wait":
-            PreparedAppend.begin(self, op, user, recording)
-            changes = op.change_states()
-            for state in self.states:
-                changes.wait(state, resets=self._resets)
-        else:
-            self.note_use(op, user)
-            changes = op.change_states()
-            params = (_NO_VALUE,) if op.params is None else op.params
-            for state, param in zip(self.states, params, strict=True):
-                changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
-                               limit=self._limit)
+        with StateChanges() as changes:
+            if self.operation == "wait":
+                for state in self.states:
+                    changes.wait(state, resets=self._resets)
+            else:
+                for state, param in zip(self.states, (_NO_VALUE,) if params is None else params, strict=True):
+                    changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
+                                   limit=self._limit)
+        return changes
 
     def rewinds(self, params: Any) -> bool:
         return self.operation == "signal" and params is not None and any(param.allow_rewind for param in params)
@@ -249,9 +197,9 @@ _NO_VALUE: Final = SignalParams()
 
 
 def prepared_append(
-    queue: CompletionTracker, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *, batch: bool
+    queue: AppendingQueue, operation: Literal["wait", "signal"], states: Sequence[SemaphoreState], *, batch: bool
 ) -> PreparedAppend:
-    """Create the prepared append of these semaphores. It serves one append; for more, the caller calls `keep`."""
+    """Create the prepared append of these semaphores on a queue."""
     kinds = {state.kind for state in states}
     kind: type[PreparedAppend] = _OtherKinds
     if kinds == {SemaphoreKind.TIMELINE}:
@@ -260,6 +208,11 @@ def prepared_append(
             operation == "signal" or queue.device_state.capabilities.resets_on_wait):
         kind = PreparedAppend   # the state of the binary semaphores does not change
     return kind(queue, operation, states, batch=batch)
+
+
+def are_values(given: tuple[Any, ...]) -> bool:
+    """Return whether each element is an int from 0 to 2**64 - 1. Subclasses of int, such as bool, do not count."""
+    return set(map(type, given)) == {int} and min(given) >= 0 and max(given) <= UINT64_MAX
 
 
 def _values(params: Any) -> Sequence[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from xsem.runtime.queues.completion import CompletionTracker
 from xsem.runtime.queues.prepared_append import PreparedAppend
 from xsem.runtime.semaphore_state import SemaphoreState
 
@@ -13,14 +12,13 @@ __all__ = ["PreparedCache"]
 _MOST_BATCHES: Final = 16
 """Limit of the batches with the same first semaphore. A further batch replaces the oldest batch."""
 _MANY: Final = 32
-"""The cache drops closed entries first at this number of waits or signals. The number can then grow."""
+"""The cache drops entries with released semaphores first at this number of waits or signals. It can then grow."""
 
 
 class PreparedCache:
     """The prepared waits and signals of one queue."""
 
-    def __init__(self, queue: CompletionTracker) -> None:
-        self._queue = queue
+    def __init__(self) -> None:
         # By the state of one semaphore, or by the tuple of states of a batch.
         self.waits: dict[object, PreparedAppend] = {}
         self.signals: dict[object, PreparedAppend] = {}
@@ -37,10 +35,8 @@ class PreparedCache:
             return None
 
     def add(self, prepared: PreparedAppend) -> None:
-        """Keep a prepared append for later appends of the same semaphores. No effect during a recording."""
-        queue, states = self._queue, prepared.states
-        if queue.recording or queue.closed:
-            return
+        """Keep a prepared append for later appends of the same semaphores."""
+        states = prepared.states
         operation = prepared.operation
         entries = self._entries(operation)
         key: object = states if prepared.batch else states[0]
@@ -48,28 +44,20 @@ class PreparedCache:
             self._make_room(operation, states[0], key)
         if len(entries) >= self._many:
             for other, old in entries.copy().items():   # another thread may append meanwhile
-                if old.closed:
-                    self._drop(entries, other)
+                if any(state.lifetime.released for state in old.states):
+                    entries.pop(other, None)
             for begin in self._batches.copy():
                 if not any(each in self._entries(begin[0]) for each in self._batches[begin]):
                     self._batches.pop(begin, None)
             self._many = max(_MANY, 2 * len(entries))
-        prepared.keep()
         entries[key] = prepared
 
     def _make_room(self, operation: str, first: SemaphoreState, key: object) -> None:
         entries = self._entries(operation)
         batches = tuple(each for each in self._batches.get((operation, first), ()) if each in entries)
         if len(batches) >= _MOST_BATCHES:
-            self._drop(entries, batches[0])
+            entries.pop(batches[0], None)
         self._batches[operation, first] = (*batches[1 - _MOST_BATCHES:], key)
-
-    @staticmethod
-    def _drop(entries: dict[object, PreparedAppend], key: object) -> None:
-        old = entries.get(key)
-        if old is not None:
-            old.dropped = True
-            entries.pop(key, None)
 
     def _entries(self, operation: str) -> dict[object, PreparedAppend]:
         return self.waits if operation == "wait" else self.signals

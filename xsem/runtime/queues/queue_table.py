@@ -8,8 +8,6 @@ from typing import Final
 
 from xsem.data import locks
 from xsem.runtime.device_state import DeviceState
-from xsem.runtime.native import Lock
-from xsem.runtime.queues.completion import AllOperations
 from xsem.runtime.queues.queue import Queue, StreamUse
 from xsem.spi import QueueDriver
 
@@ -24,7 +22,8 @@ class QueueTable:
 
     def __init__(self, device_state: DeviceState) -> None:
         self.device_state = device_state
-        self.streams_lock = Lock()   # held while a borrowed stream gets its queue, and while an idle queue is released
+        # Held while a borrowed stream gets its queue, and while an idle queue is released.
+        self.streams_lock = locks.Lock()
         self.copy_queue: Queue | None = None   # for xsem's own blocking copies; created under `copy_lock`
         self.copy_lock = locks.Lock()
         # Re-entrant, like the lock of the releaser: a finalizer of the application may release a list.
@@ -54,9 +53,16 @@ class QueueTable:
 
     def use_borrowed(self, identity: Hashable) -> tuple[Queue, StreamUse] | None:
         """Return the queue as `borrowed`, and the use of its lists; None if the queue is unknown or released."""
-        with self.streams_lock:
-            queue = self.borrowed(identity)
-            return None if queue is None else (queue, queue.stream_use())
+        queue = self._queues.get(identity)
+        if queue is None or queue.lifetime.released:
+            return None
+        use = queue.stream_lists.kept
+        if use is None:
+            with self.streams_lock:
+                if self._queues.get(identity) is not queue:   # `release_idle` has just removed it
+                    return None
+                use = queue.stream_lists.use()
+        return queue, use
 
     def add(self, driver: QueueDriver, name: str, *, borrowed: bool = False) -> Queue:
         """Create the `Queue` of a native queue, and add it to the table until its free or `release_idle`."""
@@ -65,12 +71,9 @@ class QueueTable:
 
         def close() -> None:
             self.remove(queue)
-            queue.detach()
-            self.device_state.return_fences()   # those of its markers, before the native queue is closed
-            queue.driver.close()
+            queue.close()
 
-        queue.lifetime = self.device_state.new_lifetime(queue.name, close)
-        queue.lifetime.use(AllOperations(queue), 1)
+        queue.start(self.device_state.new_lifetime(queue.name, close))
         with self.lock:
             self._queues[driver.identity] = queue
         return queue
@@ -86,9 +89,9 @@ class QueueTable:
         with self.lock:
             return list(self._queues.values())
 
-    def waits(self) -> bool:
+    def has_pending_wait(self) -> bool:
         """Return whether a queue may have a pending wait. Queries the driver."""
-        return any(queue.waits() for queue in self.live())
+        return any(queue.has_pending_wait() for queue in self.live())
 
     def release_idle(self) -> None:
         """Release the idle queues of borrowed streams if the table has many queues."""
@@ -99,12 +102,12 @@ class QueueTable:
             if not queue.borrowed:
                 continue
             with self.streams_lock:
-                used = queue.is_used()
+                used = queue.stream_lists.exist()
             if not used:
-                queue.ensure_fence(queue.seq)
+                queue.ensure_marker(queue.last_seq)
                 queue.poll()
                 with self.streams_lock:
-                    idle = not queue.is_used() and queue.done_seq >= queue.seq
+                    idle = not queue.stream_lists.exist() and queue.done_seq >= queue.last_seq
                     if idle:
                         self.remove(queue)
                 if idle:

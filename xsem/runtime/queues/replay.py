@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xsem.runtime.lifetime import Lifetime, User
-from xsem.runtime.queues.operations import Append, Operation, Targets
+from xsem.runtime.lifetime import Lifetime, QueueProgress
+from xsem.runtime.queues.operations import Append, Targets
+from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import RecordingQueue, Token
 
@@ -32,13 +33,14 @@ class Replay(Append):
         self._rewinding = rewinding   # timelines with ``allow_rewind`` in the recorded signal, and without a new value
         self._limit = limit   # the device's `Capabilities.max_value_difference`
 
-    def begin(self, op: Operation, user: User, recording: bool) -> None:
+    def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> StateChanges:
         """Note the use, and change the state of the signalled semaphores."""
-        super().begin(op, user, recording)
-        changes = op.change_states()
-        for state, value in self._signals.items():
-            if value is not None:
-                changes.signal(state, value, allow_rewind=state in self._rewinding, limit=self._limit)
+        super().begin(queue, seq, params, recording)
+        with StateChanges() as changes:
+            for state, value in self._signals.items():
+                if value is not None:
+                    changes.signal(state, value, allow_rewind=state in self._rewinding, limit=self._limit)
+        return changes
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:
         """Launch the recording."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.types import SemaphoreKind
 
@@ -19,6 +21,14 @@ class StateChanges:
         self._ordered: list[tuple[SemaphoreState, bool]] = []
         self._waiting: list[SemaphoreState] = []
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Undo the changes, because one of them was refused."""
+        if exc[1] is not None:
+            self.take_back()
+
     def wait(self, state: SemaphoreState, *, resets: bool) -> None:
         """Note a wait (BusyError: ``not_reset``, ``nothing_signalled``, ``sync_file_used``)."""
         if state.kind is SemaphoreKind.SYNC_FILE:
@@ -26,7 +36,7 @@ class StateChanges:
             self._turned.append(state)
             return
         if state.signal_first:
-            self._ordered.append((state, state.take_signal()))
+            self._ordered.append((state, state.require_signal()))
         if not resets:
             state.claim_wait()
             self._waiting.append(state)
@@ -40,7 +50,7 @@ class StateChanges:
             state.claim_signal()
             self._turned.append(state)
         elif state.signal_first:
-            self._ordered.append((state, state.put_signal()))
+            self._ordered.append((state, state.note_signal()))
         elif value is not None:
             with state.lock:   # check and change in one: of two threads that signal, the lower value is refused
                 state.check_advance(value, allow_rewind=allow_rewind, limit=limit)
@@ -62,6 +72,6 @@ class StateChanges:
         for state in self._turned:
             state.take_back()
         for state, there in reversed(self._ordered):
-            state.put_signal(there)
+            state.note_signal(there)
         for state in self._waiting:
             state.mark_reset()

@@ -1,4 +1,4 @@
-"""The lock of the append path, in C code or in Python, and the clock."""
+"""The lock of the append path, in C code or in Python."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from support.at_once import in_thread, in_threads
 from support.fake_backend import until
 
-from xsem.runtime.native import Lock, now
+from xsem.runtime.quick import Lock
 
 POSIX_SIGNALS = pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals to threads are POSIX")
 
@@ -178,8 +178,3 @@ def test_handler_of_a_signal_does_not_end_the_wait() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert handled == [signal.SIGUSR1]
-
-
-def test_clock_is_the_monotonic_clock() -> None:
-    before = time.perf_counter()   # on Linux, the monotonic clock
-    assert before <= now() <= time.perf_counter()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter as now
 from typing import Final, Protocol
 
 from xsem.data.signallers import Ended
 from xsem.runtime.diagnostics.pending_operations import ended_peers_of_queue, ended_peers_of_semaphore
-from xsem.runtime.native import now
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState

@@ -1,5 +1,0 @@
-cpdef tuple parse_stream(stream)
-cdef _ordinal(stream)
-cpdef check_ordinal(ordinal, streams)
-cpdef identity_of(handle)
-cpdef tuple per_thread_identity()

@@ -1,2 +1,0 @@
-cdef class Clock:
-    cdef public long long now

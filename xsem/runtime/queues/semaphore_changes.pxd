@@ -1,2 +1,0 @@
-cdef class StateChanges:
-    cdef list _ordered, _signalled, _turned, _waiting

@@ -1,4 +1,0 @@
-cdef class Background:
-    cdef dict __dict__
-    cdef object __weakref__
-    cdef public bint stalled
