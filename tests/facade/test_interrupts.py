@@ -30,7 +30,7 @@ from support.open_files import numbers
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 
-pytestmark = [pytest.mark.timeout(100), pytest.mark.slow]   # some thousand signals, each at another moment
+pytestmark = pytest.mark.timeout(100)
 
 TIMELINE, BINARY = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.OPAQUE_FD
 SIZE = 4096
@@ -187,17 +187,24 @@ class Sender:
     def __init__(self) -> None:
         # C code: the signal can come in `ask`, and Ctrl-C in Python code of `threading` can leave its lock held.
         self._asked: SimpleQueue[bool] = SimpleQueue()
+        self.arrived = False
         self._chance, self._main = random.Random(7), threading.get_ident()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def ask(self) -> None:
+        self.arrived = False
         self._asked.put(True)
 
     def _run(self) -> None:
         while self._asked.get():
             time.sleep(self._chance.random() * 0.003)
             signal.pthread_kill(self._main, signal.SIGINT)
+
+    def interrupt(self, number: int, frame: object) -> None:
+        """Handle the signal as Python does, and note it."""
+        self.arrived = True
+        raise KeyboardInterrupt
 
     def end(self) -> None:
         self._asked.put(False)
@@ -208,7 +215,8 @@ class Sender:
 def signals(swallowed: list[object]) -> Iterator[Callable[[Callable[[], object]], None]]:
     """Yield a function that repeats its argument until a signal has interrupted it.
 
-    `swallowed` gets the finalizers in which CPython has swallowed the exception.
+    `swallowed` gets the finalizers in which CPython has swallowed the exception, and None for a library that has, as
+    cuda.bindings 13.5 does in 1 of 200 interrupts, in `FastEnum.__new__`.
     """
     hook, interval, sender = sys.unraisablehook, sys.getswitchinterval(), Sender()
 
@@ -219,12 +227,13 @@ def signals(swallowed: list[object]) -> Iterator[Callable[[Callable[[], object]]
             hook(unraisable)
 
     def interrupted(repeat: Callable[[], object]) -> None:
-        before = len(swallowed)
         with suppress(KeyboardInterrupt):
             sender.ask()
-            while len(swallowed) == before:
+            while not sender.arrived:
                 repeat()
+            swallowed.append(None)
 
+    handler = signal.signal(signal.SIGINT, sender.interrupt)
     sys.unraisablehook = note
     sys.setswitchinterval(1e-4)   # so that the signal can come at each place, not only after 5 ms
     try:
@@ -233,6 +242,7 @@ def signals(swallowed: list[object]) -> Iterator[Callable[[Callable[[], object]]
         sys.setswitchinterval(interval)
         sys.unraisablehook = hook
         sender.end()
+        signal.signal(signal.SIGINT, handler)
 
 
 def signal_and_wait(scene: Scene) -> None:
@@ -303,7 +313,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 DEVICES = pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # made by the call that was interrupted
-COUNTS = pytest.mark.parametrize("count", [FEW, MANY])
+COUNTS = pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 
 
 @DEVICES
