@@ -22,11 +22,11 @@ __all__ = ["Aim", "aims"]
 # Group and label of a series, and the largest accepted ratio of xsem to cuda.bindings with reused parameters. The first
 # limit is for the compiled part, the second limit for pure Python.
 _BESIDE_BINDINGS: Final = (
-    ("signal", "1 semaphore", 0.80, 1.6), ("wait", "1 semaphore", 0.80, 1.6), ("frame", EVENT, 1.2, 3.0),
-    ("frame", NEW_EVENT, 1.2, 3.0), ("frame", WAIT_EVENT, 1.2, 3.0), ("frame", STREAM, 1.3, 3.0),
-    ("frame", BARRIER, 1.3, 4.0), ("frame", BINARY, 0.9, 2.0), ("round trip", "host, device, host", 1.03, 1.08),
+    ("signal", "1 semaphore", 1.0, 4.0), ("wait", "1 semaphore", 1.0, 4.0), ("frame", EVENT, 1.3, 4.0),
+    ("frame", NEW_EVENT, 1.3, 4.0), ("frame", WAIT_EVENT, 1.4, 6.0), ("frame", STREAM, 1.4, 4.0),
+    ("frame", BARRIER, 2.0, 6.0), ("frame", BINARY, 1.0, 4.0), ("round trip", "host, device, host", 1.03, 1.08),
 )
-_BATCHES: Final = (0.95, 1.1)
+_BATCHES: Final = (1.3, 4.0)
 _IMPORT: Final = (1.25, 1.4)
 _UNTIL_GONE: Final = (1.3, 1.5)
 _HANDOVER: Final = (1.1, 1.3)

@@ -103,7 +103,9 @@ class Scene:
 
         def step(value: int) -> None:
             fence.value = value
-            check(call(natives, batch, 1, stream))
+            code, = call(natives, batch, 1, stream)
+            if code != 0:
+                raise RuntimeError(code)
 
         return step
 

@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.0001
 def check(answer: tuple[Any, ...]) -> Any:
     """Return the result of a call of cuda.bindings, or raise an exception with the code."""
     code, *found = answer
-    if int(code) != 0:
+    if code != 0:
         raise RuntimeError(f"the driver returned {code!r}")
     return found[0] if len(found) == 1 else tuple(found)
 
