@@ -250,9 +250,9 @@ def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-# A process starts slowly under Wine, where each program runs with the host device only.
+# Each is a process, so that a push starts the ones that leave most behind.
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.slow if sys.platform == "win32" and name.endswith("fake") else ())
+    pytest.param(name, marks=() if name.startswith(("everything open", "threads in every wait")) else pytest.mark.slow)
     for name in SCRIPTS])
 def test_program_exits_without_output_on_stderr(name: str) -> None:
     done = run(SCRIPTS[name])
@@ -291,6 +291,7 @@ def test_released_device_warns_of_nothing(prelude: str) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "end\n")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("prelude", [HOST, FAKE], ids=["host", "fake"])
 def test_only_the_programs_error_is_shown_at_exit(prelude: str) -> None:
     done = run(
@@ -404,6 +405,7 @@ ends.set()
 """) == "1\n0\nend\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of open files and /proc/self/task are Linux's")
 def test_exit_at_the_limit_of_open_files_ends_the_threads() -> None:
     done = run(HOST + """

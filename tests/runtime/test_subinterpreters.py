@@ -44,6 +44,7 @@ print("main")
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("act", ["xsem.open_device('host')", "xsem.ipc.offer(payload=b'frame')"],
                          ids=["device", "offer"])
 @pytest.mark.parametrize("kind", ["isolated", "legacy"])

@@ -83,6 +83,7 @@ def on_driver(*settings: str | None, **environment: str) -> Any:
     return json.loads(ran.stdout)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("number", "environment"), [(8, {}), (1, {VARIABLE: "1"}), (3, {VARIABLE: "3"}),
                                                      (32, {VARIABLE: "32"})])
 def test_all_but_one_of_the_declared_lists_may_wait(
@@ -96,6 +97,7 @@ def test_all_but_one_of_the_declared_lists_may_wait(
     assert any(told in each for each in causes) is (number < 8)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("settings", "number"), [(("2", None, None), 2), (("2", "5", "1"), 2), ((None, "1", None), 8),
                                                  ((None, None, "1"), 8)])
 def test_change_after_the_start_of_cuda_counts_for_nothing(

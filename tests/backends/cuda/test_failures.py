@@ -69,6 +69,7 @@ NAMES = {1: "CUDA_ERROR_INVALID_VALUE", 2: "CUDA_ERROR_OUT_OF_MEMORY", 3: "CUDA_
          999: "CUDA_ERROR_UNKNOWN"}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("function", "code", "expected", "reason", "earlier"),
     [
@@ -115,6 +116,7 @@ def test_code_that_the_bindings_do_not_know_keeps_its_number(function: str) -> N
         "DriverError", "unknown_code", function, "12345", "None", "True"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("code", [400, 999, 12345])
 @pytest.mark.parametrize("function", ["cuImportExternalSemaphore", "cuImportExternalMemory"])
 def test_failed_import_leaves_no_fd_behind(function: str, code: int) -> None:
@@ -134,6 +136,7 @@ assert fds() == before, (before, fds())
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("function", ["cuDestroyExternalSemaphore", "cuDestroyExternalMemory", "cuMemFree"])
 @pytest.mark.parametrize("code", [3, 400, 700])
 def test_failed_release_is_logged_and_raises_nothing(function: str, code: int) -> None:
@@ -150,6 +153,7 @@ cuda.release()
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("how", ["pass", "cuda.release()", "del cuda", "raise SystemExit(0)"])
 def test_no_driver_call_at_exit(how: str, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -89,6 +89,7 @@ def test_destroyed_context_is_a_bad_argument(as_address: bool) -> None:
     xsem.open_device("cuda:0").release()   # nothing is left on the stack of contexts
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("code", [46, 802, 999])
 def test_doctor_says_that_a_driver_which_does_not_start_does_not_work(code: int) -> None:
     environment = stand_in_environment(SIMCUDA_FAIL=f"cuDeviceGetCount:{code}", XSEM_BACKENDS="cuda,host")
@@ -98,6 +99,7 @@ def test_doctor_says_that_a_driver_which_does_not_start_does_not_work(code: int)
     assert CODES[code][3] in ran.stdout
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("parent", ["xsem.devices()", "xsem.devices('cuda')", "xsem.open_device('cuda:0').release()"])
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_forked_child_of_a_process_that_started_cuda_is_told_so(parent: str) -> None:
