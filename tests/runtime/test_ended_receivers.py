@@ -414,6 +414,15 @@ def test_import_in_the_exporting_process_has_the_same_signallers(device: xsem.De
         ended(lambda: imported.host_wait(7, timeout_s=LONG_S), f"process {receiver.pid}, which received")
 
 
+def test_released_imports_of_one_handle_are_forgotten(device: xsem.Device) -> None:
+    with device.create_timeline().export() as desc:
+        kept = [device.import_semaphore(desc) for _ in range(10)]
+        for _ in range(200):
+            device.import_semaphore(desc).release()
+        assert len(kept[0]._state.signallers.users) < 60
+        del kept
+
+
 def test_peer_of_a_descriptor_counts_in_an_import_of_ones_own(device: xsem.Device, receiver: Connected) -> None:
     semaphore = device.create_timeline()
     with semaphore.export() as desc:

@@ -24,6 +24,7 @@ __all__ = [
 
 SENT: Final[Role] = "sent"
 _RECEIVED: Final[Role] = "received"
+_MANY_USERS: Final = 16
 _SAID: Final[Role] = "declared"
 
 
@@ -61,7 +62,9 @@ class Ended:
 class Signallers:
     """The other processes that can signal one semaphore, shared by the exporter and all imports of one handle."""
 
-    __slots__ = ("__weakref__", "_exported_here", "_lock", "_open", "_peers", "_said", "_unseen", "known", "users")
+    __slots__ = (
+        "__weakref__", "_exported_here", "_lock", "_many", "_open", "_peers", "_said", "_unseen", "known", "users",
+    )
 
     def __init__(self, *, exported_here: bool) -> None:
         # If the application reads the number of a handle of this process's semaphore, the number can go to any process.
@@ -76,6 +79,7 @@ class Signallers:
         self.known = False
         # The semaphores of this process, each behind the queues of its device.
         self.users: list[tuple[weakref.ref[Any], weakref.ref[Any]]] = []
+        self._many = _MANY_USERS
 
     def add(self, peer: Peer, role: Role) -> None:
         """Note a process that sent the semaphore or receives it. Ended processes are dropped: a server has many."""
@@ -119,7 +123,9 @@ class Signallers:
     def add_user(self, queues: object, state: object) -> None:
         """Note a semaphore of this process, and the queues that can have signals of it."""
         with self._lock:
-            self.users = [old for old in self.users if old[1]() is not None]
+            if len(self.users) >= self._many:   # seldom, because an application can import one handle many times
+                self.users = [old for old in self.users if old[1]() is not None]
+                self._many = max(_MANY_USERS, 2 * len(self.users))
             self.users.append((weakref.ref(queues), weakref.ref(state)))
 
     def ended(self) -> Ended | None:

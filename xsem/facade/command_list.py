@@ -85,8 +85,9 @@ class CommandList(DeviceObject):
 
     def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        lifetime = queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime)
-        DeviceObject.__init__(self, device, lifetime)
+        self._lifetime = queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime)
+        self.device = device   # here and not in the base class: a frame of an application makes a list
+        self._device_state = queue.device_state
         self._queue = queue
         self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
