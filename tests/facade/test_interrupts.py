@@ -327,7 +327,7 @@ def test_ctrl_c_leaves_each_object_usable_or_releasable(
 
 @DEVICES
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in HOST_ONLY])
-@on_stand_in
+@on_stand_in(SIMCUDA_LATE_US="0")   # late signals would hold back hundreds of rounds of a loop longer than its limits
 def test_ctrl_c_on_cuda(name: str, caplog: pytest.LogCaptureFixture) -> None:
     run("cuda:0", name, FEW, caplog)
 
