@@ -490,7 +490,7 @@ def retire(operations, seq):
     """Drop the operations up to this number, as `_retire` of `quick.py`."""
     cdef long long last = seq
     drop = operations.popleft
-    while operations and <long long> (<tuple?> operations[0])[0] <= last:
+    while operations and <long long> operations[0][0] <= last:
         drop()
 
 
