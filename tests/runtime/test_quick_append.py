@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import operator
 import os
@@ -23,12 +22,11 @@ from support.native_lists import (
     NativeDriver,
     Prepared,
     Scene,
-    address,
+    blocking_signals,
     finalizer_inside,
     native,
     refusal,
 )
-from support.system_types import C_LIBRARY
 
 import xsem
 from xsem import spi
@@ -118,17 +116,7 @@ def test_signals_of_two_lists_keep_one_order(signals: Scene) -> None:
 
 
 def test_other_threads_run_during_the_call(signals: Scene) -> None:
-    semaphore = (ctypes.c_char * 64)()
-    assert C_LIBRARY.sem_init(semaphore, 0, 0) == 0
-
-    class Blocking(Prepared):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self.native = self.native._replace(
-                function=(address(C_LIBRARY.sem_wait), signals.list.failed), arguments=(ctypes.addressof(semaphore),))
-
-    signals.list.prepare_signal = lambda semaphores: Blocking(  # type: ignore[method-assign]
-        signals.list, "signal", semaphores)
+    unblock = blocking_signals(signals.list)
     signals.sems = batch(signals.device, 1)
     for value in (1, 2):
         signals.append(value)
@@ -137,7 +125,7 @@ def test_other_threads_run_during_the_call(signals: Scene) -> None:
     def other() -> None:
         until(lambda: not signals.queue.lock.acquire(blocking=False) or signals.queue.lock.release())
         inside.append(signals.queue.state.issuing)
-        C_LIBRARY.sem_post(semaphore)
+        unblock()
 
     thread = threading.Thread(target=other)
     thread.start()

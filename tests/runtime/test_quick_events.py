@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import gc
 import itertools
@@ -17,8 +16,7 @@ import pytest
 from support.at_once import in_thread
 from support.fake_backend import ALL, FakeFence, fake, last_of, until
 from support.forked import in_child
-from support.native_lists import EVENTS, NativeDriver, Prepared, Scene, address, finalizer_inside, native, refusal
-from support.system_types import C_LIBRARY
+from support.native_lists import EVENTS, NativeDriver, Scene, blocking_signals, finalizer_inside, native, refusal
 
 import xsem
 from xsem import spi
@@ -477,16 +475,7 @@ def test_event_claimed_by_a_signal_handler_is_refused(scene: Appends) -> None:
 @contextlib.contextmanager
 def append_in_the_driver(scene: Appends, **more: Any) -> Iterator[None]:
     """While the block runs, another thread is inside the driver's call of an append."""
-    semaphore = (ctypes.c_char * 64)()
-    assert C_LIBRARY.sem_init(semaphore, 0, 0) == 0
-
-    class Blocking(Prepared):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            self.native = self.native._replace(
-                function=(address(C_LIBRARY.sem_wait), scene.list.failed), arguments=(ctypes.addressof(semaphore),))
-
-    scene.list.prepare_signal = lambda semaphores: Blocking(scene.list, "signal", semaphores)  # type: ignore[method-assign]
+    unblock = blocking_signals(scene.list)
     scene.sems = [scene.device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)]
     for value in (1, 2):
         scene.append(value)
@@ -496,7 +485,7 @@ def append_in_the_driver(scene: Appends, **more: Any) -> Iterator[None]:
         until(lambda: scene.queue.state.issuing)
         yield
     finally:
-        C_LIBRARY.sem_post(semaphore)
+        unblock()
         thread.join()
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import xsem
 from support.fake_backend import ALL, FakeDriver, FakeFence, FakeList, FakeStream, batch, fake, last_of, values_of
+from support.system_types import C_LIBRARY
 from xsem import spi
 from xsem.errors import DriverError, XsemError
 from xsem.types import Capabilities, SignalParams, WaitParams
@@ -67,6 +68,21 @@ class Prepared:
             return self.owner.append_signal(self.semaphores, signals, wait_fences, (), want_fence)
         waits = [WaitParams(value=each) for each in values]
         return self.owner.append_wait(self.semaphores, waits, wait_fences, (), want_fence)
+
+
+def blocking_signals(owner: NativeList) -> Callable[[], object]:
+    """Let the signals that the list prepares from now on block in their C function. Return what ends one of them."""
+    semaphore = (ctypes.c_char * 64)()
+    assert C_LIBRARY.sem_init(semaphore, 0, 0) == 0
+
+    class Blocking(Prepared):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.native = self.native._replace(
+                function=(address(C_LIBRARY.sem_wait), owner.failed), arguments=(ctypes.addressof(semaphore),))
+
+    owner.prepare_signal = lambda semaphores: Blocking(owner, "signal", semaphores)  # type: ignore[method-assign]
+    return lambda: C_LIBRARY.sem_post(semaphore)
 
 
 class NativeList(FakeList, spi.RecordingQueue):

@@ -85,9 +85,7 @@ class CommandList(DeviceObject):
 
     def __init__(self, device: Device, queue: Queue, use: StreamUse | None = None) -> None:
         # All wrappers of a borrowed stream share one queue, so the release of a wrapper must not end the queue.
-        self._lifetime = queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime)
-        self.device = device   # here and not in the base class: a frame of an application makes a list
-        self._device_state = queue.device_state
+        super().__init__(device, queue.lifetime if use is None else WrapperLifetime(queue.name, queue.lifetime))
         self._queue = queue
         self._stream_use = use   # keeps the queue of a borrowed stream in the table
         self._stopped: DriverError | None = None  # set if work that ran at once raised
@@ -573,18 +571,19 @@ class CommandList(DeviceObject):
         self, append: PreparedAppend, params: Any, wait_events: Sequence[Event] = _NONE,
         signal_event: Event | None = None, memories: Sequence[Memory] = _NONE,
     ) -> None:
+        quick = None if memories is _NONE else append.quick   # `quick_append` has refused the rest
         usual = append.takes_int and type(params) is int and 0 <= params <= UINT64_MAX
         if not usual and not (params is None and append.takes_none):
-            params = checked_params(append, params)
+            params, quick = checked_params(append, params), append.quick
         if wait_events is _NONE and signal_event is None and memories is _NONE and self._stopped is None and (
-                append.quick is None):
+                quick is None):
             self._queue.append(append, params, self._lifetime)
         else:
-            self._append(append, params, wait_events, signal_event, memories)
+            self._append(append, params, wait_events, signal_event, memories, quick)
 
     def _append(
         self, append: Append, params: Any, wait_events: Sequence[Event], signal_event: Event | None,
-        memories: Sequence[Memory] = _NONE,
+        memories: Sequence[Memory] = _NONE, quick: Any = None,
     ) -> None:
         if self._stopped is not None:
             self._check_stopped()
@@ -594,7 +593,7 @@ class CommandList(DeviceObject):
         tokens: Sequence[Token] = ()
         if memories is not _NONE:
             lifetimes, tokens = check_memories(device_state, memories)
-        if append.quick is not None and not tokens and append.quick.append(
+        if quick is not None and not tokens and quick.append(
                 params, self._lifetime, wait_events, signal_event, lifetimes):
             return
         if signal_event is None:

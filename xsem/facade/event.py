@@ -59,7 +59,7 @@ class Event(DeviceObject):
         self._foreign = fence is not None
         self._fence = fence
         self._claimed: object = None   # the append that is about to bind the event
-        DeviceObject.__init__(self, device, WrapperLifetime("event", device._device_state.lifetime))
+        super().__init__(device, WrapperLifetime("event", device._device_state.lifetime))
 
     def query(self) -> bool:
         """Query whether the operation is done. This method never blocks.

@@ -150,8 +150,6 @@ class Append:
 
     # The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
-    quick: Any = None   # makes the append in C, where that is possible
-
     __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
 
     def __init__(

@@ -63,7 +63,7 @@ class PreparedAppend(Append):
         self._repeat: Callable[..., Token | None] | None = None   # the driver's prepared call
         self._appends = 0   # number of appends without `_repeat`
         self._queue = queue
-        self.quick: Any = None
+        self.quick: Any = None   # makes the append in C, where that is possible
         self._tokens: Sequence[Token] = [state.token for state in states]
         self._limit = device_state.capabilities.max_value_difference
         self._limited = self._limit != UINT64_MAX

@@ -242,7 +242,7 @@ class Queue:
         self.raise_failure()
         return True
 
-    def mark_and_poll(self) -> None:
+    def _mark_and_poll(self) -> None:
         """Append a marker if one is due, and poll the markers if a poll is due. The caller does not hold the lock."""
         if self.room.marker_due:
             with self.lock:
@@ -262,7 +262,7 @@ class Queue:
 
     def _mark(self) -> None:
         """Append a marker, unless it would disturb a capture or block this thread. The caller holds the lock."""
-        # A finalizer of the application can call this method during an append of the same thread. `_issuing` is then
+        # A finalizer of the application can call this method during an append of the same thread. `issuing` is then
         # True. `state.seq` would be wrong: a signal handler can run before the driver gets that operation.
         state = self.state
         seq = state.issued
@@ -334,7 +334,7 @@ class Queue:
         with self.lock:
             fence = self._append(append, params, of_list, kept, lifetimes, memories, want_fence, gate, crowded)
         if self.state.given > self.state.due:
-            self.mark_and_poll()
+            self._mark_and_poll()
         return fence
 
     def _append(
