@@ -20,6 +20,8 @@ import pytest
 from support.fake_backend import until
 from xsem import spi
 from xsem.errors import DriverError, XsemError
+from xsem.portable.memory import HostMemory
+from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -31,9 +33,7 @@ from xsem.types import (
 )
 from xsem_host.device import HostDevice
 from xsem_host.fences import HostFence, Waitable
-from xsem_host.memory import HostMemory
 from xsem_host.queue import HostQueue
-from xsem_host.semaphore_base import SemaphoreBase
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD

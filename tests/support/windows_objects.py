@@ -260,7 +260,7 @@ def wait_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
 
 def overwrite_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
     """Overwrite the timeline's section with random bytes, head and identifier included."""
-    from xsem_host.windows import map_shared
+    from xsem.portable.windows import map_shared
 
     assert isinstance(timeline.handle, xsem.OwnedHandle)
     pages = map_shared(timeline.handle.fileno(), 4096)

@@ -9,6 +9,18 @@ from typing import Final
 
 from xsem import spi
 from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
+from xsem.portable import (
+    HostMapping,
+    HostMemory,
+    Pages,
+    SemaphoreBase,
+    Timeline,
+    map_private,
+    new_memory,
+    new_timeline,
+    open_memory,
+    open_timeline,
+)
 from xsem.types import (
     Capabilities,
     Feature,
@@ -19,16 +31,15 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
-from xsem_host.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
 from xsem_host.queue import HostQueue
-from xsem_host.semaphore_base import SemaphoreBase
 
 if sys.platform == "win32":
-    from xsem_host.windows import duplicate, open_event, open_section
-    from xsem_host.windows_semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+    from xsem.portable.windows import duplicate, open_event, open_section
+    from xsem_host.windows_semaphores import new_binary, open_binary
 else:
-    from xsem_host.linux import duplicate
-    from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+    from xsem.portable.linux import duplicate
+    from xsem_host.dmabufs import is_dmabuf, open_dmabuf
+    from xsem_host.semaphores import new_binary, open_binary
 
 __all__ = ["CAPABILITIES", "HostDevice"]
 
@@ -142,7 +153,7 @@ class HostDevice(
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
         """Import a sealed memfd or a dma-buf; on Windows a section, by handle or by name."""
-        return _imported(desc, handle, lambda own: open_memory(own, desc.allocation_size))
+        return _imported(desc, handle, lambda own: _open_memory(own, desc.allocation_size))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
         """Create a sealed memfd or a section, and return it with its size, a number of whole pages."""
@@ -190,6 +201,13 @@ class HostDevice(
             return token.fd
         raise UnsupportedError("a native handle exists only for semaphores and memory of host: their fd",
                                capability="native_handle")
+
+
+def _open_memory(handle: OwnedHandle, size: int) -> HostMemory:
+    """Open a memfd, a dma-buf or a section, and take ownership of it."""
+    if sys.platform != "win32" and is_dmabuf(handle.fileno()):
+        return open_dmabuf(handle, size)
+    return open_memory(handle, size)
 
 
 def _imported(

@@ -12,8 +12,9 @@ import pytest
 import xsem_host
 from xsem.errors import BackendUnavailableError, DeviceNotFoundError
 from xsem.plugins import check_implements, check_queue_implements
+from xsem.portable import linux
 from xsem.spi import Backend
-from xsem_host import HostBackend, linux
+from xsem_host import HostBackend
 
 
 def test_plugin_registers_one_backend() -> None:

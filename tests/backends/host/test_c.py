@@ -33,11 +33,11 @@ from support.host_peers import (
 )
 from support.paths import TESTS
 
+from xsem.portable import linux_timeline
+from xsem.portable.memory import HostMemory
+from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import OwnedHandle, WaitParams
-from xsem_host import semaphores
 from xsem_host.device import HostDevice
-from xsem_host.memory import HostMemory
-from xsem_host.semaphore_base import SemaphoreBase
 
 HERE = TESTS / "support"
 PEER = r"""
@@ -229,7 +229,7 @@ def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
 def test_c_signal_wakes_every_sleeper(
     library: ctypes.CDLL, driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
+    monkeypatch.setattr(linux_timeline, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     timeline = driver.create_semaphore(TIMELINE, 0)
     with three_asleep(lambda: driver.host_wait(timeline, 1, LONG_NS)) as met:
         opened = library.timeline_open(timeline.fd)

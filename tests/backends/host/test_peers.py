@@ -23,10 +23,10 @@ from support.host_peers import (
     sleeps_in,
 )
 
+from xsem.portable import Timeline
+from xsem.portable.timeline import TIMELINE_BYTES
 from xsem.types import SignalParams, WaitParams
 from xsem_host.device import HostDevice
-from xsem_host.semaphore_kinds import TIMELINE_BYTES
-from xsem_host.semaphores import Timeline
 
 VALUE_AT, SEQUENCE_AT = 16, 24
 
@@ -104,7 +104,8 @@ assert commands.append_barrier((), True).wait(LONG_NS)
 HAMMER = """
 import threading
 from xsem.types import OwnedHandle
-from xsem_host.semaphores import open_binary, open_timeline
+from xsem_host.semaphores import open_binary
+from xsem.portable import open_timeline
 timeline, binary = open_timeline(OwnedHandle(fds[0])), open_binary(OwnedHandle(fds[1]))
 value = int(arguments[0])
 def wait():
@@ -165,7 +166,7 @@ if arguments[0] == "everything":
     print("ready", flush=True)
     while True:
         page[:] = os.urandom(4096)
-from xsem_host import linux
+from xsem.portable import linux
 import ctypes
 word = ctypes.c_uint32.from_buffer(page, 24)
 address = ctypes.addressof(word)

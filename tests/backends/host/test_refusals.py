@@ -29,6 +29,7 @@ from support.open_files import few_more_files, holding, numbers
 import xsem
 from xsem import spi
 from xsem.errors import BusyError, OutOfMemoryError, UnsupportedError
+from xsem.portable import linux
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -37,7 +38,6 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_host import linux
 from xsem_host.device import CAPABILITIES, HostDevice
 
 MFD_HUGETLB = 4

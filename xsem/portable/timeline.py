@@ -1,4 +1,4 @@
-"""The parts of binary semaphores and timelines that Linux and Windows share (docs/host-objects.md)."""
+"""The parts of a timeline's page that Linux and Windows share (docs/host-objects.md)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import struct
 from abc import abstractmethod
 from typing import Final, Protocol
 
+from xsem.data.handles import OwnedHandle
 from xsem.errors import BadArgumentError, BadHandleError
-from xsem.types import OwnedHandle
-from xsem_host.semaphore_base import Looks, SemaphoreBase
+from xsem.portable.semaphore_base import SemaphoreBase
 
-__all__ = ["HEAD", "TIMELINE_BYTES", "BinarySemaphore", "SharedPages", "TimelineSemaphore", "check_head"]
+__all__ = ["HEAD", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
 
 MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
 VERSION: Final = 1
@@ -32,37 +32,6 @@ class SharedPages(Protocol):
 
     def close(self) -> None:
         """Unmap the pages."""
-
-
-class BinarySemaphore(SemaphoreBase):
-    """A binary semaphore."""
-
-    def signal(self, value: int | None = None) -> None:
-        """Signal the semaphore. A signalled semaphore stays signalled. Never blocks."""
-        with self._use():
-            self._set()
-
-    def wait(self, value: int | None, timeout_ns: int) -> bool:
-        """Take the signal, which resets the semaphore; return False if the timeout expires first."""
-        with self._use():
-            return self._wait(timeout_ns)
-
-    def _wait(self, timeout_ns: int) -> bool:
-        looks = Looks(timeout_ns)
-        sleep_ns = timeout_ns
-        while not self._take(sleep_ns):
-            sleep_ns = looks.sleep_ns()
-            if sleep_ns == 0:
-                return False
-        return True
-
-    @abstractmethod
-    def _set(self) -> None:
-        """Set the signal. Never blocks."""
-
-    @abstractmethod
-    def _take(self, sleep_ns: int) -> bool:
-        """Take the signal. Sleep up to `sleep_ns` nanoseconds until it is set, and return whether it was taken."""
 
 
 class TimelineSemaphore(SemaphoreBase):
