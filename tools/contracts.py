@@ -41,7 +41,7 @@ LAYERS = {
         tokens
     """,
     "xsem.portable": """
-        memory
+        opening | memory
         linux_timeline | windows_timeline
         timeline | files
         semaphore_base
@@ -70,7 +70,7 @@ LAYERS = {
         host_copies
         diagnostics | handle_import | device_identity
         queues
-        semaphore_state | mappings
+        semaphore_state | mappings | portable_timelines | portable_memories
         device_state
         wrapper_lifetime
         lifetime | callbacks

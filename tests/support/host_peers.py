@@ -20,7 +20,7 @@ import pytest
 from support.fake_backend import until
 from xsem import spi
 from xsem.errors import DriverError, XsemError
-from xsem.portable.memory import HostMemory
+from xsem.portable.memory import SharedMemory
 from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import (
     MemoryDesc,
@@ -180,7 +180,7 @@ def content(address: int, size: int) -> bytes:
 
 
 @contextmanager
-def peer(script: str, *objects: SemaphoreBase | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
+def peer(script: str, *objects: SemaphoreBase | SharedMemory, arguments: tuple[object, ...] = (), killed: bool = True,
          ) -> Iterator[subprocess.Popen[str]]:
     """Start a Python process that runs `script`. Its `fds` are the fds of the objects, its `arguments` are strings.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from xsem.portable.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
+from xsem.portable.memory import HostMapping, Pages, SharedMemory, map_private, new_memory, open_memory
+from xsem.portable.opening import opened
 from xsem.portable.semaphore_base import SemaphoreBase
 
 if sys.platform == "win32":
@@ -13,6 +14,15 @@ else:
     from xsem.portable.linux_timeline import Timeline, new_timeline, open_timeline
 
 __all__ = [
-    "HostMapping", "HostMemory", "Pages", "SemaphoreBase", "Timeline", "map_private", "new_memory", "new_timeline",
-    "open_memory", "open_timeline",
+    "HostMapping",
+    "Pages",
+    "SemaphoreBase",
+    "SharedMemory",
+    "Timeline",
+    "map_private",
+    "new_memory",
+    "new_timeline",
+    "open_memory",
+    "open_timeline",
+    "opened",
 ]

@@ -11,14 +11,15 @@ from typing import Final
 from xsem.data.handles import OwnedHandle
 from xsem.portable.files import check_sealed_memfd
 from xsem.portable.linux import futex_wait, futex_wake_all_and_add, map_shared, new_sealed_memfd, read_at_start
-from xsem.portable.semaphore_base import Looks
-from xsem.portable.timeline import HEAD, TIMELINE_BYTES, TimelineSemaphore, check_head
+from xsem.portable.timeline import HEAD, POLL_NS, TIMELINE_BYTES, TimelineSemaphore, check_head
 
 __all__ = ["TIMELINE_NAME", "Timeline", "new_timeline", "open_timeline"]
 
 TIMELINE_NAME: Final = "xsem-timeline"
 _FIELDS: Final = struct.Struct("=QI")  # value, sequence
 _SEQUENCE_AT: Final = 24
+_SILENT_AT: Final = 28
+_FIRST_POLL_NS: Final = 10_000
 
 # A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
 _LONGEST_SLEEP_NS: Final = 1_000_000_000
@@ -30,7 +31,7 @@ class Timeline(TimelineSemaphore):
     def __init__(self, handle: OwnedHandle) -> None:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES)
         self._sequence = ctypes.c_uint32.from_address(pages.address + _SEQUENCE_AT)
-        super().__init__(handle, pages)
+        super().__init__(handle, pages, _SILENT_AT)
 
     def _wake(self) -> None:
         # The kernel adds to the sequence: two processes with `+= 1` each could lose a step, and with it a wake-up.
@@ -38,16 +39,21 @@ class Timeline(TimelineSemaphore):
         futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
     def _sleep(self, wanted: int, timeout_ns: int) -> bool:
-        looks = Looks(timeout_ns)
+        looks, silent = self._looks(timeout_ns), self._silent.value
+        longest_ns = _FIRST_POLL_NS if silent else _LONGEST_SLEEP_NS
         while True:
             # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
             sequence = self._sequence.value
             if self._reached(wanted):
                 return True
+            if self._silent.value != silent:   # noted meanwhile
+                return self._sleep(wanted, looks.sleep_ns())
             sleep_ns = looks.sleep_ns()
             if sleep_ns == 0:
                 return False
-            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
+            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, longest_ns))
+            if silent:
+                longest_ns = min(longest_ns + longest_ns // 4, POLL_NS)
 
 
 def new_timeline(initial_value: int) -> Timeline:

@@ -25,10 +25,10 @@ else:
     from xsem.portable.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
     from xsem.portable.linux_timeline import TIMELINE_NAME
 
-__all__ = ["HostMapping", "HostMemory", "Pages", "map_private", "new_memory", "open_memory"]
+__all__ = ["HostMapping", "Pages", "SharedMemory", "map_private", "new_memory", "open_memory"]
 
 
-class HostMemory:
+class SharedMemory:
     """Memory that several processes can share: a sealed memfd, or a section on Windows."""
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
@@ -90,24 +90,24 @@ class HostMapping:
 
     __slots__ = ("address", "memory")
 
-    def __init__(self, memory: HostMemory, address: int) -> None:
+    def __init__(self, memory: SharedMemory, address: int) -> None:
         self.memory = memory
         self.address = address
 
 
-def new_memory(size: int) -> HostMemory:
+def new_memory(size: int) -> SharedMemory:
     """Create zeroed memory of `size` bytes, rounded up to whole pages."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     with _new_object(whole) as handle:
-        return HostMemory(handle, whole)
+        return SharedMemory(handle, whole)
 
 
-def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
+def open_memory(handle: OwnedHandle, size: int) -> SharedMemory:
     """Check that the file or section is memory of at least `size` bytes, and take ownership of it."""
     if _is_timeline(handle.fileno(), size):
         raise BadHandleError("the handle is one of a timeline, not of memory: import it as a semaphore",
                              reason="wrong_kind")
-    return HostMemory(handle, size)
+    return SharedMemory(handle, size)
 
 
 # Memory has no header, because its contents are the user's.

@@ -9,17 +9,19 @@ from typing import Final, Protocol
 
 from xsem.data.handles import OwnedHandle
 from xsem.errors import BadArgumentError, BadHandleError
-from xsem.portable.semaphore_base import SemaphoreBase
+from xsem.portable.semaphore_base import Looks, SemaphoreBase
 
-__all__ = ["HEAD", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
+__all__ = ["HEAD", "POLL_NS", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
 
 MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
-VERSION: Final = 1
+VERSION: Final = 2
 KIND_TIMELINE: Final = 2
 TIMELINE_BYTES: Final = 4096
 _HEAD: Final = struct.Struct("=QII")
 HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)   # the first bytes of each timeline; the value follows
 _VALUE_AT: Final = len(HEAD)
+POLL_NS: Final = 100_000
+"""Longest pause between two looks while some signals wake no waiters."""
 
 
 class SharedPages(Protocol):
@@ -37,10 +39,13 @@ class SharedPages(Protocol):
 class TimelineSemaphore(SemaphoreBase):
     """A timeline semaphore: a value in the first `TIMELINE_BYTES` of an object, which all its processes map."""
 
-    def __init__(self, handle: OwnedHandle, pages: SharedPages) -> None:
+    def __init__(self, handle: OwnedHandle, pages: SharedPages, silent_at: int) -> None:
         self._pages = pages   # closed by `_free`
+        self.address = pages.address
+        self.read_only = False
         # Each access is one aligned load or store, so no process sees half a value.
         self._value = ctypes.c_uint64.from_address(pages.address + _VALUE_AT)
+        self._silent = ctypes.c_uint32.from_address(pages.address + silent_at)
         super().__init__(handle)
 
     @property
@@ -64,6 +69,16 @@ class TimelineSemaphore(SemaphoreBase):
         wanted = _needed(value)
         with self._use():
             return self._sleep(wanted, timeout_ns)
+
+    def note_silent_signals(self) -> None:
+        """Note in the page that some signals wake no waiters, so that waiters poll from now on."""
+        with self._use():
+            self._silent.value = 1
+            self._fence()
+            self._wake()   # present waiters read the note
+
+    def _looks(self, timeout_ns: int) -> Looks:
+        return Looks(timeout_ns, POLL_NS) if self._silent.value else Looks(timeout_ns)
 
     @abstractmethod
     def _wake(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from xsem.errors import BadHandleError, DriverError
 from xsem.portable.files import file_name
-from xsem.portable.memory import HostMemory
+from xsem.portable.memory import SharedMemory
 from xsem.types import OwnedHandle
 
 __all__ = ["begin_access", "end_access", "is_dmabuf", "open_dmabuf"]
@@ -62,7 +62,7 @@ def _sync(fd: int, flags: int) -> None:
                               code_name=errno.errorcode.get(error.errno or 0)) from error
 
 
-class _DmabufMemory(HostMemory):
+class _DmabufMemory(SharedMemory):
     """A dma-buf. The CPU's access begins with the first use of the mapping and ends with the last."""
 
     def _begin_access(self) -> None:
@@ -73,7 +73,7 @@ class _DmabufMemory(HostMemory):
             end_access(self._file.fileno())
 
 
-def open_dmabuf(handle: OwnedHandle, size: int) -> HostMemory:
+def open_dmabuf(handle: OwnedHandle, size: int) -> SharedMemory:
     """Check that the dma-buf has `size` bytes and can be mapped, and take ownership of it."""
     _check_size(handle.fileno(), size)
     try:

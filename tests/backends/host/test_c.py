@@ -34,7 +34,7 @@ from support.host_peers import (
 from support.paths import TESTS
 
 from xsem.portable import linux_timeline
-from xsem.portable.memory import HostMemory
+from xsem.portable.memory import SharedMemory
 from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import OwnedHandle, WaitParams
 from xsem_host.device import HostDevice
@@ -148,7 +148,7 @@ def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, 
     memory, size = driver.create_memory(MEMORY, 1, False)
     assert size == mmap.PAGESIZE
     buffer, address = driver.map_buffer(memory, 0, 1)
-    objects: list[SemaphoreBase | HostMemory] = [timeline, to_them, to_us, memory]
+    objects: list[SemaphoreBase | SharedMemory] = [timeline, to_them, to_us, memory]
     fds = [each.fd for each in objects]
     rounds = 200
     with subprocess.Popen([program, "turns", *map(str, fds), str(rounds)], pass_fds=fds,
