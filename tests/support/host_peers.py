@@ -78,7 +78,7 @@ def memfd(size: int, content: bytes = b"", *, seals: int = SEALS, name: str = "x
     return fd
 
 
-def page(*, magic: int = MAGIC, version: int = 1, kind: int = 2, value: int = 0) -> bytes:
+def page(*, magic: int = MAGIC, version: int = 2, kind: int = 2, value: int = 0) -> bytes:
     return struct.pack("=QIIQI", magic, version, kind, value, 0)
 
 

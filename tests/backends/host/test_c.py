@@ -242,7 +242,7 @@ def test_c_signal_wakes_every_sleeper(
 CASES: dict[str, tuple[Callable[[], int], int]] = {
     "timeline": (lambda: memfd(4096, page()), IS_TIMELINE),
     "magic": (lambda: memfd(4096, page(magic=1)), UNKNOWN),
-    "version": (lambda: memfd(4096, page(version=2)), UNKNOWN),
+    "version": (lambda: memfd(4096, page(version=1)), UNKNOWN),
     "kind": (lambda: memfd(4096, page(kind=3)), UNKNOWN),
     "short timeline": (lambda: memfd(4095, page()), UNKNOWN),
     "unsealed timeline": (lambda: memfd(4096, page(), seals=0), UNKNOWN),

@@ -77,7 +77,7 @@ TIMELINES: Cases = {
     "zeros": (lambda: memfd(4096), "wrong_magic"),
     "memory": (lambda: memfd(8192, name="xsem-memory"), "wrong_magic"),
     "version 0": (lambda: memfd(4096, page(version=0)), "wrong_version"),
-    "version 2": (lambda: memfd(4096, page(version=2)), "wrong_version"),
+    "version 1": (lambda: memfd(4096, page(version=1)), "wrong_version"),
     "kind": (lambda: memfd(4096, page(kind=3)), "wrong_kind"),
     "empty": (lambda: memfd(0), "short_page"),
     "short": (lambda: memfd(4095, page()), "short_page"),
