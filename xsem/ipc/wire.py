@@ -73,8 +73,13 @@ SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.OPAQUE_FD: 1,
     SemaphoreHandleType.TIMELINE_SEMAPHORE_FD: 9,
     SemaphoreHandleType.SYNC_FD: 11,
+    SemaphoreHandleType.HOST_TIMELINE_FD: 12,
 }
-MEMORY_NUMBERS: Final = {MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9}
+MEMORY_NUMBERS: Final = {
+    MemoryHandleType.OPAQUE_FD: 1,
+    MemoryHandleType.DMABUF_FD: 9,
+    MemoryHandleType.HOST_MEMORY_FD: 10,
+}
 NT_SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.OPAQUE_WIN32: 2,
     SemaphoreHandleType.OPAQUE_WIN32_KMT: 3,
@@ -83,6 +88,7 @@ NT_SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.D3D11_KEYED_MUTEX: 7,
     SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT: 8,
     SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32: 10,
+    SemaphoreHandleType.HOST_TIMELINE_WIN32: 13,
 }
 NT_MEMORY_NUMBERS: Final = {
     MemoryHandleType.OPAQUE_WIN32: 2,
@@ -91,6 +97,7 @@ NT_MEMORY_NUMBERS: Final = {
     MemoryHandleType.D3D12_RESOURCE: 5,
     MemoryHandleType.D3D11_RESOURCE: 6,
     MemoryHandleType.D3D11_RESOURCE_KMT: 7,
+    MemoryHandleType.HOST_MEMORY_WIN32: 11,
 }
 # For each kind of handles: the types by their numbers.
 _SEMAPHORE_TYPES: Final = {FDS: {number: each for each, number in SEMAPHORE_NUMBERS.items()},
