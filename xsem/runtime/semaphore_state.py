@@ -88,9 +88,7 @@ class SemaphoreState:
     def check_advance(self, value: int, *, allow_rewind: bool) -> None:
         """Refuse a value that cannot be signalled next: not above the last one, or too far above it."""
         previous = self.last
-        if previous is None:
-            return
-        if value <= previous and not allow_rewind:
+        if previous is not None and value <= previous and not allow_rewind:
             raise BadArgumentError(
                 f"{self.described} was last signalled here with {previous}; {value} is not above it "
                 "(SignalParams(allow_rewind=True) permits it)",
@@ -102,9 +100,14 @@ class SemaphoreState:
     def check_difference(self, value: int) -> None:
         """Refuse a value that is more than `limit` above the last value."""
         last = self.last
+        if value - (last or 0) <= self.limit:
+            return
+        if self.page is not None:   # others may have signalled since
+            last = self.page.value
         if last is not None and value - last > self.limit:
             raise BadArgumentError(
-                f"{value} is more than {self.limit} above the last value signalled here, {last}",
+                f"{value} is more than {self.limit} above the last value signalled here, {last}" if self.page is None
+                else f"{value} is more than {self.limit} above the timeline's value, {last}",
                 reason="value_difference", handle_type=self.type,
             )
 
