@@ -275,7 +275,7 @@ class LocalParticipant:
 
     def host_signal(self, semaphore: int, value: int | None) -> None:
         """Signal from the host if the device can, else through a separate list."""
-        if Feature.HOST_SIGNAL in self.device.capabilities.features:
+        if self._can(semaphore, Feature.HOST_SIGNAL):
             try:
                 self.get(semaphore).host_signal(value)
             except UnsupportedError:   # the host of Vulkan signals only timelines
@@ -286,7 +286,7 @@ class LocalParticipant:
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait on the host if the device can, else through a separate list."""
-        if Feature.HOST_WAIT in self.device.capabilities.features:
+        if self._can(semaphore, Feature.HOST_WAIT):
             try:
                 self.get(semaphore).host_wait(value, timeout_s=timeout_s)
             except UnsupportedError:   # the host of Vulkan waits only for timelines
@@ -300,7 +300,7 @@ class LocalParticipant:
     def meets_now(self, semaphore: int, value: int | None) -> bool:
         """Return whether a wait is met now. Without host waits, a list gets the time that its driver needs."""
         try:
-            if Feature.HOST_WAIT in self.device.capabilities.features:
+            if self._can(semaphore, Feature.HOST_WAIT):
                 with contextlib.suppress(UnsupportedError):   # Vulkan has host waits only for timelines
                     self.get(semaphore).host_wait(value, timeout_s=0.0)
                     return True
@@ -308,6 +308,10 @@ class LocalParticipant:
         except WaitTimeoutError:
             return False
         return True
+
+    def _can(self, semaphore: int, feature: Feature) -> bool:
+        """Return whether the host makes these calls: for a portable timeline on each device."""
+        return self.get(semaphore).type.portable or feature in self.device.capabilities.features
 
     def _hosts_list(self) -> int:
         # One list for all host operations: some devices have few queues.
