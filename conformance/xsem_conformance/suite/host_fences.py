@@ -28,6 +28,9 @@ def operations_wait_for_a_fence_of_the_host(context: CaseContext, case: Case) ->
         behind = [append(queue, (early, own)) for queue in queues]
         behind += [queue.append_barrier((), True) for queue in queues]
         _reach(context, other, turn)
+        # On another thread, because a create that waits for the operations would never return.
+        on_another_thread(lambda: driver.release_fence(driver.create_host_fence()), context.patience_s,
+                          "no fence of the host can be made while operations wait")
         none_of(*((functools.partial(driver.query_fence, fence), "an operation was done before its fence of the host")
                   for fence in behind),
                 (functools.partial(driver.query_fence, own), "a fence of the host was reached before its reach"))

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xsem.errors import UnsupportedError
-from xsem.spi import RecordingQueue, Token
+from xsem.portable import new_memory, new_timeline
+from xsem.spi import HostMemoryImport, HostTimelines, RecordingQueue, Token
 from xsem.types import (
     Feature,
     MemoryHandleType,
@@ -68,6 +69,7 @@ def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> N
     imports = functools.partial(_imports, context, context.semaphore(context.driver_type()), context.memory())
     _calls_return_beside_a_wait(context, imports)
     _calls_return_beside_a_wait(context, functools.partial(_creations, context))
+    _calls_return_beside_a_wait(context, functools.partial(_host_objects, context))
     _calls_return_beside_a_wait(context, functools.partial(_images, context, _memory_for_images(context)))
     for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
         try:
@@ -145,6 +147,20 @@ def _creations(context: CaseContext, after: contextlib.ExitStack) -> _Steps:
             after.callback(driver.release_memory, memory)
             yield f"the export of {type.value} memory"
             _close(driver.export_memory(memory))
+
+
+def _host_objects(context: CaseContext, after: contextlib.ExitStack) -> _Steps:
+    driver: Any = context.driver
+    if isinstance(driver, HostTimelines):
+        yield "taking a portable timeline into use"
+        page = new_timeline(0)
+        after.callback(page.close)
+        after.callback(driver.release_semaphore, driver.import_host_timeline(page))
+    if isinstance(driver, HostMemoryImport):
+        yield "taking portable memory into use"
+        memory = new_memory(4096)
+        after.callback(memory.close)
+        after.callback(driver.release_memory, driver.import_host_memory(memory))
 
 
 def _close(handle: OwnedHandle | None) -> None:
