@@ -1,7 +1,6 @@
 """Test the bytes of every struct that reaches the driver: 19 handle types, parameters and images.
 
-The tests read the log of the stand-in, so the structs have passed through cuda-python. `test_structs.py` checks the
-same structs before the call.
+The tests read the log of the stand-in, so the structs have passed through cuda-python.
 """
 
 from __future__ import annotations
