@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import time
 from abc import abstractmethod
 from typing import Final, Protocol
 
 from xsem.data.handles import OwnedHandle
 from xsem.errors import BadArgumentError, BadHandleError
-from xsem.portable.semaphore_base import Looks, SemaphoreBase
+from xsem.portable.semaphore_base import SemaphoreBase
 
-__all__ = ["HEAD", "POLL_NS", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
+__all__ = ["HEAD", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
 
 MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
 VERSION: Final = 2
@@ -20,8 +21,9 @@ TIMELINE_BYTES: Final = 4096
 _HEAD: Final = struct.Struct("=QII")
 HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)   # the first bytes of each timeline; the value follows
 _VALUE_AT: Final = len(HEAD)
-POLL_NS: Final = 100_000
-"""Longest pause between two looks while some signals wake no waiters."""
+_FIRST_POLL_S: Final = 10e-6
+# The kernel adds 50 us to each pause.
+_LONGEST_POLL_S: Final = 60e-6
 
 
 class SharedPages(Protocol):
@@ -77,8 +79,18 @@ class TimelineSemaphore(SemaphoreBase):
             self._fence()
             self._wake()   # present waiters read the note
 
-    def _looks(self, timeout_ns: int) -> Looks:
-        return Looks(timeout_ns, POLL_NS) if self._silent.value else Looks(timeout_ns)
+    def _poll(self, wanted: int, timeout_ns: int) -> bool:
+        """Wait without a wake-up, because some signals give none."""
+        end_ns = time.monotonic_ns() + timeout_ns
+        pause_s = _FIRST_POLL_S
+        while self._value.value < wanted:
+            left_ns = end_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                return False
+            time.sleep(min(pause_s, left_ns / 1e9))
+            pause_s = min(1.25 * pause_s, _LONGEST_POLL_S)
+        self._fence()
+        return True
 
     @abstractmethod
     def _wake(self) -> None:
