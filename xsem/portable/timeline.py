@@ -21,9 +21,8 @@ TIMELINE_BYTES: Final = 4096
 _HEAD: Final = struct.Struct("=QII")
 HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)   # the first bytes of each timeline; the value follows
 _VALUE_AT: Final = len(HEAD)
-_FIRST_POLL_S: Final = 10e-6
-# The kernel adds 50 us to each pause.
-_LONGEST_POLL_S: Final = 60e-6
+_SHORTEST_POLL_NS: Final = 10_000
+_LONGEST_POLL_NS: Final = 250_000
 
 
 class SharedPages(Protocol):
@@ -81,14 +80,15 @@ class TimelineSemaphore(SemaphoreBase):
 
     def _poll(self, wanted: int, timeout_ns: int) -> bool:
         """Wait without a wake-up, because some signals give none."""
-        end_ns = time.monotonic_ns() + timeout_ns
-        pause_s = _FIRST_POLL_S
+        began_ns = time.monotonic_ns()
         while self._value.value < wanted:
-            left_ns = end_ns - time.monotonic_ns()
-            if left_ns <= 0:
+            waited_ns = time.monotonic_ns() - began_ns
+            if waited_ns >= timeout_ns:
                 return False
-            time.sleep(min(pause_s, left_ns / 1e9))
-            pause_s = min(1.25 * pause_s, _LONGEST_POLL_S)
+            # A wait ends late by a small part of its length, and a long one costs less than 5 % of a core: a sleep
+            # took 13 to 16 us of CPU in two virtual machines (Linux 6.18).
+            pause_ns = min(max(waited_ns // 16, _SHORTEST_POLL_NS), _LONGEST_POLL_NS)
+            time.sleep(min(pause_ns, timeout_ns - waited_ns) / 1e9)
         self._fence()
         return True
 
