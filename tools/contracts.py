@@ -13,7 +13,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.types", "xsem.errors")
+ALLOWED_IN_BACKENDS = ("xsem.spi", "xsem.portable", "xsem.portable.*", "xsem.types", "xsem.errors")
 """The modules of xsem that a backend may import. Only direct imports count, because xsem.types imports others."""
 
 # Layers from top to bottom. A module imports only from lines below its own, and from modules beside a colon. Modules
@@ -26,6 +26,7 @@ LAYERS = {
         (ipc) | facade
         runtime | plugins
         spi
+        portable
         types
         data : errors
     """,
@@ -38,6 +39,13 @@ LAYERS = {
         semaphores | memory
         imports | callers | append_path | libraries
         tokens
+    """,
+    "xsem.portable": """
+        opening | memory
+        linux_timeline | windows_timeline
+        timeline | files
+        semaphore_base
+        linux | windows
     """,
     "xsem.data": """
         semaphore_desc | memory_desc | images
@@ -62,7 +70,7 @@ LAYERS = {
         host_copies
         diagnostics | handle_import | device_identity
         queues
-        semaphore_state | mappings
+        semaphore_state | mappings | portable_timelines | portable_memories
         device_state
         wrapper_lifetime
         lifetime | callbacks
@@ -141,7 +149,7 @@ def between_packages(root: Path) -> str:
     text += _contract("layers", "Layers", "layers",
                       layers=[*([suite] if suite else []), " | ".join(backends(root)), "xsem"])
     text += _contract(
-        "backends", "A backend imports only xsem.spi, xsem.types and xsem.errors", "forbidden",
+        "backends", "A backend imports only xsem.spi, xsem.portable, xsem.types and xsem.errors", "forbidden",
         source_modules=backends(root), forbidden_modules=["xsem"], allow_indirect_imports=True,
         ignore_imports=[f"{name}{below} -> {allowed}" for name in backends(root) for below in ("", ".**")
                         for allowed in ALLOWED_IN_BACKENDS],

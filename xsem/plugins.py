@@ -318,10 +318,13 @@ def check_implements(info: DeviceInfo, driver: spi.DeviceDriver) -> None:
     """
     capabilities = driver.capabilities
     declared: list[tuple[object, type]] = [
-        (capabilities.semaphore_import, spi.SemaphoreImport),
-        (capabilities.semaphore_export, spi.SemaphoreExport),
-        (capabilities.memory_import, spi.MemoryImport),
-        (capabilities.memory_export, spi.MemoryExport),
+        (any(not each.portable for each in capabilities.semaphore_import), spi.SemaphoreImport),
+        (any(not each.portable for each in capabilities.semaphore_export), spi.SemaphoreExport),
+        (any(not each.portable for each in capabilities.memory_import), spi.MemoryImport),
+        (any(not each.portable for each in capabilities.memory_export), spi.MemoryExport),
+        (any(each.portable for each in capabilities.semaphore_import - capabilities.bridged), spi.HostTimelines),
+        (capabilities.bridged, spi.HostFences),
+        (any(each.portable for each in capabilities.memory_import), spi.HostMemoryImport),
         (SemaphoreHandleType.NVSCISYNC in capabilities.semaphore_import, spi.NvSciSync),
     ]
     needed = [ability for is_declared, ability in declared if is_declared]

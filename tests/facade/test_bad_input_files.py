@@ -224,7 +224,7 @@ def memfd(data: bytes, seals: int = 7, name: str = "xsem-timeline") -> int:
     return number
 
 
-def page(magic: int = MAGIC, version: int = 1, kind: int = 2, size: int = 4096) -> bytes:
+def page(magic: int = MAGIC, version: int = 2, kind: int = 2, size: int = 4096) -> bytes:
     return struct.pack("=QIIQI", magic, version, kind, 0, 0).ljust(size, b"\0")[:size]
 
 
@@ -239,7 +239,7 @@ TIMELINES: dict[str, tuple[Callable[[], int], str]] = {
     "file": (lambda: holding(page()), "not_a_memfd"),
     "magic": (lambda: memfd(page(magic=MAGIC + 1)), "wrong_magic"),
     "version 0": (lambda: memfd(page(version=0)), "wrong_version"),
-    "version 2": (lambda: memfd(page(version=2)), "wrong_version"),
+    "version 1": (lambda: memfd(page(version=1)), "wrong_version"),
     "kind": (lambda: memfd(page(kind=1)), "wrong_kind"),
     "zeros": (lambda: memfd(bytes(4096)), "wrong_magic"),
     "unsealed": (lambda: memfd(page(), seals=0), "unsealed"),

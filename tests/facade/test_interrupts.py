@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import inspect
 import logging
-import os
 import random
 import signal
 import sys
@@ -25,7 +24,6 @@ import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
 from support.fake_backend import until
-from support.open_files import numbers
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
@@ -302,14 +300,9 @@ def run(device: str, name: str, count: int, caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind() -> Iterator[None]:
-    """Close what leaked: in this file, in place of the fixture that fails such a test."""
-    before = numbers()
-    yield
-    gc.collect()
-    for number in numbers() - before:
-        with suppress(OSError):   # a finalizer on another thread has closed it meanwhile
-            os.close(number)
+def nothing_left_behind() -> None:
+    """Permit what leaked: in this file, in place of the fixture that fails such a test."""
+    # Nothing is closed here: a traceback may still own a number, and would close it during a later test.
 
 
 DEVICES = pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # made by the call that was interrupted

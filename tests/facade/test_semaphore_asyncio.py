@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, fake, timeline, until
+from support.fake_backend import SEMAPHORES, FakeDriver, fake, timeline, until
 from support.fixtures import Opened, refused
 from support.system_types import TIMELINE
 
@@ -95,8 +95,7 @@ def test_bad_awaits_are_refused(opened: Opened) -> None:
 
 
 def test_device_without_values_is_refused() -> None:
-    with fake(driver=FakeDriver(Capabilities(semaphore_import=frozenset(SemaphoreHandleType),
-                                             semaphore_export=frozenset(SemaphoreHandleType)))) as (device, _):
+    with fake(driver=FakeDriver(Capabilities(semaphore_import=SEMAPHORES, semaphore_export=SEMAPHORES))) as (device, _):
         frames = timeline(device)
         error = refused(lambda: asyncio.run(frames.reached(1)), "unsupported", UnsupportedError)
         assert isinstance(error, UnsupportedError)

@@ -29,13 +29,15 @@ from xsem.types import (
     WaitParams,
 )
 
+SEMAPHORES = frozenset(each for each in SemaphoreHandleType if not each.portable)
+MEMORIES = frozenset(each for each in MemoryHandleType if not each.portable)
 ALL = Capabilities(
-    semaphore_import=frozenset(SemaphoreHandleType),
-    semaphore_export=frozenset(SemaphoreHandleType),
-    memory_import=frozenset(MemoryHandleType),
-    memory_export=frozenset(MemoryHandleType),
+    semaphore_import=SEMAPHORES,
+    semaphore_export=SEMAPHORES,
+    memory_import=MEMORIES,
+    memory_export=MEMORIES,
     features=frozenset({Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE, Feature.NATIVE_EVENTS}),
-    wait_before_signal=frozenset(SemaphoreHandleType),
+    wait_before_signal=SEMAPHORES,
     resets_on_wait=True,
     needs_handover=True,
     max_value_difference=2**64 - 1,

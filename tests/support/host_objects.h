@@ -1,4 +1,4 @@
-/* Objects of the host device, version 1, defined in docs/host-objects.md. C11, Linux; header only.
+/* Portable objects, version 2, defined in docs/host-objects.md. C11, Linux; header only.
  * Functions that create or open an object return -1 (NULL) on failure and set errno. No function closes or keeps an fd
  * that it gets. Every function may be called from any thread. */
 #ifndef XSEM_HOST_OBJECTS_H
@@ -28,7 +28,8 @@
 #include <unistd.h>
 
 #define XSEM_HOST_MAGIC 0x314E4C544D455358ull
-#define XSEM_HOST_VERSION 1u
+#define XSEM_HOST_VERSION 2u
+#define XSEM_HOST_POLL_NS 100000
 #define XSEM_HOST_KIND_TIMELINE 2u
 #define XSEM_HOST_TIMELINE_BYTES 4096u
 #define XSEM_HOST_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
@@ -44,6 +45,7 @@ typedef struct xsem_host_timeline {
     uint32_t kind;
     _Atomic uint64_t value;
     _Atomic uint32_t sequence;
+    _Atomic uint32_t silent; /* not 0: some signals wake no waiter, so waits look at least once in XSEM_HOST_POLL_NS */
 } xsem_host_timeline;
 
 _Static_assert(sizeof(xsem_host_timeline) <= XSEM_HOST_TIMELINE_BYTES, "one page");
@@ -51,6 +53,7 @@ _Static_assert(offsetof(xsem_host_timeline, version) == 8, "version");
 _Static_assert(offsetof(xsem_host_timeline, kind) == 12, "kind");
 _Static_assert(offsetof(xsem_host_timeline, value) == 16, "value");
 _Static_assert(offsetof(xsem_host_timeline, sequence) == 24, "sequence");
+_Static_assert(offsetof(xsem_host_timeline, silent) == 28, "silent");
 
 typedef enum xsem_host_kind {
     XSEM_HOST_UNKNOWN = 0,
@@ -227,6 +230,12 @@ static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t
         if (xsem_host_timeline_value(timeline) >= value) return 1;
         int64_t sleep_ns = xsem_host_looks_sleep(&looks);
         if (sleep_ns == 0) return 0;
+        if (atomic_load(&timeline->silent)) {
+            struct timespec pause = {0, XSEM_HOST_POLL_NS};
+            while (xsem_host_timeline_value(timeline) < value && xsem_host_now_ns() < looks.deadline)
+                nanosleep(&pause, NULL);
+            return xsem_host_timeline_value(timeline) >= value;
+        }
         struct timespec timeout = {sleep_ns / 1000000000, sleep_ns % 1000000000};
         syscall(SYS_futex, &timeline->sequence, FUTEX_WAIT, sequence, &timeout, NULL, 0);
     }

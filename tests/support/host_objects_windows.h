@@ -1,4 +1,4 @@
-/* Objects of the host device on Windows, version 1, defined in docs/host-objects.md. C11; header only. The functions have the
+/* Portable objects on Windows, version 2, defined in docs/host-objects.md. C11; header only. The functions have the
  * names and the meaning of those in host_objects.h. No function closes or keeps a handle that it gets. */
 #ifndef XSEM_HOST_OBJECTS_WINDOWS_H
 #define XSEM_HOST_OBJECTS_WINDOWS_H
@@ -15,7 +15,7 @@
 #include <winternl.h>
 
 #define XSEM_HOST_MAGIC 0x314E4C544D455358ull
-#define XSEM_HOST_VERSION 1u
+#define XSEM_HOST_VERSION 2u
 #define XSEM_HOST_KIND_TIMELINE 2u
 #define XSEM_HOST_TIMELINE_BYTES 4096u
 #define XSEM_HOST_PLACES 256
@@ -29,7 +29,8 @@ typedef struct xsem_host_page {
     uint32_t kind;
     _Atomic uint64_t value;
     unsigned char identifier[16];
-    unsigned char zero[24];
+    _Atomic uint32_t silent; /* not 0: some signals wake no waiter, so waits look once a millisecond */
+    unsigned char zero[20];
     _Atomic unsigned char waiters[XSEM_HOST_PLACES];
 } xsem_host_page;
 
@@ -183,7 +184,7 @@ static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t
     while (!(met = xsem_host_timeline_value(timeline) >= value)) {
         DWORD sleep_ms = xsem_host_looks_sleep(&looks);
         if (sleep_ms == 0) break;
-        if (event) WaitForSingleObject(event, sleep_ms);
+        if (event) WaitForSingleObject(event, atomic_load(&timeline->page->silent) ? 1 : sleep_ms);
         else Sleep(1);
     }
     if (event) {

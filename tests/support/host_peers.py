@@ -20,6 +20,8 @@ import pytest
 from support.fake_backend import until
 from xsem import spi
 from xsem.errors import DriverError, XsemError
+from xsem.portable.memory import SharedMemory
+from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
@@ -31,9 +33,7 @@ from xsem.types import (
 )
 from xsem_host.device import HostDevice
 from xsem_host.fences import HostFence, Waitable
-from xsem_host.memory import HostMemory
 from xsem_host.queue import HostQueue
-from xsem_host.semaphore_base import SemaphoreBase
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
@@ -78,7 +78,7 @@ def memfd(size: int, content: bytes = b"", *, seals: int = SEALS, name: str = "x
     return fd
 
 
-def page(*, magic: int = MAGIC, version: int = 1, kind: int = 2, value: int = 0) -> bytes:
+def page(*, magic: int = MAGIC, version: int = 2, kind: int = 2, value: int = 0) -> bytes:
     return struct.pack("=QIIQI", magic, version, kind, value, 0)
 
 
@@ -180,7 +180,7 @@ def content(address: int, size: int) -> bytes:
 
 
 @contextmanager
-def peer(script: str, *objects: SemaphoreBase | HostMemory, arguments: tuple[object, ...] = (), killed: bool = True,
+def peer(script: str, *objects: SemaphoreBase | SharedMemory, arguments: tuple[object, ...] = (), killed: bool = True,
          ) -> Iterator[subprocess.Popen[str]]:
     """Start a Python process that runs `script`. Its `fds` are the fds of the objects, its `arguments` are strings.
 

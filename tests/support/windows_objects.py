@@ -165,7 +165,7 @@ def timeline(name: str | None = None) -> int:
     library = kernel32()
     library.MapViewOfFile.restype = ctypes.c_void_p
     view = library.MapViewOfFile(ctypes.c_void_p(handle), 2, 0, 0, ctypes.c_size_t(4096))
-    head = struct.pack("<QIIQ16s", 0x314E4C544D455358, 1, 2, 0, os.urandom(16))
+    head = struct.pack("<QIIQ16s", 0x314E4C544D455358, 2, 2, 0, os.urandom(16))
     ctypes.memmove(view, head, len(head))
     assert library.UnmapViewOfFile(ctypes.c_void_p(view))
     return handle
@@ -260,7 +260,7 @@ def wait_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
 
 def overwrite_for_ever(timeline: SemaphoreDesc, begun: SemaphoreDesc) -> None:
     """Overwrite the timeline's section with random bytes, head and identifier included."""
-    from xsem_host.windows import map_shared
+    from xsem.portable.windows import map_shared
 
     assert isinstance(timeline.handle, xsem.OwnedHandle)
     pages = map_shared(timeline.handle.fileno(), 4096)

@@ -16,10 +16,11 @@ from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, BadHandleError, WaitTimeoutError
+from xsem.portable import windows_timeline
+from xsem.portable.timeline import TIMELINE_BYTES
+from xsem.portable.windows import map_shared, signal_named_event
 from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
-from xsem_host import windows_semaphores
-from xsem_host.semaphore_kinds import TIMELINE_BYTES
-from xsem_host.windows import map_shared, signal_named_event
+from xsem_host.windows_semaphores import new_binary
 
 __all__ = ["device"]
 
@@ -46,7 +47,7 @@ def test_binary_wait_resets_and_two_signals_are_one(device: xsem.Device) -> None
 
 
 def test_binary_wakes_exactly_one_of_several_waiters() -> None:
-    semaphore = windows_semaphores.new_binary()
+    semaphore = new_binary()
     met: list[int] = []
     threads = [threading.Thread(target=lambda: met.append(1) if semaphore.wait(None, LONG_NS) else None)
                for _ in range(4)]
@@ -63,7 +64,7 @@ def test_binary_wakes_exactly_one_of_several_waiters() -> None:
 
 # ---- timeline
 def test_timeline_compares_unsigned_over_64_bits_and_may_go_back() -> None:
-    timeline = windows_semaphores.new_timeline(2**64 - 2)
+    timeline = windows_timeline.new_timeline(2**64 - 2)
     assert timeline.wait(2**63, 0)
     assert not timeline.wait(2**64 - 1, 0)
     timeline.signal(3)
@@ -71,18 +72,18 @@ def test_timeline_compares_unsigned_over_64_bits_and_may_go_back() -> None:
     timeline.close()
 
 
-def sleepers(timeline: windows_semaphores.Timeline) -> int:
+def sleepers(timeline: windows_timeline.Timeline) -> int:
     return sum(timeline._waiters)
 
 
-def _append_wait(met: list[bool], timeline: windows_semaphores.Timeline, value: int) -> None:
+def _append_wait(met: list[bool], timeline: windows_timeline.Timeline, value: int) -> None:
     met.append(timeline.wait(value, LONG_NS))
 
 
 def test_signal_wakes_every_sleeper_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the check once a second."""
-    monkeypatch.setattr(windows_semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
-    timeline = windows_semaphores.new_timeline(0)
+    monkeypatch.setattr(windows_timeline, "_LONGEST_SLEEP_NS", LONG_NS)
+    timeline = windows_timeline.new_timeline(0)
     met: list[bool] = []
     threads = [threading.Thread(target=_append_wait, args=(met, timeline, value))
                for value in (1, 2**40, 2**40, 2**63)]
@@ -100,8 +101,8 @@ def test_signal_wakes_every_sleeper_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_signal_between_look_and_sleep_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows_semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
-    timeline = windows_semaphores.new_timeline(0)
+    monkeypatch.setattr(windows_timeline, "_LONGEST_SLEEP_NS", LONG_NS)
+    timeline = windows_timeline.new_timeline(0)
     real = timeline._reached
     looks: list[bool] = []
 
@@ -118,11 +119,11 @@ def test_signal_between_look_and_sleep_is_not_missed(monkeypatch: pytest.MonkeyP
 
 
 def test_timelines_of_many_threads_lose_no_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows_semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
-    pairs = [(windows_semaphores.new_timeline(0), windows_semaphores.new_timeline(0)) for _ in range(3)]
+    monkeypatch.setattr(windows_timeline, "_LONGEST_SLEEP_NS", LONG_NS)
+    pairs = [(windows_timeline.new_timeline(0), windows_timeline.new_timeline(0)) for _ in range(3)]
     rounds = 60
 
-    def answer(ask: windows_semaphores.Timeline, reply: windows_semaphores.Timeline) -> None:
+    def answer(ask: windows_timeline.Timeline, reply: windows_timeline.Timeline) -> None:
         for turn in range(1, rounds + 1):
             assert ask.wait(turn, LONG_NS)
             reply.signal(turn)
@@ -143,7 +144,7 @@ def test_timelines_of_many_threads_lose_no_wake_up(monkeypatch: pytest.MonkeyPat
 
 
 def test_wait_without_a_place_for_its_event_is_met() -> None:
-    timeline = windows_semaphores.new_timeline(0)
+    timeline = windows_timeline.new_timeline(0)
     events = [nt.event(name=f"{timeline._names}{place}") for place in range(256)]
     met: list[bool] = []
     thread = threading.Thread(target=lambda: met.append(timeline.wait(1, LONG_NS)))
@@ -157,7 +158,7 @@ def test_wait_without_a_place_for_its_event_is_met() -> None:
 
 
 def test_value_of_a_peer_killed_between_store_and_wake_is_seen() -> None:
-    timeline = windows_semaphores.new_timeline(0)
+    timeline = windows_timeline.new_timeline(0)
     pages = map_shared(timeline.fd, TIMELINE_BYTES)
     met: list[bool] = []
     thread = threading.Thread(target=_append_wait, args=(met, timeline, 5))
@@ -172,7 +173,7 @@ def test_value_of_a_peer_killed_between_store_and_wake_is_seen() -> None:
 
 def test_wait_that_a_peer_disturbs_goes_on() -> None:
     """A peer signals the waiter's event without a new value."""
-    timeline = windows_semaphores.new_timeline(0)
+    timeline = windows_timeline.new_timeline(0)
     real = timeline._reached
     looks: list[int] = []
     met: list[bool] = []
@@ -198,7 +199,7 @@ def test_wait_that_a_peer_disturbs_goes_on() -> None:
 
 
 def test_wait_does_not_spin() -> None:
-    timeline, binary = windows_semaphores.new_timeline(0), windows_semaphores.new_binary()
+    timeline, binary = windows_timeline.new_timeline(0), new_binary()
     for semaphore, value in ((timeline, 1), (binary, None)):
         began = time.thread_time()
         assert not semaphore.wait(value, 300_000_000)
@@ -208,7 +209,7 @@ def test_wait_does_not_spin() -> None:
 
 
 def test_timeline_without_a_value_is_refused() -> None:
-    timeline = windows_semaphores.new_timeline(0)
+    timeline = windows_timeline.new_timeline(0)
     for call in (lambda: timeline.signal(None), lambda: timeline.wait(None, 0)):
         refused(call, "value_required", BadArgumentError)
     timeline.close()
@@ -396,7 +397,7 @@ def test_killed_waiter_blocks_no_other_process(device: xsem.Device) -> None:
     with turns.export() as turns_desc, begun.export() as begun_desc:
         child = multiprocessing.get_context("spawn").Process(target=nt.wait_for_ever, args=(turns_desc, begun_desc))
         child.start()
-        timeline = windows_semaphores.open_timeline(turns_desc.handle.take())  # type: ignore[union-attr]
+        timeline = windows_timeline.open_timeline(turns_desc.handle.take())  # type: ignore[union-attr]
     begun.host_wait(timeout_s=nt.BOUND_S)
     until(lambda: sleepers(timeline) == 1)
     child.kill()

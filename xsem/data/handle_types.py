@@ -53,7 +53,8 @@ class OsHandleKind(str, enum.Enum):
 class SemaphoreHandleType(str, enum.Enum):
     """Handle type of an external semaphore. Reports and command-line options show the value.
 
-    The names are those of CUDA (``CUexternalSemaphoreHandleType``). SYNC_FD comes from OpenCL and Vulkan.
+    The names are those of CUDA (``CUexternalSemaphoreHandleType``). SYNC_FD comes from OpenCL and Vulkan, and
+    HOST_TIMELINE_FD and HOST_TIMELINE_WIN32 are xsem's own.
 
     Examples
     --------
@@ -83,6 +84,10 @@ class SemaphoreHandleType(str, enum.Enum):
     """NT handle of a timeline semaphore."""
     SYNC_FD = "sync_fd"
     """File descriptor of a Linux sync file."""
+    HOST_TIMELINE_FD = "host_timeline_fd"
+    """File descriptor of a timeline in a page of host memory, which every device can import (docs/host-objects.md)."""
+    HOST_TIMELINE_WIN32 = "host_timeline_win32"
+    """NT handle of such a timeline."""
 
     @property
     def kind(self) -> SemaphoreKind:
@@ -100,6 +105,11 @@ class SemaphoreHandleType(str, enum.Enum):
         return _SEMAPHORES[self][2]
 
     @property
+    def portable(self) -> bool:
+        """True if the object is in host memory and belongs to no device, so that any device can import it."""
+        return self in (SemaphoreHandleType.HOST_TIMELINE_FD, SemaphoreHandleType.HOST_TIMELINE_WIN32)
+
+    @property
     def native(self) -> Mapping[str, tuple[str, int]]:
         """Names and numbers of the vendors: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
 
@@ -110,7 +120,9 @@ class SemaphoreHandleType(str, enum.Enum):
 
 
 class MemoryHandleType(str, enum.Enum):
-    """Handle type of external memory. The names are those of CUDA (``CUexternalMemoryHandleType``).
+    """Handle type of external memory.
+
+    The names are those of CUDA (``CUexternalMemoryHandleType``). HOST_MEMORY_FD and HOST_MEMORY_WIN32 are xsem's own.
 
     Examples
     --------
@@ -136,6 +148,10 @@ class MemoryHandleType(str, enum.Enum):
     """Address of an NvSciBuf object."""
     DMABUF_FD = "dmabuf_fd"
     """File descriptor of a Linux dma-buf."""
+    HOST_MEMORY_FD = "host_memory_fd"
+    """File descriptor of host memory, which every device can import (docs/host-objects.md)."""
+    HOST_MEMORY_WIN32 = "host_memory_win32"
+    """NT handle of such memory."""
 
     @property
     def os_handle_kind(self) -> OsHandleKind:
@@ -146,6 +162,11 @@ class MemoryHandleType(str, enum.Enum):
     def device_bound(self) -> bool:
         """True if a handle of this type is valid only on the exporting device."""
         return _MEMORIES[self][1]
+
+    @property
+    def portable(self) -> bool:
+        """True if the memory is the host's and belongs to no device, so that any device can import it."""
+        return self in (MemoryHandleType.HOST_MEMORY_FD, MemoryHandleType.HOST_MEMORY_WIN32)
 
     @property
     def dedicated(self) -> bool:
@@ -174,6 +195,8 @@ _SEMAPHORES: Final[Mapping[SemaphoreHandleType, tuple[SemaphoreKind, OsHandleKin
     _S.TIMELINE_SEMAPHORE_FD: (SemaphoreKind.TIMELINE, OsHandleKind.FD, True),
     _S.TIMELINE_SEMAPHORE_WIN32: (SemaphoreKind.TIMELINE, OsHandleKind.NT, True),
     _S.SYNC_FD: (SemaphoreKind.SYNC_FILE, OsHandleKind.FD, False),
+    _S.HOST_TIMELINE_FD: (SemaphoreKind.TIMELINE, OsHandleKind.FD, False),
+    _S.HOST_TIMELINE_WIN32: (SemaphoreKind.TIMELINE, OsHandleKind.NT, False),
 }
 
 # handle kind, device-bound, dedicated
@@ -187,6 +210,8 @@ _MEMORIES: Final[Mapping[MemoryHandleType, tuple[OsHandleKind, bool, bool]]] = {
     _M.D3D11_RESOURCE_KMT: (OsHandleKind.KMT, False, True),
     _M.NVSCIBUF: (OsHandleKind.NVSCI, False, False),
     _M.DMABUF_FD: (OsHandleKind.FD, False, False),
+    _M.HOST_MEMORY_FD: (OsHandleKind.FD, False, False),
+    _M.HOST_MEMORY_WIN32: (OsHandleKind.NT, False, False),
 }
 
 _Native = Mapping[str, tuple[str, int]]
@@ -249,6 +274,8 @@ _SEMAPHORE_NATIVE: Final[Mapping[SemaphoreHandleType, _Native]] = {
         cuda=("TIMELINE_SEMAPHORE_WIN32", 10), cudart=("TimelineSemaphoreWin32", 10),
         levelzero=("VK_TIMELINE_SEMAPHORE_WIN32", 0x100), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
     _S.SYNC_FD: _semaphore(opencl=("SYNC_FD_KHR", 0x2058), vulkan=("SYNC_FD_BIT", 0x10)),
+    _S.HOST_TIMELINE_FD: _semaphore(),
+    _S.HOST_TIMELINE_WIN32: _semaphore(),
 }
 
 _MEMORY_NATIVE: Final[Mapping[MemoryHandleType, _Native]] = {
@@ -277,4 +304,6 @@ _MEMORY_NATIVE: Final[Mapping[MemoryHandleType, _Native]] = {
     _M.DMABUF_FD: _memory(
         cuda=("DMABUF_FD", 9), levelzero=("DMA_BUF", 0x2), opencl=("DMA_BUF_KHR", 0x2067),
         vulkan=("DMA_BUF_BIT_EXT", 0x200)),
+    _M.HOST_MEMORY_FD: _memory(),
+    _M.HOST_MEMORY_WIN32: _memory(),
 }

@@ -70,6 +70,10 @@ class Capabilities:
         Handle types of the memory that the device can import and export.
     features : frozenset of Feature
         Optional abilities.
+    bridged : frozenset of SemaphoreHandleType
+        Types of `semaphore_import` whose waits and signals a thread of xsem in this process passes on, because the
+        device cannot wait on host memory itself. An append then takes effect up to a millisecond late, and only while
+        this process runs.
     wait_before_signal : frozenset of SemaphoreHandleType
         Types whose wait can be appended before the matching signal is submitted on any device.
     resets_on_wait : bool
@@ -112,6 +116,7 @@ class Capabilities:
     memory_import: frozenset[MemoryHandleType] = frozenset()
     memory_export: frozenset[MemoryHandleType] = frozenset()
     features: frozenset[Feature] = frozenset()
+    bridged: frozenset[SemaphoreHandleType] = frozenset()
     wait_before_signal: frozenset[SemaphoreHandleType] = frozenset()
     resets_on_wait: bool = False
     append_never_blocks: bool = False

@@ -224,6 +224,27 @@ class MemoryDesc:
         """
         return cls(type=MemoryHandleType.DMABUF_FD, handle=fd, allocation_size=allocation_size, drm_layout=drm_layout)
 
+    @classmethod
+    def host_memory_fd(cls, fd: Handle, *, allocation_size: int) -> Self:
+        """Describe memory of the host by the fd of its sealed memfd (docs/host-objects.md). Any device can import it.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The handle. The caller keeps it, on success and on failure.
+        """
+        return cls(type=MemoryHandleType.HOST_MEMORY_FD, handle=fd, allocation_size=allocation_size)
+
+    @classmethod
+    def host_memory_win32(
+        cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None
+    ) -> Self:
+        """Describe memory of the host by the NT handle of its section, or by its name: exactly one of the two.
+
+        Any device can import it.
+        """
+        return cls(type=MemoryHandleType.HOST_MEMORY_WIN32, handle=handle, name=name, allocation_size=allocation_size)
+
 
 def _check_layout(handle_type: MemoryHandleType, layout: DrmLayout, size: int) -> None:
     if not isinstance(layout, DrmLayout):

@@ -220,6 +220,25 @@ class SemaphoreDesc:
         """
         return cls(type=SemaphoreHandleType.SYNC_FD, handle=fd)
 
+    @classmethod
+    def host_timeline_fd(cls, fd: Handle) -> Self:
+        """Describe a timeline in host memory by its fd (docs/host-objects.md). Any device can import it.
+
+        Parameters
+        ----------
+        fd : OwnedHandle, object with ``fileno()`` or int
+            The handle. The caller keeps it, on success and on failure.
+        """
+        return cls(type=SemaphoreHandleType.HOST_TIMELINE_FD, handle=fd)
+
+    @classmethod
+    def host_timeline_win32(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
+        """Describe a timeline in host memory by the NT handle of its section, or by its name: exactly one of the two.
+
+        Any device can import it.
+        """
+        return cls(type=SemaphoreHandleType.HOST_TIMELINE_WIN32, handle=handle, name=name)
+
 
 # The pickler of multiprocessing asks this table first, and `__reduce__` answers all other picklers.
 ForkingPickler.register(SemaphoreDesc, reduce_by_multiprocessing)

@@ -40,7 +40,8 @@ from xsem.types import (
 
 __all__ = ["Device"]
 
-_TIMELINES = (SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32)
+_TIMELINES = (SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32,
+              SemaphoreHandleType.HOST_TIMELINE_FD, SemaphoreHandleType.HOST_TIMELINE_WIN32)
 _BINARIES = (SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.OPAQUE_WIN32)
 
 

@@ -13,11 +13,13 @@ from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.facade.buffer import Buffer, BufferRange, buffer_layout
 from xsem.facade.image import MipmappedArray, map_mipmapped_array
 from xsem.facade.resource import Resource
+from xsem.portable import SharedMemory
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import FIRST, DeviceState
 from xsem.runtime.handle_import import TOKEN, import_chunks, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.mappings import Mapping, Mappings
+from xsem.runtime.portable_memories import PortableMemories, PortableMemory
 from xsem.spi import ChunkImport, MemoryExport, MemoryImport, Token
 from xsem.types import (
     DrmLayout,
@@ -71,13 +73,14 @@ class Memory(Resource):
 
     def __init__(
         self, device: Device, lifetime: Lifetime, token: Token, type: MemoryHandleType, size: int, *, imported: bool,
-        dedicated: bool, drm_layout: DrmLayout | None = None,
+        dedicated: bool, drm_layout: DrmLayout | None = None, shared: SharedMemory | None = None,
     ) -> None:
         super().__init__(device, lifetime)
         self.type = type
         self.allocation_size = size
         self._memory = token
         self._imported = imported
+        self._shared = shared   # of created memory of the host, for its export
         self._dedicated = dedicated
         self._drm_layout = drm_layout
         self._mappings = Mappings(self._device_state.releaser.lock)
@@ -121,6 +124,8 @@ class Memory(Resource):
 
     def _handles(self) -> tuple[OwnedHandle | None, Sequence[MemoryChunk]]:
         """Export the handle of the memory, or the handles of its chunks."""
+        if self._shared is not None:
+            return self._shared.duplicate(), ()
         return self._device_state.ability(MemoryExport, "memory.export").export_memory(self._memory), ()
 
     def map_buffer(
@@ -235,6 +240,12 @@ def import_memory(device: Device, device_state: DeviceState, desc: MemoryDesc) -
         _check_chunks(device_state, desc)
     check_identity(desc, device_state.info)
     _check_modifier(device_state, desc)
+    if desc.type.portable:
+        portable = PortableMemories(device_state, desc.type)
+        with device_state.making(f"{desc.type.value} memory", portable.release, desc.type, token_of=TOKEN) as making:
+            opened: PortableMemory = making.call(import_with_duplicate, desc, portable.open).token
+            return Memory(device, making.lifetime(), opened.token, desc.type, desc.allocation_size, imported=True,
+                          dedicated=False)
     driver = device_state.ability(MemoryImport, "memory.import")
     with device_state.making(f"{desc.type.value} memory", driver.release_memory, desc.type,
                              token_of=TOKEN) as making:
@@ -289,6 +300,12 @@ def create_memory(
         device_state.unsupported(f"memory.export.{type.value}")
     check_int("size", size, 1, UINT64_MAX, reason="bad_size")
     check_bool("dedicated", dedicated)
+    if type.portable:
+        portable = PortableMemories(device_state, type)
+        with device_state.making(f"{type.value} memory", portable.release, type) as making:
+            made = making.call(portable.create, size)
+            return Memory(device, making.lifetime(), made.token, type, made.memory.size, imported=False,
+                          dedicated=dedicated, shared=made.memory)
     driver = device_state.ability(MemoryExport, "memory.export")
     with device_state.making(f"{type.value} memory", driver.release_memory, type, token_of=FIRST) as making:
         token, allocated = making.call(driver.create_memory, type, size, dedicated)

@@ -175,7 +175,6 @@ class Recording(Resource):
         queue.append(Replay(
             self._driver, self._recorded[0], triples, waits, signals, rewinds, lifetimes=lifetimes,
             may_wait=any(op.kept or op.operation == "wait" for op in self._appends.operations),
-            limit=self._device_state.capabilities.max_value_difference,
         ))
 
     def _targets(self, operation: str) -> dict[SemaphoreState, int | None]:

@@ -14,6 +14,7 @@ from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError, WaitTimeoutError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
+from xsem.portable import Timeline
 from xsem.runtime.device_identity import check_identity, identity_for
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.host_waits import SemaphoreBlocker, host_wait
@@ -21,10 +22,11 @@ from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
+from xsem.runtime.portable_timelines import LARGEST_DIFFERENCE, PortableTimeline, PortableTimelines
 from xsem.runtime.queues.semaphore_changes import StateChanges
-from xsem.runtime.semaphore_state import SemaphoreState, note_origin, origin_of, read_value
+from xsem.runtime.semaphore_state import SemaphoreState, can_read, host_side, note_origin, origin_of, read_value
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout
-from xsem.spi import HostSemaphore, SemaphoreExport, SemaphoreImport, Token
+from xsem.spi import SemaphoreExport, SemaphoreImport, Token
 from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 if TYPE_CHECKING:
@@ -114,12 +116,13 @@ class Semaphore(Resource):
         if state.type not in device_state.capabilities.semaphore_export:
             device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
-        driver = device_state.ability(SemaphoreExport, "semaphore.export")
         with device_state.calling(state.type, self._lifetime):
-            if state.kind is SemaphoreKind.SYNC_FILE:
-                handle = _export_signal(driver, state)
+            if state.page is not None:
+                handle: OwnedHandle | None = state.page.duplicate()
+            elif state.kind is SemaphoreKind.SYNC_FILE:
+                handle = _export_signal(device_state.ability(SemaphoreExport, "semaphore.export"), state)
             else:
-                handle = driver.export_semaphore(state.token)
+                handle = device_state.ability(SemaphoreExport, "semaphore.export").export_semaphore(state.token)
         state.exported = True
         if handle is not None:
             follow(handle, state.signallers)
@@ -152,7 +155,7 @@ class Semaphore(Resource):
             ``not_a_timeline``.
         """
         self._check()
-        self._device_state.require(Feature.READ_VALUE)
+        self._require_value()
         self._check_timeline()
         with self._device_state.calling(held=self._lifetime):
             return read_value(self._device_state, self._state)
@@ -180,19 +183,17 @@ class Semaphore(Resource):
         """
         self._check()
         device_state, state = self._device_state, self._state
-        device_state.require(Feature.HOST_SIGNAL)
-        driver = device_state.ability(HostSemaphore, Feature.HOST_SIGNAL.value)
+        host = host_side(device_state, state, Feature.HOST_SIGNAL)
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
         with device_state.calling(self.type, self._lifetime), state.host_order:
             changes, calling = StateChanges(), False
             try:
-                previous = changes.signal(state, value, allow_rewind=False,
-                                          limit=device_state.capabilities.max_value_difference)
+                previous = changes.signal(state, value, allow_rewind=False)
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
                 calling = True
-                driver.host_signal(state.token, value)
+                host.signal(value)
             except BaseException as error:
                 # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
                 if not calling or isinstance(error, Exception):
@@ -225,13 +226,12 @@ class Semaphore(Resource):
         """
         self._check()
         device_state, state = self._device_state, self._state
-        device_state.require(Feature.HOST_WAIT)
-        driver = device_state.ability(HostSemaphore, Feature.HOST_WAIT.value)
+        host = host_side(device_state, state, Feature.HOST_WAIT)
         check_timeout(timeout_s)
         value = self._check_value(value)
         began = time.monotonic()
         with device_state.calling(held=self._lifetime):
-            done, ended = host_wait(lambda slice_ns: driver.host_wait(state.token, value, slice_ns),
+            done, ended = host_wait(lambda slice_ns: host.wait(value, slice_ns),
                                     SemaphoreBlocker(self.device._queues, state, value), timeout_s)
         if not done:
             raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began, ended)
@@ -267,7 +267,7 @@ class Semaphore(Resource):
         """
         self._check()
         device_state = self._device_state
-        device_state.require(Feature.READ_VALUE)
+        self._require_value()
         self._check_timeline()
         check_timeout(timeout_s)
         least = self._check_value(value)
@@ -346,6 +346,10 @@ class Semaphore(Resource):
         self._state.signallers.lose()
         return handle
 
+    def _require_value(self) -> None:
+        if not can_read(self._device_state, self._state):
+            self._device_state.unsupported(Feature.READ_VALUE.value)
+
     def _check_timeline(self) -> None:
         if self.kind is not SemaphoreKind.TIMELINE:
             raise BadArgumentError(f"{self._state.described} has no value", reason="not_a_timeline",
@@ -407,11 +411,17 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     if desc.type not in device_state.capabilities.semaphore_import:
         device_state.unsupported(f"semaphore.import.{desc.type.value}")
     check_identity(desc, device_state.info)
+    origin = origin_of(desc.handle)
+    if desc.type.portable:
+        portable = PortableTimelines(device_state, desc.type)
+        with device_state.making(_described(desc.type, label), portable.release, desc.type, token_of=TOKEN) as making:
+            imported = making.call(import_with_duplicate, desc, portable.open)
+            return _portable(device, device_state, desc.type, label, imported.token, making.lifetime(), imported=True,
+                             initial_value=None, signallers=_signallers(desc, exported_here=origin is not None))
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
                              token_of=TOKEN, may_block=driver.release_semaphore_blocks) as making:
         imported = making.call(import_with_duplicate, desc, driver.import_semaphore)
-        origin = origin_of(desc.handle)
         made = _wrap(device, device_state, desc.type, label, imported.token, making.lifetime(), imported=True,
                      initial_value=None, signallers=_signallers(desc, exported_here=origin is not None))
         made._state.origin = origin
@@ -462,6 +472,12 @@ def create_semaphore(
     if initial_value and not timeline:
         raise BadArgumentError(f"a {type.value} semaphore is not a timeline: it takes no initial value",
                                reason="value_not_allowed", handle_type=type)
+    if type.portable:
+        portable = PortableTimelines(device_state, type)
+        with device_state.making(_described(type, label), portable.release, type) as making:
+            return _portable(device, device_state, type, label, making.call(portable.create, initial_value),
+                             making.lifetime(), imported=False, initial_value=initial_value,
+                             signallers=Signallers(exported_here=True))
     driver = device_state.ability(SemaphoreExport, "semaphore.export")
     with device_state.making(_described(type, label), driver.release_semaphore, type) as making:
         token = making.call(driver.create_semaphore, type, initial_value)
@@ -479,12 +495,22 @@ def _described(type: SemaphoreHandleType, label: str) -> str:
     return f"semaphore {label!r}" if label else f"{type.value} semaphore"
 
 
+def _portable(
+    device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, made: PortableTimeline,
+    lifetime: Lifetime, *, imported: bool, initial_value: int | None, signallers: Signallers,
+) -> Semaphore:
+    return _wrap(device, device_state, type, label, made.token, lifetime, imported=imported,
+                 initial_value=initial_value, signallers=signallers, page=made.page)
+
+
 def _wrap(
     device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime,
-    *, imported: bool, initial_value: int | None, signallers: Signallers,
+    *, imported: bool, initial_value: int | None, signallers: Signallers, page: Timeline | None = None,
 ) -> Semaphore:
+    limit = device_state.capabilities.max_value_difference
     state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
-                           lock=device_state.values_lock, signallers=signallers)
+                           lock=device_state.values_lock, signallers=signallers, page=page,
+                           limit=limit if page is None else min(limit, LARGEST_DIFFERENCE))
     state.signal_first = (state.kind is SemaphoreKind.BINARY
                           and type not in device_state.capabilities.wait_before_signal)
     signallers.add_user(device._queues, state)

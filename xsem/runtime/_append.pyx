@@ -396,7 +396,9 @@ cdef class QuickAppend:
         for number in range(len(native.arguments)):
             self._arguments[number] = native.arguments[number]
         self._kept = (native.kept, memoryview(values))   # the view fixes the size and the address
-        self._values, self._stride = PyByteArray_AsString(values), native.stride
+        if not 0 <= native.offset <= native.stride - 8:
+            raise ValueError("the value does not lie in its stride")
+        self._values, self._stride = PyByteArray_AsString(values) + <Py_ssize_t> native.offset, native.stride
         self._function = NativeFunction(native.function)
         self._queue, self._append, self._unreadable = queue, append, append.unreadable
         self._states, self._lifetimes = states, tuple([state.lifetime for state in states])

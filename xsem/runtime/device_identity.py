@@ -30,6 +30,8 @@ def check_identity(desc: SemaphoreDesc | MemoryDesc, info: DeviceInfo) -> None:
             handle_type=desc.type,
             likely_causes=(f"open_device({info.backend!r}, luid=desc.device_luid) opens the right device",),
         )
+    if desc.type.portable:
+        return
     # A Direct3D object is of one adapter, although its own API knows the adapter only by the LUID.
     if not desc.type.device_bound and desc.type.os_handle_kind not in (OsHandleKind.NT, OsHandleKind.KMT):
         return

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from typing import Protocol
 
 from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
 from xsem.data.locks import Lock
 from xsem.data.signallers import Signallers
 from xsem.errors import BadArgumentError, BusyError, XsemError
+from xsem.portable import Timeline
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
 from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
-__all__ = ["Origin", "SemaphoreState", "note_origin", "origin_of", "read_value"]
+__all__ = ["Origin", "SemaphoreState", "can_read", "note_origin", "origin_of", "read_value"]
 
 
 class SemaphoreState:
@@ -37,8 +39,10 @@ class SemaphoreState:
         "last",
         "lent",
         "lifetime",
+        "limit",
         "lock",
         "origin",
+        "page",
         "rewound",
         "signal_first",
         "signallers",
@@ -48,13 +52,15 @@ class SemaphoreState:
 
     def __init__(
         self, type: SemaphoreHandleType, label: str, token: Token, lifetime: Lifetime, *, imported: bool,
-        initial_value: int | None, lock: Lock, signallers: Signallers,
+        initial_value: int | None, lock: Lock, signallers: Signallers, limit: int, page: Timeline | None = None,
     ) -> None:
         self.type = type
         self.kind = type.kind
         self.label = label
         self.token = token
         self.lifetime = lifetime
+        self.page = page   # of a portable timeline: all reads, signals and waits of the host are made in it
+        self.limit = limit   # largest difference between a value and the last one
         self.imported = imported
         self.exported = False
         self.origin: Origin | None = None   # the exported semaphore, for an import whose exporter is in this process
@@ -79,8 +85,8 @@ class SemaphoreState:
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
     # ---- timeline values
-    def check_advance(self, value: int, *, allow_rewind: bool, limit: int) -> None:
-        """Refuse a value that cannot be signalled next: not above the last one, or more than `limit` above it."""
+    def check_advance(self, value: int, *, allow_rewind: bool) -> None:
+        """Refuse a value that cannot be signalled next: not above the last one, or too far above it."""
         previous = self.last
         if previous is None:
             return
@@ -91,14 +97,14 @@ class SemaphoreState:
                 reason="value_not_above_last",
                 handle_type=self.type,
             )
-        self.check_difference(value, limit)
+        self.check_difference(value)
 
-    def check_difference(self, value: int, limit: int) -> None:
+    def check_difference(self, value: int) -> None:
         """Refuse a value that is more than `limit` above the last value."""
         last = self.last
-        if last is not None and value - last > limit:
+        if last is not None and value - last > self.limit:
             raise BadArgumentError(
-                f"{value} is more than {limit} above the last value signalled here, {last}",
+                f"{value} is more than {self.limit} above the last value signalled here, {last}",
                 reason="value_difference", handle_type=self.type,
             )
 
@@ -186,9 +192,48 @@ class SemaphoreState:
             self._signal_is_there = not there
 
 
+def can_read(device_state: DeviceState, state: SemaphoreState) -> bool:
+    """Return whether the host can read the value of a timeline."""
+    return state.page is not None or Feature.READ_VALUE in device_state.capabilities.features
+
+
 def read_value(device_state: DeviceState, state: SemaphoreState) -> int:
-    """Return the current value of a timeline. The device declares Feature.READ_VALUE."""
+    """Return the current value of a timeline that `can_read` permits."""
+    if state.page is not None:
+        return state.page.value
     return device_state.ability(HostSemaphore, Feature.READ_VALUE.value).semaphore_value(state.token)
+
+
+class HostSide(Protocol):
+    """The signals and the waits of the host for one semaphore."""
+
+    def signal(self, value: int | None) -> None:
+        """Signal, as `HostSemaphore.host_signal`."""
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        """Wait, as `HostSemaphore.host_wait`."""
+
+
+class _DriverSide:
+    """The host's side of a semaphore of the driver."""
+
+    def __init__(self, driver: HostSemaphore, token: Token) -> None:
+        self._driver = driver
+        self._token = token
+
+    def signal(self, value: int | None) -> None:
+        self._driver.host_signal(self._token, value)
+
+    def wait(self, value: int | None, timeout_ns: int) -> bool:
+        return self._driver.host_wait(self._token, value, timeout_ns)
+
+
+def host_side(device_state: DeviceState, state: SemaphoreState, feature: Feature) -> HostSide:
+    """Return the host's side of a semaphore, if the device declares the feature or the timeline is portable."""
+    if state.page is not None:
+        return state.page
+    device_state.require(feature)
+    return _DriverSide(device_state.ability(HostSemaphore, feature.value), state.token)
 
 
 # ---- exported semaphores that this process imports again
@@ -206,7 +251,7 @@ class Origin:
         device_state, state = self._device_state(), self._state()
         if device_state is None or state is None:
             return None
-        if Feature.READ_VALUE not in device_state.capabilities.features:
+        if not can_read(device_state, state):
             return None
         with device_state.lifetime.visited() as open_, state.lifetime.visited() as there:
             if open_ and there:

@@ -48,6 +48,7 @@ from xsem.spi.libraries import loaded_library
 from xsem.spi.memory import (
     ChunkImport,
     HostMemory,
+    HostMemoryImport,
     Images,
     Memory,
     MemoryExport,
@@ -67,7 +68,15 @@ from xsem.spi.queue import (
 )
 from xsem.spi.registration import SPI_OLDEST, SPI_VERSION, Register, hookimpl
 from xsem.spi.registration import xsem_register_backends as xsem_register_backends
-from xsem.spi.semaphores import HostSemaphore, NvSciSync, SemaphoreExport, SemaphoreImport, Semaphores
+from xsem.spi.semaphores import (
+    HostFences,
+    HostSemaphore,
+    HostTimelines,
+    NvSciSync,
+    SemaphoreExport,
+    SemaphoreImport,
+    Semaphores,
+)
 from xsem.spi.suite_hooks import NativeArray, NativeEvent, NativeQueue, SuiteHooks
 from xsem.spi.tokens import Token
 
@@ -85,8 +94,11 @@ __all__ = [
     "DeviceDriver",
     "DriverFd",
     "HandleState",
+    "HostFences",
     "HostMemory",
+    "HostMemoryImport",
     "HostSemaphore",
+    "HostTimelines",
     "ImageCopyQueue",
     "ImageQueue",
     "ImageRegion",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from xsem.portable import SharedMemory
 from xsem.spi.imports import Imported
 from xsem.spi.tokens import Token
 from xsem.types import MemoryChunk, MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
 
 __all__ = [
-    "ChunkImport", "HostMemory", "Images", "Memory", "MemoryExport", "MemoryImport", "MemorySharing", "PlanarImages",
+    "ChunkImport", "HostMemory", "HostMemoryImport", "Images", "Memory", "MemoryExport", "MemoryImport",
+    "MemorySharing", "PlanarImages",
 ]
 
 
@@ -103,6 +105,29 @@ class MemoryImport(Memory):
         ImportFailure
             As for `SemaphoreImport.import_semaphore`. A `BadArgumentError` (``bad_size``): the device does not import
             `desc.allocation_size` bytes.
+        """
+
+
+class HostMemoryImport(Memory):
+    """Memory of the host. Declared by HOST_MEMORY_FD or HOST_MEMORY_WIN32 in `Capabilities.memory_import`.
+
+    xsem creates, exports and checks the memory.
+    """
+
+    @abstractmethod
+    def import_host_memory(self, memory: SharedMemory) -> Token:
+        """Take memory of the host into use.
+
+        Parameters
+        ----------
+        memory : SharedMemory
+            The memory. ``memory.map(0)`` maps it, with an ``address`` that stays valid until ``memory.unmap()``, and
+            its `size` is a number of whole pages. It stays open until `release_memory` has returned.
+
+        Returns
+        -------
+        Token
+            The memory, for `map_buffer`. The facade releases it with `release_memory`.
         """
 
 

@@ -188,12 +188,14 @@ class NativeAppend(NamedTuple):
     arguments : tuple of int
         The arguments of each call: at most four pointers or ints.
     values : bytearray
-        Each call first writes value n as a 64-bit number of this machine to the bytes from ``n * stride`` on, and
-        nothing for None. The length is the number of values times `stride`.
+        Each call first writes value n as a 64-bit number of this machine to the bytes from ``offset + n * stride`` on,
+        and nothing for None. The length is the number of values times `stride`.
     stride : int
         Distance between two values in bytes, at least 8.
     kept : object
         Owner of the memory to which the arguments point.
+    offset : int
+        Place of the first value, at most ``stride - 8``.
     """
 
     function: tuple[int, Callable[[int], object]]
@@ -201,6 +203,7 @@ class NativeAppend(NamedTuple):
     values: bytearray
     stride: int
     kept: object
+    offset: int = 0
 
 
 class PreparedCall(Protocol):

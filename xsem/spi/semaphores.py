@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from xsem.portable import Timeline
 from xsem.spi.imports import Imported
 from xsem.spi.tokens import Token
 from xsem.types import OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["HostSemaphore", "NvSciSync", "SemaphoreExport", "SemaphoreImport", "Semaphores"]
+__all__ = [
+    "HostFences", "HostSemaphore", "HostTimelines", "NvSciSync", "SemaphoreExport", "SemaphoreImport", "Semaphores",
+]
 
 
 class Semaphores(ABC):
@@ -101,6 +104,64 @@ class SemaphoreExport(Semaphores):
         OwnedHandle or None
             A new handle at each call. The caller owns the handle. None: the signal of a sync file has completed
             already.
+        """
+
+
+class HostTimelines(Semaphores):
+    """Timelines in a page of host memory, which the device itself waits for and signals.
+
+    Declared by HOST_TIMELINE_FD or HOST_TIMELINE_WIN32 in `Capabilities.semaphore_import` and not in
+    `Capabilities.bridged`. xsem creates, exports and checks the page, and makes the reads, the signals and the waits of
+    the host.
+    """
+
+    signals_wake: bool = True
+    """Whether a signal of the device wakes the waiters of the page (`Timeline.signal`). False: the device stores the
+    value and nothing else, as a GPU does. xsem then notes this in the page, so that waiters poll."""
+
+    @abstractmethod
+    def import_host_timeline(self, page: Timeline) -> Token:
+        """Take a timeline's page into use, for the waits and signals of `SemaphoreQueue`.
+
+        Parameters
+        ----------
+        page : Timeline
+            The page. Its `address` is the address of its 4,096 bytes, and its value is the 64-bit number at offset 16.
+            The page stays mapped until `release_semaphore` has returned. If `page.read_only` is True, the device must
+            not write into it, and xsem appends no signals.
+
+        Returns
+        -------
+        Token
+            The semaphore. The facade releases it with `release_semaphore`.
+        """
+
+
+class HostFences(ABC):
+    """Fences that the host reaches. With them, xsem bridges timelines in host memory (`Capabilities.bridged`).
+
+    The queues of such a device accept waits and signals without semaphores: `SemaphoreQueue.append_wait` with only
+    fences and memory to take over, `SemaphoreQueue.append_signal` with only fences and memory to hand over.
+    """
+
+    @abstractmethod
+    def create_host_fence(self) -> Token:
+        """Create an unreached fence, for the ``wait_fences`` of appends to any queue of the device.
+
+        Returns
+        -------
+        Token
+            The fence. The facade releases it with `DeviceDriver.release_fence`.
+        """
+
+    @abstractmethod
+    def reach_host_fence(self, fence: Token) -> None:
+        """Reach a fence of `create_host_fence`. Called at most once, from any thread. Never blocks.
+
+        Parameters
+        ----------
+        fence : Token
+            The fence.
         """
 
 

@@ -16,16 +16,10 @@ from xsem.types import DeviceInfo, HealthCheck
 from xsem_host.device import HostDevice
 
 if sys.platform == "win32":
-    from xsem_host.windows import check_section, event_set, event_take, new_event, new_section
+    from xsem.portable.windows import check_section, event_set, event_take, new_event, new_section
 else:
-    from xsem_host.linux import (
-        eventfd_take,
-        futex_wait,
-        futex_wake_all_and_add,
-        missing,
-        new_eventfd,
-        new_sealed_memfd,
-    )
+    from xsem.portable.linux import futex_wait, futex_wake_all_and_add, missing, new_sealed_memfd
+    from xsem_host.eventfds import eventfd_take, new_eventfd
 
 __all__ = ["HostBackend"]
 

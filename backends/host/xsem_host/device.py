@@ -8,7 +8,20 @@ from collections.abc import Callable
 from typing import Final
 
 from xsem import spi
-from xsem.errors import BadHandleError, BusyError, UnsupportedError, XsemError
+from xsem.errors import BusyError, UnsupportedError, XsemError
+from xsem.portable import (
+    HostMapping,
+    Pages,
+    SemaphoreBase,
+    SharedMemory,
+    Timeline,
+    map_private,
+    new_memory,
+    new_timeline,
+    open_memory,
+    open_timeline,
+    opened,
+)
 from xsem.types import (
     Capabilities,
     Feature,
@@ -19,16 +32,13 @@ from xsem.types import (
     SemaphoreHandleType,
 )
 from xsem_host.fences import Waitable, foreign
-from xsem_host.memory import HostMapping, HostMemory, Pages, map_private, new_memory, open_memory
 from xsem_host.queue import HostQueue
-from xsem_host.semaphore_base import SemaphoreBase
 
 if sys.platform == "win32":
-    from xsem_host.windows import duplicate, open_event, open_section
-    from xsem_host.windows_semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+    from xsem_host.windows_semaphores import new_binary, open_binary
 else:
-    from xsem_host.linux import duplicate
-    from xsem_host.semaphores import Timeline, new_binary, new_timeline, open_binary, open_timeline
+    from xsem_host.dmabufs import is_dmabuf, open_dmabuf
+    from xsem_host.semaphores import new_binary, open_binary
 
 __all__ = ["CAPABILITIES", "HostDevice"]
 
@@ -38,8 +48,12 @@ _WINDOWS: Final = sys.platform == "win32"
 _BINARY: Final = SemaphoreHandleType.OPAQUE_WIN32 if _WINDOWS else SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = (
     SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32 if _WINDOWS else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
-_SEMAPHORES: Final = frozenset({_BINARY, _TIMELINE})
-_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_WIN32 if _WINDOWS else MemoryHandleType.OPAQUE_FD})
+_SEMAPHORES: Final = frozenset({
+    _BINARY, _TIMELINE,
+    SemaphoreHandleType.HOST_TIMELINE_WIN32 if _WINDOWS else SemaphoreHandleType.HOST_TIMELINE_FD})
+_MEMORIES: Final = frozenset(
+    {MemoryHandleType.OPAQUE_WIN32, MemoryHandleType.HOST_MEMORY_WIN32} if _WINDOWS else
+    {MemoryHandleType.OPAQUE_FD, MemoryHandleType.HOST_MEMORY_FD})
 
 CAPABILITIES: Final = Capabilities(
     semaphore_import=_SEMAPHORES,
@@ -60,8 +74,8 @@ _UNDECLARED_CAUSES: Final = {"memory.import.dmabuf_fd": ((
 
 
 class HostDevice(
-    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
-    spi.HostMemory, spi.BorrowedEvents,
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostTimelines, spi.HostSemaphore, spi.MemoryImport,
+    spi.MemoryExport, spi.HostMemoryImport, spi.HostMemory, spi.BorrowedEvents,
 ):
     """One open ``host`` device. Devices of one process share only the objects that they import."""
 
@@ -113,6 +127,10 @@ class HostDevice(
         is_timeline = desc.type is _TIMELINE
         return _imported(desc, handle, open_timeline if is_timeline else open_binary)
 
+    def import_host_timeline(self, page: Timeline) -> Timeline:
+        """Return the page: the queues wait for its futex, and wake its waiters."""
+        return page
+
     def release_semaphore(self, semaphore: SemaphoreBase) -> None:
         """Close the semaphore, at the latest when the last worker thread has left it."""
         semaphore.close()
@@ -142,18 +160,22 @@ class HostDevice(
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> spi.Imported:
         """Import a sealed memfd or a dma-buf; on Windows a section, by handle or by name."""
-        return _imported(desc, handle, lambda own: open_memory(own, desc.allocation_size))
+        return _imported(desc, handle, lambda own: _open_memory(own, desc.allocation_size))
 
-    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[HostMemory, int]:
+    def import_host_memory(self, memory: SharedMemory) -> SharedMemory:
+        """Return the memory, which `map_buffer` maps."""
+        return memory
+
+    def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[SharedMemory, int]:
         """Create a sealed memfd or a section, and return it with its size, a number of whole pages."""
         made = new_memory(size)
         return made, made.size
 
-    def export_memory(self, memory: HostMemory) -> OwnedHandle:
+    def export_memory(self, memory: SharedMemory) -> OwnedHandle:
         """Return a duplicate of the memory's fd or NT handle, owned by the caller."""
         return memory.duplicate()
 
-    def map_buffer(self, memory: HostMemory, offset: int, size: int) -> tuple[HostMapping, int]:
+    def map_buffer(self, memory: SharedMemory, offset: int, size: int) -> tuple[HostMapping, int]:
         """Return a use of the memory's one mapping, and the address of `offset` in it."""
         mapping = memory.map(offset)
         return mapping, mapping.address
@@ -162,7 +184,7 @@ class HostDevice(
         """Undo `map_buffer`. The last buffer unmaps the memory."""
         buffer.memory.unmap()
 
-    def release_memory(self, memory: HostMemory) -> None:
+    def release_memory(self, memory: SharedMemory) -> None:
         """Close the memory's file."""
         memory.close()
 
@@ -186,10 +208,17 @@ class HostDevice(
 
     def native_handle(self, token: object) -> int:
         """Return the fd or NT handle of a semaphore or memory. The object still owns it."""
-        if isinstance(token, SemaphoreBase | HostMemory):
+        if isinstance(token, SemaphoreBase | SharedMemory):
             return token.fd
         raise UnsupportedError("a native handle exists only for semaphores and memory of host: their fd",
                                capability="native_handle")
+
+
+def _open_memory(handle: OwnedHandle, size: int) -> SharedMemory:
+    """Open a memfd, a dma-buf or a section, and take ownership of it."""
+    if sys.platform != "win32" and is_dmabuf(handle.fileno()):
+        return open_dmabuf(handle, size)
+    return open_memory(handle, size)
 
 
 def _imported(
@@ -197,15 +226,6 @@ def _imported(
 ) -> spi.Imported:
     """Open an object that owns a second duplicate. The facade closes `handle`, so each number has one owner."""
     try:
-        with _named(desc) if handle is None else duplicate(handle.fileno()) as own:
-            return spi.Imported(open_(own), handle="left")
+        return spi.Imported(opened(desc, handle, open_, event=desc.type is _BINARY), handle="left")
     except XsemError as error:
         raise spi.ImportFailure(error, handle="left") from error
-
-
-def _named(desc: SemaphoreDesc | MemoryDesc) -> OwnedHandle:
-    """Open the object with the name of the descriptor. Only Windows has such names."""
-    if sys.platform == "win32" and desc.name is not None:
-        return open_event(desc.name) if desc.type is _BINARY else open_section(desc.name)
-    raise BadHandleError("host imports only file descriptors and NT handles: pass a descriptor with a handle",
-                         reason="no_handle")

@@ -12,11 +12,10 @@ from queue import Empty, SimpleQueue
 from typing import Final, TypeAlias
 
 from xsem.errors import DriverError, OutOfMemoryError, ReleasedError, XsemError
+from xsem.portable import HostMapping, Pages, SemaphoreBase
 from xsem.spi import CopyQueue, Lock, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_host.fences import HostFence, Waitable, repeated
-from xsem_host.memory import HostMapping, Pages
-from xsem_host.semaphore_base import SemaphoreBase
 
 __all__ = ["HostQueue"]
 

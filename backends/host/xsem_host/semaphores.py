@@ -1,39 +1,16 @@
-"""The host's semaphores (docs/host-objects.md)."""
+"""The host's binary semaphores on Linux (docs/host-objects.md)."""
 
 # They have no lock in shared memory, so a process that is killed at any moment leaves nothing locked.
 
 from __future__ import annotations
 
-import ctypes
-import struct
-from typing import Final
-
 from xsem.errors import BadHandleError
+from xsem.portable.files import file_name
 from xsem.types import OwnedHandle
-from xsem_host.files import check_sealed_memfd, file_name
-from xsem_host.linux import (
-    eventfd_add,
-    eventfd_take,
-    futex_wait,
-    futex_wake_all_and_add,
-    is_counting,
-    map_shared,
-    new_eventfd,
-    new_sealed_memfd,
-    read_at_start,
-    readable,
-)
-from xsem_host.semaphore_base import Looks
-from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES, BinarySemaphore, TimelineSemaphore, check_head
+from xsem_host.binary import BinarySemaphore
+from xsem_host.eventfds import eventfd_add, eventfd_take, is_counting, new_eventfd, readable
 
-__all__ = ["TIMELINE_NAME", "Binary", "Timeline", "new_binary", "new_timeline", "open_binary", "open_timeline"]
-
-TIMELINE_NAME: Final = "xsem-timeline"
-_FIELDS: Final = struct.Struct("=QI")  # value, sequence
-_SEQUENCE_AT: Final = 24
-
-# A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
-_LONGEST_SLEEP_NS: Final = 1_000_000_000
+__all__ = ["Binary", "new_binary", "open_binary"]
 
 
 class Binary(BinarySemaphore):
@@ -62,44 +39,3 @@ def open_binary(handle: OwnedHandle) -> Binary:
         raise BadHandleError("the eventfd has EFD_SEMAPHORE, so one wait would not reset it",
                              reason="eventfd_is_counting")
     return Binary(handle)
-
-
-class Timeline(TimelineSemaphore):
-    """A timeline semaphore: a counter in a sealed page that all its processes map."""
-
-    def __init__(self, handle: OwnedHandle) -> None:
-        pages = map_shared(handle.fileno(), TIMELINE_BYTES)
-        self._sequence = ctypes.c_uint32.from_address(pages.address + _SEQUENCE_AT)
-        super().__init__(handle, pages)
-
-    def _wake(self) -> None:
-        # The kernel adds to the sequence: two processes with `+= 1` each could lose a step, and with it a wake-up.
-        # The futex is not the value itself, because a futex compares 32 bits and would miss a jump by 2**32.
-        futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
-
-    def _sleep(self, wanted: int, timeout_ns: int) -> bool:
-        looks = Looks(timeout_ns)
-        while True:
-            # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
-            sequence = self._sequence.value
-            if self._reached(wanted):
-                return True
-            sleep_ns = looks.sleep_ns()
-            if sleep_ns == 0:
-                return False
-            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
-
-
-def new_timeline(initial_value: int) -> Timeline:
-    """Create a timeline with value `initial_value`."""
-    head = HEAD + _FIELDS.pack(initial_value, 0)
-    with new_sealed_memfd(TIMELINE_NAME, TIMELINE_BYTES, head) as handle:
-        return Timeline(handle)
-
-
-def open_timeline(handle: OwnedHandle) -> Timeline:
-    """Check that the file is a timeline's page, map it, and take ownership of it."""
-    fd = handle.fileno()
-    check_sealed_memfd(fd, "timeline", TIMELINE_BYTES)
-    check_head(read_at_start(fd, len(HEAD)), "file")
-    return Timeline(handle)

@@ -11,7 +11,8 @@ import pytest
 
 import xsem_host
 from xsem.errors import BackendUnavailableError
-from xsem_host import HostBackend, linux
+from xsem.portable import linux
+from xsem_host import HostBackend
 
 
 def test_device_belongs_to_no_physical_device() -> None:

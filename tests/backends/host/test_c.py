@@ -33,11 +33,11 @@ from support.host_peers import (
 )
 from support.paths import TESTS
 
+from xsem.portable import linux_timeline
+from xsem.portable.memory import SharedMemory
+from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import OwnedHandle, WaitParams
-from xsem_host import semaphores
 from xsem_host.device import HostDevice
-from xsem_host.memory import HostMemory
-from xsem_host.semaphore_base import SemaphoreBase
 
 HERE = TESTS / "support"
 PEER = r"""
@@ -148,7 +148,7 @@ def test_c_and_python_take_turns_on_timeline_binaries_and_memory(program: Path, 
     memory, size = driver.create_memory(MEMORY, 1, False)
     assert size == mmap.PAGESIZE
     buffer, address = driver.map_buffer(memory, 0, 1)
-    objects: list[SemaphoreBase | HostMemory] = [timeline, to_them, to_us, memory]
+    objects: list[SemaphoreBase | SharedMemory] = [timeline, to_them, to_us, memory]
     fds = [each.fd for each in objects]
     rounds = 200
     with subprocess.Popen([program, "turns", *map(str, fds), str(rounds)], pass_fds=fds,
@@ -229,7 +229,7 @@ def test_c_loser_of_a_race_for_a_signal_is_not_held(tmp_path: Path) -> None:
 def test_c_signal_wakes_every_sleeper(
     library: ctypes.CDLL, driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
+    monkeypatch.setattr(linux_timeline, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     timeline = driver.create_semaphore(TIMELINE, 0)
     with three_asleep(lambda: driver.host_wait(timeline, 1, LONG_NS)) as met:
         opened = library.timeline_open(timeline.fd)
@@ -242,7 +242,7 @@ def test_c_signal_wakes_every_sleeper(
 CASES: dict[str, tuple[Callable[[], int], int]] = {
     "timeline": (lambda: memfd(4096, page()), IS_TIMELINE),
     "magic": (lambda: memfd(4096, page(magic=1)), UNKNOWN),
-    "version": (lambda: memfd(4096, page(version=2)), UNKNOWN),
+    "version": (lambda: memfd(4096, page(version=1)), UNKNOWN),
     "kind": (lambda: memfd(4096, page(kind=3)), UNKNOWN),
     "short timeline": (lambda: memfd(4095, page()), UNKNOWN),
     "unsealed timeline": (lambda: memfd(4096, page(), seals=0), UNKNOWN),

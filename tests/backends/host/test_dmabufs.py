@@ -15,8 +15,9 @@ from support.host_peers import content, covered, fill, imported, mapped, memory_
 import xsem
 from xsem import spi
 from xsem.errors import DriverError
+from xsem.portable import linux
 from xsem.types import MemoryDesc, OwnedHandle
-from xsem_host import dmabufs, linux
+from xsem_host import dmabufs
 from xsem_host.device import HostDevice
 
 SIZE = 8192

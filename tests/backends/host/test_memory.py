@@ -91,7 +91,7 @@ def test_pages_stay_mapped_at_the_interpreters_exit() -> None:
     # A worker may copy there without the interpreter's lock. Here the last finalizer reads in its place.
     done = subprocess.run([sys.executable, "-c", """
 import ctypes, mmap
-from xsem_host.linux import Pages
+from xsem.portable.linux import Pages
 _pages = Pages(4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
 
 class Worker:

@@ -23,10 +23,10 @@ from support.host_peers import (
     sleeps_in,
 )
 
+from xsem.portable import Timeline
+from xsem.portable.timeline import TIMELINE_BYTES
 from xsem.types import WaitParams
 from xsem_host.device import HostDevice
-from xsem_host.semaphore_kinds import TIMELINE_BYTES
-from xsem_host.semaphores import Timeline
 
 VALUE_AT = 16
 
@@ -41,7 +41,8 @@ def timeline_of(driver: HostDevice, value: int = 0) -> Timeline:
 HAMMER = """
 import threading
 from xsem.types import OwnedHandle
-from xsem_host.semaphores import open_binary, open_timeline
+from xsem_host.semaphores import open_binary
+from xsem.portable import open_timeline
 timeline, binary = open_timeline(OwnedHandle(fds[0])), open_binary(OwnedHandle(fds[1]))
 value = int(arguments[0])
 def wait():
@@ -102,7 +103,7 @@ if arguments[0] == "everything":
     print("ready", flush=True)
     while True:
         page[:] = os.urandom(4096)
-from xsem_host import linux
+from xsem.portable import linux
 import ctypes
 word = ctypes.c_uint32.from_buffer(page, 24)
 address = ctypes.addressof(word)

@@ -29,12 +29,12 @@ from support.open_files import few_more_files, holding, numbers
 import xsem
 from xsem import spi
 from xsem.errors import BusyError, OutOfMemoryError
+from xsem.portable import linux
 from xsem.types import (
     MemoryDesc,
     OwnedHandle,
     SemaphoreDesc,
 )
-from xsem_host import linux
 from xsem_host.device import HostDevice
 
 MFD_HUGETLB = 4
@@ -74,7 +74,7 @@ TIMELINES: Cases = {
     "zeros": (lambda: memfd(4096), "wrong_magic"),
     "memory": (lambda: memfd(8192, name="xsem-memory"), "wrong_magic"),
     "version 0": (lambda: memfd(4096, page(version=0)), "wrong_version"),
-    "version 2": (lambda: memfd(4096, page(version=2)), "wrong_version"),
+    "version 1": (lambda: memfd(4096, page(version=1)), "wrong_version"),
     "kind": (lambda: memfd(4096, page(kind=3)), "wrong_kind"),
     "empty": (lambda: memfd(0), "short_page"),
     "short": (lambda: memfd(4095, page()), "short_page"),

@@ -24,8 +24,9 @@ from support.host_peers import (
 from support.open_files import is_open
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
+from xsem.portable import linux_timeline
 from xsem.types import OwnedHandle, SemaphoreHandleType
-from xsem_host import linux, semaphores
+from xsem_host import eventfds, semaphores
 from xsem_host.device import HostDevice
 
 BOTH = [TIMELINE, BINARY]
@@ -105,7 +106,7 @@ def test_binary_wakes_exactly_one_of_several_waiters(driver: HostDevice, mode: i
 @pytest.mark.timeout(10)
 def test_loser_of_a_race_for_a_signal_is_not_held(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     token = imported(driver, desc(BINARY), OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC)))
-    ready = linux.readable
+    ready = eventfds.readable
 
     def stolen(fd: int, timeout_ns: int) -> bool:
         seen = ready(fd, timeout_ns)
@@ -139,7 +140,7 @@ def test_timeline_without_a_value_is_refused(driver: HostDevice) -> None:
 
 @pytest.mark.timeout(10)
 def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
+    monkeypatch.setattr(linux_timeline, "_LONGEST_SLEEP_NS", LONG_NS)  # only a wake-up can end the sleep in time
     one = driver.create_semaphore(TIMELINE, 0)
     met: list[bool] = []
     thread = threading.Thread(target=lambda: met.append(driver.host_wait(one, 2**32, LONG_NS)))
@@ -153,7 +154,7 @@ def test_timeline_jump_by_two_to_the_32_wakes_a_sleeper(driver: HostDevice, monk
 
 @pytest.mark.timeout(10)
 def test_timeline_signal_wakes_every_sleeper(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
+    monkeypatch.setattr(linux_timeline, "_LONGEST_SLEEP_NS", LONG_NS)
     token = driver.create_semaphore(TIMELINE, 0)
     with three_asleep(lambda: driver.host_wait(token, 1, LONG_NS)) as met:
         driver.host_signal(token, 1)
@@ -164,7 +165,7 @@ def test_timeline_signal_wakes_every_sleeper(driver: HostDevice, monkeypatch: py
 class Overtaken:
     """The value of a timeline that is signalled directly after a read of the value."""
 
-    def __init__(self, timeline: semaphores.Timeline) -> None:
+    def __init__(self, timeline: linux_timeline.Timeline) -> None:
         self.timeline = timeline
         self.real = timeline._value
 
@@ -180,7 +181,7 @@ class Overtaken:
 def test_timeline_signal_between_look_and_sleep_is_not_missed(
     driver: HostDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(semaphores, "_LONGEST_SLEEP_NS", LONG_NS)
+    monkeypatch.setattr(linux_timeline, "_LONGEST_SLEEP_NS", LONG_NS)
     token = driver.create_semaphore(TIMELINE, 0)
     monkeypatch.setattr(token, "_value", Overtaken(token))  # type: ignore[arg-type]
     assert driver.host_wait(token, 1, LONG_NS)
@@ -207,7 +208,7 @@ def test_timeline_wait_does_not_spin_when_each_sleep_ends_early(
         nonlocal looks
         looks += 1
 
-    monkeypatch.setattr(semaphores, "futex_wait", restless)
+    monkeypatch.setattr(linux_timeline, "futex_wait", restless)
     assert not driver.host_wait(token, 1, 300_000_000)
     # 64 reads without a pause, then at most one per millisecond. Without the pauses there would be tens of thousands.
     assert looks < 64 + 350

@@ -68,7 +68,7 @@ def test_machine_without_syncobjs_has_none(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_timeline_page_is_one_of_the_hosts() -> None:
-    from xsem_host.semaphores import open_timeline
+    from xsem.portable import open_timeline
 
     page = _probe._timeline_page()
     assert page is not None

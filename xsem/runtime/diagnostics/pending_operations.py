@@ -15,8 +15,8 @@ from xsem.runtime.diagnostics.timeout_error import is_wait, timeout_error
 from xsem.runtime.queues.operations import Fence, FencedQueue, Operation
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.runtime.semaphore_state import SemaphoreState, read_value
-from xsem.types import Feature, PendingOp, SemaphoreKind, Signaller
+from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value
+from xsem.types import PendingOp, SemaphoreKind, Signaller
 
 __all__ = [
     "Stuck",
@@ -152,9 +152,8 @@ class _Look:
 
     def __init__(self, queues: QueueTable, *, ask: bool = True) -> None:
         self._queues = queues
-        self._device_state = device_state = queues.device_state
+        self._device_state = queues.device_state
         self._ask = ask   # False: make no driver call, so that no value is known
-        self._can_read = Feature.READ_VALUE in device_state.capabilities.features
         self._values: dict[SemaphoreState, int | None] = {}
         self._signals: dict[SemaphoreState, list[_Signals]] | None = None
 
@@ -168,7 +167,7 @@ class _Look:
         return self._values[state]
 
     def _read(self, state: SemaphoreState) -> int | None:
-        if not self._can_read:
+        if not can_read(self._device_state, state):
             return None if state.origin is None else state.origin.value()
         # The semaphore may be released and not freed yet. It must not be freed during the read.
         with state.lifetime.visited() as there:

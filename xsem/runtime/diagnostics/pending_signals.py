@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.queue_table import QueueTable
-from xsem.runtime.semaphore_state import SemaphoreState, read_value
-from xsem.types import Feature
+from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value
 
 __all__ = ["queued_signal"]
 
@@ -31,9 +30,7 @@ def queued_signal(queues: QueueTable, state: SemaphoreState, last: int) -> tuple
 
 def _value(device_state: DeviceState, state: SemaphoreState) -> int:
     """Return the value of the timeline; -1 if the device cannot read it."""
-    if Feature.READ_VALUE not in device_state.capabilities.features:
-        return -1
-    return read_value(device_state, state)
+    return read_value(device_state, state) if can_read(device_state, state) else -1
 
 
 def _find(queues: QueueTable, state: SemaphoreState, now: int) -> tuple[str, int | None] | None:

@@ -14,9 +14,9 @@ from xsem.runtime.lifetime import QueueProgress
 from xsem.runtime.queues.operations import Append, Targets
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.quick import QuickAppend
-from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.semaphore_state import SemaphoreState, can_read
 from xsem.spi import QueueDriver, Token
-from xsem.types import Feature, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import SemaphoreKind, SignalParams, WaitParams
 
 __all__ = ["PreparedAppend", "are_values", "prepared_append"]
 
@@ -38,7 +38,7 @@ class PreparedAppend(Append):
     # This base class serves appends without a change of stored semaphore state, for example waits for timelines.
 
     __slots__ = (
-        "_append", "_appends", "_limit", "_limited", "_lock", "_prepare", "_queue", "_repeat", "_resets", "_tokens",
+        "_append", "_appends", "_limited", "_lock", "_prepare", "_queue", "_repeat", "_resets", "_tokens",
         "batch", "params_type", "quick", "states", "takes_int", "takes_none", "timelines",
     )
 
@@ -50,9 +50,9 @@ class PreparedAppend(Append):
         super().__init__(operation, [state.lifetime for state in states], may_wait=operation == "wait")
         self.states = tuple(states)
         if operation == "wait":
-            readable = Feature.READ_VALUE in device_state.capabilities.features
             self.unreadable = tuple(
-                [state for state in states if not (readable and state.kind is SemaphoreKind.TIMELINE)])
+                [state for state in states
+                 if not (state.kind is SemaphoreKind.TIMELINE and can_read(device_state, state))])
         self.batch = batch   # the application passed a sequence of semaphores; the parameters are then one, too
         self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
@@ -65,8 +65,7 @@ class PreparedAppend(Append):
         self._queue = queue
         self.quick: Any = None   # makes the append in C, where that is possible
         self._tokens: Sequence[Token] = [state.token for state in states]
-        self._limit = device_state.capabilities.max_value_difference
-        self._limited = self._limit != UINT64_MAX
+        self._limited = any(state.limit != UINT64_MAX for state in states)
         self._resets = device_state.capabilities.resets_on_wait
         self._lock = device_state.values_lock
 
@@ -77,7 +76,7 @@ class PreparedAppend(Append):
         if self._limited:
             for state, value in self.targets(params):
                 if value is not None:
-                    state.check_difference(value, self._limit)
+                    state.check_difference(value)
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the driver's prepared function. Without such a function, call `append_wait` or `append_signal`."""
@@ -127,7 +126,7 @@ class _TimelineSignal(PreparedAppend):
                     state = self.states[0]
                     last = state.last
                     if last is not None and params <= last:
-                        state.check_advance(params, allow_rewind=False, limit=self._limit)
+                        state.check_advance(params, allow_rewind=False)
                     before, state.last = (last,), params
                 else:
                     values = _values(params)
@@ -146,7 +145,7 @@ class _TimelineSignal(PreparedAppend):
         if self._limited or None in before or not all(map(operator.gt, values, before)):
             rewinds = [param.allow_rewind for param in params] if type(params) is list else [False] * len(values)
             for state, value, rewind in zip(self.states, values, rewinds, strict=True):
-                state.check_advance(value, allow_rewind=rewind, limit=self._limit)
+                state.check_advance(value, allow_rewind=rewind)
             for state, value, last in zip(self.states, values, before, strict=True):
                 state.rewound = state.rewound or (last is not None and value <= last)
         return before
@@ -185,8 +184,7 @@ class _OtherKinds(PreparedAppend):
                     changes.wait(state, resets=self._resets)
             else:
                 for state, param in zip(self.states, (_NO_VALUE,) if params is None else params, strict=True):
-                    changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind,
-                                   limit=self._limit)
+                    changes.signal(state, None if recording else param.value, allow_rewind=param.allow_rewind)
         return changes
 
     def rewinds(self, params: Any) -> bool:

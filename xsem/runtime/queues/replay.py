@@ -17,12 +17,12 @@ __all__ = ["Replay"]
 class Replay(Append):
     """One replay of a recording."""
 
-    __slots__ = ("_driver", "_limit", "_recording", "_rewinding", "_signals", "_values", "_waits")
+    __slots__ = ("_driver", "_recording", "_rewinding", "_signals", "_values", "_waits")
 
     def __init__(
         self, driver: RecordingQueue, recording: Token, values: Sequence[tuple[Token, int, int]],
         waits: Mapping[SemaphoreState, int | None], signals: Mapping[SemaphoreState, int | None],
-        rewinding: set[SemaphoreState], *, lifetimes: Sequence[Lifetime], may_wait: bool, limit: int,
+        rewinding: set[SemaphoreState], *, lifetimes: Sequence[Lifetime], may_wait: bool,
     ) -> None:
         super().__init__("work", lifetimes, may_wait=may_wait)
         self._driver = driver
@@ -31,7 +31,6 @@ class Replay(Append):
         self._waits = waits   # all semaphores of the recording are here and in `_signals`, with this replay's values
         self._signals = signals
         self._rewinding = rewinding   # timelines with ``allow_rewind`` in the recorded signal, and without a new value
-        self._limit = limit   # the device's `Capabilities.max_value_difference`
 
     def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> StateChanges:
         """Note the use, and change the state of the signalled semaphores."""
@@ -39,7 +38,7 @@ class Replay(Append):
         with StateChanges() as changes:
             for state, value in self._signals.items():
                 if value is not None:
-                    changes.signal(state, value, allow_rewind=state in self._rewinding, limit=self._limit)
+                    changes.signal(state, value, allow_rewind=state in self._rewinding)
         return changes
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> None:

@@ -41,9 +41,7 @@ class StateChanges:
             state.claim_wait()
             self._waiting.append(state)
 
-    def signal(
-        self, state: SemaphoreState, value: int | None, *, allow_rewind: bool, limit: int
-    ) -> int | None:
+    def signal(self, state: SemaphoreState, value: int | None, *, allow_rewind: bool) -> int | None:
         """Note a signal (BadArgumentError, BusyError), and return the timeline's value before it."""
         previous = None
         if state.kind is SemaphoreKind.SYNC_FILE:
@@ -53,7 +51,7 @@ class StateChanges:
             self._ordered.append((state, state.note_signal()))
         elif value is not None:
             with state.lock:   # check and change in one: of two threads that signal, the lower value is refused
-                state.check_advance(value, allow_rewind=allow_rewind, limit=limit)
+                state.check_advance(value, allow_rewind=allow_rewind)
                 previous = state.last
                 self._signalled.append((state, value, previous))
                 state.rewound = state.rewound or (previous is not None and value <= previous)

@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from xsem.errors import BadHandleError
-from xsem_host.linux import SEALS, has_huge_pages, seals
+from xsem.portable.linux import SEALS, has_huge_pages, seals
 
 __all__ = ["check_sealed_memfd", "file_name"]
 

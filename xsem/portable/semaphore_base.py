@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from xsem.data.handles import OwnedHandle
+from xsem.data.locks import Lock
 from xsem.errors import ReleasedError
-from xsem.spi import Lock
-from xsem.types import OwnedHandle
 
 if sys.platform == "win32":
-    from xsem_host.windows import duplicate
+    from xsem.portable.windows import duplicate
 else:
-    from xsem_host.linux import duplicate
+    from xsem.portable.linux import duplicate
 
 __all__ = ["Looks", "SemaphoreBase"]
 

@@ -1,4 +1,4 @@
-"""The calls of Windows for the host's objects. Only this module of the package depends on Windows."""
+"""The calls of Windows for the portable objects and for events."""
 
 # The functions have the names and the meaning of their counterparts in `linux`, where such a counterpart exists.
 
@@ -10,9 +10,10 @@ import mmap
 import sys
 from typing import Any, Final
 
+from xsem.data.file_descriptors import duplicate_fd
+from xsem.data.handles import OwnedHandle, own
+from xsem.data.windows.codes import windows_code_name, windows_error
 from xsem.errors import BadHandleError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import duplicate_fd, own, windows_code_name, windows_error
-from xsem.types import OwnedHandle
 
 __all__ = [
     "Pages",

@@ -1,4 +1,4 @@
-"""The system calls of the host's objects. Only this module of the package depends on Linux."""
+"""The system calls of the portable objects on Linux."""
 
 # On other systems `missing` prevents the opening of the device, so no function here runs. The checks of `sys.platform`
 # tell type checkers this.
@@ -11,33 +11,28 @@ import functools
 import mmap
 import os
 import platform
-import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from xsem.data.handles import OwnedHandle, own
 from xsem.errors import BadHandleError, BusyError, DriverError, OutOfMemoryError, XsemError
-from xsem.spi import own
-from xsem.types import OwnedHandle
 
 __all__ = [
     "SEALS",
     "Pages",
+    "calling",
     "duplicate",
-    "eventfd_add",
-    "eventfd_take",
+    "elsewhere",
     "futex_wait",
     "futex_wake_all_and_add",
     "has_huge_pages",
-    "is_counting",
     "map_private",
     "map_shared",
     "missing",
-    "new_eventfd",
     "new_sealed_memfd",
     "read_at_start",
-    "readable",
     "seals",
 ]
 
@@ -57,7 +52,6 @@ _FUTEX_WAKE_OP: Final = 5
 _ADD_ONE: Final = (1 << 28) | (1 << 12)  # FUTEX_OP_ADD, operand 1; the comparison "old == 0" wakes no further waiter
 _EVERYBODY: Final = 2**31 - 1
 
-_LONGEST_POLL_MS: Final = 1_000_000  # poll takes an int
 
 
 def missing() -> str | None:
@@ -73,12 +67,14 @@ def missing() -> str | None:
     return None
 
 
-def _elsewhere() -> NotImplementedError:
-    return NotImplementedError("the host device needs Linux")
+def elsewhere() -> NotImplementedError:
+    """Return the error of a call on another system, which type checkers need."""
+    return NotImplementedError("this object needs Linux")
 
 
 @contextmanager
-def _calling(call: str) -> Iterator[None]:
+def calling(call: str) -> Iterator[None]:
+    """Raise the error of xsem for an OSError of the call in the block."""
     try:
         yield
     except OSError as error:
@@ -100,66 +96,15 @@ def _failure(call: str, error: OSError) -> XsemError:
 
 def duplicate(fd: int) -> OwnedHandle:
     """Return a close-on-exec duplicate of `fd`, owned by the caller. `fd` stays open."""
-    with _calling("dup"):
+    with calling("dup"):
         return own(os.dup, fd)
-
-
-# ---- eventfd
-def new_eventfd() -> OwnedHandle:
-    """Create an eventfd with counter 0, close-on-exec and non-blocking."""
-    if sys.platform != "linux":
-        raise _elsewhere()
-    with _calling("eventfd2"):
-        return own(os.eventfd, 0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-
-def eventfd_add(fd: int) -> None:
-    """Add 1 to the counter, or nothing if the write would block."""
-    if sys.platform != "linux":
-        raise _elsewhere()
-    poller = select.poll()
-    poller.register(fd, select.POLLOUT)
-    # Only a peer can bring the counter near its maximum. Then poll reports POLLERR, and a write would block too.
-    if any(events & select.POLLOUT for _, events in poller.poll(0)):
-        try:
-            os.eventfd_write(fd, 1)
-        except BlockingIOError:
-            return  # another writer brought the counter to its maximum after the poll, so it is signalled
-
-
-def readable(fd: int, timeout_ns: int) -> bool:
-    """Wait until the counter is not 0, and return whether it is. May return False before the timeout expires."""
-    if sys.platform != "linux":
-        raise _elsewhere()
-    poller = select.poll()
-    poller.register(fd, select.POLLIN)
-    # Rounded up: with 0 ms, the loop would spin through the last part of a millisecond.
-    return bool(poller.poll(min(-(-max(0, timeout_ns) // 1_000_000), _LONGEST_POLL_MS)))
-
-
-def eventfd_take(fd: int) -> bool:
-    """Set the counter to 0; return False if it is 0 already."""
-    if sys.platform != "linux":
-        raise _elsewhere()
-    try:
-        # Not a plain read: on an eventfd in blocking mode it would block if another waiter took the signal.
-        os.preadv(fd, [bytearray(8)], -1, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def is_counting(fd: int) -> bool:
-    """Return whether an eventfd has EFD_SEMAPHORE. Kernels before Linux 6.5 do not tell; then False."""
-    with _calling("open"), open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as info:
-        return any(line.split() == ["eventfd-semaphore:", "1"] for line in info)
 
 
 # ---- memfd
 def seals(fd: int) -> int | None:
     """Return the seals of a memfd; None if the file cannot have seals."""
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     import fcntl
 
     try:
@@ -171,7 +116,7 @@ def seals(fd: int) -> int | None:
 def has_huge_pages(fd: int) -> bool:
     """Return whether a memfd was created with MFD_HUGETLB."""
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     # Not st_blksize: with transparent huge pages it is large for ordinary memfds too.
     return os.fstatvfs(fd).f_bsize != mmap.PAGESIZE
 
@@ -180,21 +125,21 @@ def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> OwnedHandle:
     """Create a memfd of `size` bytes that begins with `head`, sealed against resizing. The caller owns it."""
     # A peer that shrinks a file kills every process that maps it, with SIGBUS.
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     import fcntl
 
-    with _calling("memfd_create"):
+    with calling("memfd_create"):
         handle = _memfd(name)
     fd = handle.fileno()
     try:
-        with _calling("ftruncate"):
+        with calling("ftruncate"):
             try:
                 os.truncate(fd, size)
             except OverflowError:
                 raise OSError(errno.EFBIG, os.strerror(errno.EFBIG)) from None
-        with _calling("pwrite"):
+        with calling("pwrite"):
             os.pwrite(fd, head, 0)
-        with _calling("fcntl"):
+        with calling("fcntl"):
             fcntl.fcntl(fd, _F_ADD_SEALS, SEALS)
     except BaseException:
         handle.close()
@@ -204,7 +149,7 @@ def new_sealed_memfd(name: str, size: int, head: bytes = b"") -> OwnedHandle:
 
 def _memfd(name: str) -> OwnedHandle:
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         # With vm.memfd_noexec=2 the kernel refuses to create an executable memfd.
@@ -218,7 +163,7 @@ def _memfd(name: str) -> OwnedHandle:
 def read_at_start(fd: int, size: int) -> bytes:
     """Read the first bytes of a file, without its position: the exporter shares that."""
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     try:
         return os.pread(fd, size, 0)
     except OSError as error:
@@ -262,7 +207,7 @@ class Pages:
 def map_shared(fd: int, size: int) -> Pages:
     """Map the first `size` bytes of a file, shared with every process that maps it."""
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     try:
         return Pages(size, mmap.MAP_SHARED, fd)
     except PermissionError as error:
@@ -274,14 +219,14 @@ def map_shared(fd: int, size: int) -> Pages:
 def map_private(size: int) -> Pages:
     """Map `size` private bytes, all 0."""
     if sys.platform != "linux":
-        raise _elsewhere()
-    with _calling("mmap"):
+        raise elsewhere()
+    with calling("mmap"):
         return Pages(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
 
 
 def _map(size: int, flags: int, fd: int) -> int:
     if sys.platform != "linux":
-        raise _elsewhere()
+        raise elsewhere()
     address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
     if address == ctypes.c_void_p(-1).value:
         code = ctypes.get_errno()

@@ -1,17 +1,17 @@
-"""The host's memory (docs/host-objects.md)."""
+"""Memory of the host that processes share (docs/host-objects.md)."""
 
 from __future__ import annotations
 
 import mmap
 import sys
 
-from xsem.errors import BadHandleError, DriverError
-from xsem.spi import Lock
-from xsem.types import OwnedHandle
+from xsem.data.handles import OwnedHandle
+from xsem.data.locks import Lock
+from xsem.errors import BadHandleError
 
 if sys.platform == "win32":
-    from xsem_host.semaphore_kinds import HEAD, TIMELINE_BYTES
-    from xsem_host.windows import (
+    from xsem.portable.timeline import HEAD, TIMELINE_BYTES
+    from xsem.portable.windows import (
         Pages,
         check_section,
         duplicate,
@@ -21,16 +21,15 @@ if sys.platform == "win32":
         read_at_start,
     )
 else:
-    from xsem_host.dmabufs import begin_access, check_dmabuf, end_access, is_dmabuf
-    from xsem_host.files import check_sealed_memfd, file_name
-    from xsem_host.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
-    from xsem_host.semaphores import TIMELINE_NAME
+    from xsem.portable.files import check_sealed_memfd, file_name
+    from xsem.portable.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
+    from xsem.portable.linux_timeline import TIMELINE_NAME
 
-__all__ = ["HostMapping", "HostMemory", "Pages", "map_private", "new_memory", "open_memory"]
+__all__ = ["HostMapping", "Pages", "SharedMemory", "map_private", "new_memory", "open_memory"]
 
 
-class HostMemory:
-    """Memory that several processes can share: a sealed memfd or a dma-buf, or a section on Windows."""
+class SharedMemory:
+    """Memory that several processes can share: a sealed memfd, or a section on Windows."""
 
     def __init__(self, handle: OwnedHandle, size: int) -> None:
         self.size = size
@@ -91,33 +90,24 @@ class HostMapping:
 
     __slots__ = ("address", "memory")
 
-    def __init__(self, memory: HostMemory, address: int) -> None:
+    def __init__(self, memory: SharedMemory, address: int) -> None:
         self.memory = memory
         self.address = address
 
 
-def new_memory(size: int) -> HostMemory:
+def new_memory(size: int) -> SharedMemory:
     """Create zeroed memory of `size` bytes, rounded up to whole pages."""
     whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
     with _new_object(whole) as handle:
-        return HostMemory(handle, whole)
+        return SharedMemory(handle, whole)
 
 
-def open_memory(handle: OwnedHandle, size: int) -> HostMemory:
+def open_memory(handle: OwnedHandle, size: int) -> SharedMemory:
     """Check that the file or section is memory of at least `size` bytes, and take ownership of it."""
-    if sys.platform != "win32" and is_dmabuf(handle.fileno()):
-        check_dmabuf(handle.fileno(), size)
-        try:
-            return _DmabufMemory(handle, size)
-        except DriverError as error:
-            raise BadHandleError("the exporter of this dma-buf does not let the CPU map it: import it on a device, "
-                                 "or ask the exporter for memory of the host",
-                                 reason="not_mappable", call=error.call, code=error.code,
-                                 code_name=error.code_name) from error
     if _is_timeline(handle.fileno(), size):
         raise BadHandleError("the handle is one of a timeline, not of memory: import it as a semaphore",
                              reason="wrong_kind")
-    return HostMemory(handle, size)
+    return SharedMemory(handle, size)
 
 
 # Memory has no header, because its contents are the user's.
@@ -132,16 +122,6 @@ if sys.platform == "win32":
         return whole == TIMELINE_BYTES and read_at_start(handle, len(HEAD)) == HEAD
 
 else:
-
-    class _DmabufMemory(HostMemory):
-        """A dma-buf. The CPU's access begins with the first use of the mapping and ends with the last."""
-
-        def _begin_access(self) -> None:
-            begin_access(self._file.fileno())
-
-        def _end_access(self) -> None:
-            if not self._file.closed:
-                end_access(self._file.fileno())
 
     def _new_object(size: int) -> OwnedHandle:
         return new_sealed_memfd("xsem-memory", size)
