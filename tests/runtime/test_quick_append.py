@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.at_once import in_thread
-from support.fake_backend import ALL, batch, binary, last_of, timeline, until
+from support.fake_backend import ALL, batch, binary, last_of, timeline
 from support.forked import in_child
 from support.native_lists import (
     CALLS,
@@ -27,6 +27,7 @@ from support.native_lists import (
     native,
     refusal,
 )
+from support.waiting import until
 
 import xsem
 from xsem import spi

@@ -310,10 +310,6 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (!code && xsem_host_section_size(own) < desc->size) code = CUDA_ERROR_INVALID_VALUE;
     memory->size = pages(desc->size);
     memory->file_size = memory->size;
-    if (!code && FAULTY(memory_is_a_copy)) {
-        CloseHandle(own);
-        own = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, (DWORD)(memory->size >> 32), (DWORD)memory->size, NULL);
-    }
     memory->section = own;
     if (!code && !(memory->map = share(memory))) code = CUDA_ERROR_UNKNOWN;
     if (code && own) CloseHandle(own);
@@ -330,23 +326,17 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that is not shared */
     struct stat status;
     int fd = desc->handle.fd;
-    if (FAULTY(error_swallowed) && xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
-        close(fd);
-        return CUDA_SUCCESS;
-    }
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {
         munmap(map, memory->size);
         close(fd); /* measured for a pipe and /dev/null: unlike the fd of a semaphore, this fd is closed */
         return CUDA_ERROR_UNKNOWN;
     }
     if (pages((size_t)status.st_size) < memory->size) memory->file_size = pages((size_t)status.st_size);
-    if (FAULTY(first_page_shared)) memory->file_size = PAGE;
-    if (!FAULTY(memory_is_a_copy) &&
-        mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(map, memory->size);
         return CUDA_ERROR_UNKNOWN;
     }
-    if (!FAULTY(memory_fd_leaked)) close(fd);
+    close(fd);
     return CUDA_SUCCESS;
 }
 #endif
@@ -384,12 +374,9 @@ EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
     TRY(memory_of(handle, &memory));
     if (!memory->object.alive) sim_abort("this external memory is destroyed a second time");
     memory->object.alive = false;
-    if (FAULTY(destroy_leaks)) sim_leak();
-    for (size_t i = count; FAULTY(destroy_unmaps) && i-- > 0;)
-        if (table[i]->mapped && table[i]->context == memory->context) take_away(table[i]);
     sim_pages_free(memory->map, pages(memory->size));
 #ifdef _WIN32
-    if (!FAULTY(memory_fd_leaked)) CloseHandle(memory->section);
+    CloseHandle(memory->section);
 #endif
     RETURN(CUDA_SUCCESS);
 }
@@ -407,8 +394,7 @@ EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemo
     REFUSE_IF(desc->offset > memory->size || desc->size > memory->size - desc->offset, CUDA_ERROR_INVALID_VALUE);
     void *map = share(memory);
     REFUSE_IF(!map, CUDA_ERROR_OUT_OF_MEMORY);
-    size_t offset = FAULTY(offset_ignored) ? 0 : FAULTY(offset_of_a_page) ? desc->offset / PAGE * PAGE : desc->offset;
-    sim_allocation *mapped = add(context, MEMORY_DEVICE, map, pages(memory->size), offset, desc->size);
+    sim_allocation *mapped = add(context, MEMORY_DEVICE, map, pages(memory->size), desc->offset, desc->size);
     mapped->mapped = true;
     *out = mapped->address;
     RETURN(CUDA_SUCCESS);

@@ -4,7 +4,7 @@
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
-#include "../common/common.h"
+#include "../common/payload.h"
 #include "cuda_abi.h"
 
 #define MAX_DEVICES 16
@@ -95,17 +95,6 @@ typedef struct sim_thread {
 
 extern sim_process sim;
 
-/* ---- planted faults: SIMCUDA_FAULT names one of faults.def. Off by default; each costs one comparison. */
-typedef enum {
-    FAULT_none,
-#define FAULT(name, text) FAULT_##name,
-#include "faults.def"
-#undef FAULT
-} sim_fault;
-
-extern sim_fault sim_planted;
-#define FAULTY(name) (__builtin_expect(sim_planted == FAULT_##name, 0))
-
 extern __thread sim_thread sim_self;
 
 /* ---- devices: an attribute of SIMCUDA_ATTRIBUTES */
@@ -157,16 +146,12 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work, const sim_point *also,
 sim_point sim_record(sim_stream *stream);
 void sim_sleep_until(sim_point point);
 bool sim_stream_idle(sim_stream *stream);
-/* A fault: runs it now, before the queued work, without the lock. */
-void sim_overtake(sim_work *work);
 void sim_drain_device(int device);
 void sim_hold_others(void);
 void sim_let_others(void);
 void sim_drain_context(sim_context *context);
 
 /* ---- semaphores */
-typedef struct sim_payload sim_payload;
-
 #ifdef _WIN32
 typedef struct sim_mutex sim_mutex;
 HANDLE sim_nt_open(const void *handle, const wchar_t *name, bool kmt);
@@ -182,9 +167,7 @@ typedef struct sim_semaphore {
     sim_object object;
     bool destroying;
     int type;                        /* the imported type */
-    xsem_host_timeline *timeline;    /* its object: one of these three */
-    sim_handle binary;
-    sim_payload *inert;
+    sim_payload payload;
     int queued, device;
 } sim_semaphore;
 

@@ -34,9 +34,7 @@ static bool run_set(sim_work *work, bool for_ever) {
     char *data = sim_data(work->set.to, work->set.count * work->set.width);
     if (!data) sim_async(CUDA_ERROR_ILLEGAL_ADDRESS);
     pthread_mutex_unlock(&sim.lock);
-    if (FAULTY(fill_of_one_byte)) work->set.value = (work->set.value & 0xFFu) * 0x01010101u;
-    if (FAULTY(fill_one_more) && sim_data(work->set.to, (work->set.count + 1) * work->set.width)) work->set.count++;
-    for (size_t i = 0; data && !FAULTY(fill_dropped) && i < work->set.count; i++)
+    for (size_t i = 0; data && i < work->set.count; i++)
         memcpy(data + i * work->set.width, &work->set.value, work->set.width); /* little-endian, as the ABI is */
     return true;
 }
