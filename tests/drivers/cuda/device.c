@@ -219,6 +219,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
         case 19: /* CAN_MAP_HOST_MEMORY */
         case 41: /* UNIFIED_ADDRESSING */
         case 91: /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
+        case 99: /* HOST_REGISTER_SUPPORTED */
+        case 113: /* READ_ONLY_HOST_REGISTER_SUPPORTED */
         case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
         case 122: /* CAN_USE_64_BIT_STREAM_MEM_OPS */
             *value = 1;

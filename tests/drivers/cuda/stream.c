@@ -43,7 +43,7 @@ static void *work(void *argument) {
             while (!op->work->run(op->work, true)) {
             }
             pthread_mutex_lock(&sim.lock);
-            if (op->work->node == NODE_SIGNAL && !op->next) sim_be_late();
+            if ((op->work->node == NODE_SIGNAL || (op->work->node == NODE_MEMOPS && !waits)) && !op->next) sim_be_late();
             sim_work_drop(op->work);
             stream->waits -= waits;
         }

@@ -494,6 +494,8 @@ FIELDS: Final = {
     "count": ("numExtSems", 4), "CUDA_ARRAY3D_DESCRIPTOR.flags": ("Flags", 4),
     "CUDA_ARRAY3D_DESCRIPTOR.format": ("Format", 4), "result": ("result_out", 4),
     "location.id": ("location.id", 4), "flags.usage": ("allocFlags.usage", 2),
+    "CUstreamBatchMemOpParams.value": ("waitValue.value64", 8),
+    "CUstreamBatchMemOpParams.flags": ("waitValue.flags", 4), "CUDA_BATCH_MEM_OP_NODE_PARAMS.count": ("count", 4),
 }
 
 
