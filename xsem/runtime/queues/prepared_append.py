@@ -53,6 +53,7 @@ class PreparedAppend(Append):
             self.unreadable = tuple(
                 [state for state in states
                  if not (state.kind is SemaphoreKind.TIMELINE and can_read(device_state, state))])
+            self.paged = tuple([state for state in states if state.page is not None])
         self.batch = batch   # the application passed a sequence of semaphores; the parameters are then one, too
         self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
