@@ -28,7 +28,7 @@ _MANY_USERS: Final = 16
 _SAID: Final[Role] = "declared"
 _Did: TypeAlias = Role | Literal["held"]
 _HELD: Final[_Did] = "held"
-_WORDS: Final[dict[_Did, str]] = {**ROLES, "held": "which held the timeline"}
+_WORDS: Final[Mapping[str, str]] = ROLES | {"held": "which held the timeline"}
 
 
 class _Described(Protocol):

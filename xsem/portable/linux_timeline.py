@@ -13,7 +13,8 @@ from xsem.data.handles import OwnedHandle
 from xsem.portable.files import check_sealed_memfd, is_read_only, reopen
 from xsem.portable.holders import Holder
 from xsem.portable.linux import futex_wait, futex_wake_all_and_add, map_shared, new_sealed_memfd, read_at_start
-from xsem.portable.timeline import HEAD, POLL_NS, TIMELINE_BYTES, Fields, TimelineSemaphore, check_head
+from xsem.portable.semaphore_base import Looks
+from xsem.portable.timeline import HEAD, TIMELINE_BYTES, Fields, TimelineSemaphore, check_head
 
 __all__ = ["TIMELINE_NAME", "Timeline", "new_timeline", "open_any_timeline", "open_timeline"]
 
@@ -21,7 +22,6 @@ TIMELINE_NAME: Final = "xsem-timeline"
 _FIELDS: Final = struct.Struct("=QI")  # value, sequence
 _SEQUENCE_AT: Final = 24
 _AT: Final = Fields(silent=28, abandoned=32, last=40)
-_FIRST_POLL_NS: Final = 10_000
 
 # A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
 _LONGEST_SLEEP_NS: Final = 1_000_000_000
@@ -47,21 +47,18 @@ class Timeline(TimelineSemaphore):
         futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
     def _sleep(self, wanted: int, timeout_ns: int) -> bool:
-        looks, silent = self._looks(timeout_ns), self._silent.value
-        longest_ns = _FIRST_POLL_NS if silent else _LONGEST_SLEEP_NS
+        looks = Looks(timeout_ns)
         while True:
             # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
             sequence = self._sequence.value
             if self._reached(wanted):
                 return True
-            if self._silent.value != silent:   # noted meanwhile
-                return self._sleep(wanted, looks.sleep_ns())
             sleep_ns = looks.sleep_ns()
             if sleep_ns == 0:
                 return False
-            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, longest_ns))
-            if silent:
-                longest_ns = min(longest_ns + longest_ns // 4, POLL_NS)
+            if self._silent.value:
+                return self._poll(wanted, sleep_ns)
+            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
 
 
 def new_timeline(initial_value: int) -> Timeline:
