@@ -9,6 +9,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.open_files import numbers
-from support.system_types import TIMELINE
+from support.system_types import MEMORY, TIMELINE
 from support.waiting import until
 
 import xsem
@@ -324,14 +325,39 @@ def test_list_behind_a_dead_wait_ends_and_takes_no_more(device: xsem.Device, oth
 def test_abandonment_by_another_process_fails_the_lists_that_wait(device: xsem.Device) -> None:
     other = Other(device, creates=False)
     with other.semaphore, xsem.open_device("host") as second, other.semaphore.export() as desc:
-        commands, event = device.create_command_list(), device.create_event()
-        commands.append_wait(other.semaphore, 1)
-        commands.append_wait(other.semaphore, 2, signal_event=event)
-        second.import_semaphore(desc).abandon()   # as in another process: it knows nothing of the list
-        acts: list[Callable[[], object]] = [event.wait, commands.synchronize, commands.append_barrier]
-        for act in acts:
+        lists = [device.create_command_list() for _ in range(4)]
+        events = [device.create_event() for _ in lists]
+        for commands, event in zip(lists, events, strict=True):
+            commands.append_wait(other.semaphore, 1)
+            commands.append_wait(other.semaphore, 2, signal_event=event)
+        second.import_semaphore(desc).abandon()   # as in another process: it knows nothing of the lists
+        acts: list[Callable[[], object]] = [
+            events[0].wait, lambda: until(events[1].query), lists[2].synchronize, lambda: until(lists[3].query)]
+        for act, commands in zip(acts, lists, strict=True):   # each way to learn of it by itself
             with raises("abandoned", xsem.DriverError):
                 act()
+            with raises("abandoned", xsem.DriverError):
+                commands.append_barrier()
+    other.close()
+
+
+def test_objects_of_a_failed_list_live_until_the_device_has_done_its_work(device: xsem.Device) -> None:
+    other, running = Other(device, creates=False), threading.Event()
+    memory = device.create_memory(MEMORY, 4096)
+    buffer = memory.map_buffer()
+    commands = device.create_command_list()
+    commands.append_wait(other.semaphore, 4)
+    commands.append_work(lambda: running.wait(LONG_S))
+    commands.append_fill(buffer, b"x")
+    other.kill()
+    with raises("peer_ended"):
+        commands.synchronize(timeout_s=LONG_S)
+    for each in (buffer, memory, commands):
+        each.release()
+    time.sleep(0.3)   # several looks of the releasing thread
+    assert "buffer" in device.releasing()
+    running.set()
+    until(lambda: device.releasing() == ())
     other.close()
 
 
@@ -409,6 +435,14 @@ def test_reader_sees_the_end_of_the_writer_and_the_writer_needs_no_reader(device
         reader_elsewhere.kill()
         reader_elsewhere.semaphore.host_wait(2, timeout_s=0.3)
     reader_elsewhere.close()
+    importer = Other(device, creates=False)
+    with importer.semaphore.export(read_only=True) as desc:
+        assert isinstance(desc.handle, xsem.OwnedHandle)
+        desc.handle.fileno()   # wherever it goes, no signal comes from there
+        importer.kill()
+        with raises("peer_ended"):
+            importer.semaphore.host_wait(2, timeout_s=LONG_S)
+    importer.close()
     writer = Other(device, creates=True)
     fd = os.open(f"/proc/self/fd/{writer.semaphore.native_handle}", os.O_RDONLY)
     reader = device.import_semaphore(SemaphoreDesc(type=PORTABLE, handle=fd))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -67,6 +68,13 @@ def again(page: Timeline, mode: int = os.O_RDWR) -> OwnedHandle:
 
 def lock(handle: OwnedHandle, number: int) -> None:
     fcntl.fcntl(handle.fileno(), SETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 4096 + number, 1, 0))
+
+
+def locked(handle: OwnedHandle, number: int) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        lock(handle, number)
+        return True
+    return False
 
 
 @pytest.fixture
@@ -200,7 +208,7 @@ def test_forked_child_keeps_no_place(page: Timeline) -> None:
         os._exit(0)
     with again(page) as handle:
         page.close()
-        lock(handle, 0)   # refused while the child has a copy of the place
+        until(lambda: locked(handle, 0))   # not while the child has a copy of the place
     os.close(write)
     os.close(read)
     assert os.waitpid(child, 0)[1] == 0
