@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
-from support.fake_backend import until
+from support.waiting import until
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
@@ -173,6 +173,7 @@ ELSEWHERE: dict[str, str] = {
     "Device.companion_exporter": "as open_device",
     "Device.nvscisync_attributes": "only on Tegra",
     "Device.watch": "tests/runtime/test_watchdog.py",
+    "Semaphore.abandon": "as host_signal",
     "Semaphore.reached": "a coroutine: asyncio takes the signal",
     "Semaphore.signalled_by": "changes nothing but a set",
     "Memory.map_mipmapped_array": "as map_buffer",

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeList, FakeStream, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, FakeStream
 from support.forked import CHILD_S, in_child
+from support.waiting import until
 
 import xsem
 import xsem.plugins
@@ -156,6 +157,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "releasing"): lambda x: x.releasing(),
     ("device", "watch"): lambda x: x.watch(after_s=1),
     ("semaphore", "export"): lambda x: x.export(),
+    ("semaphore", "abandon"): lambda x: x.abandon(),
     ("semaphore", "mark_reset"): lambda x: x.mark_reset(),
     ("semaphore", "signalled_by"): lambda x: x.signalled_by(),
     ("semaphore", "value"): lambda x: x.value(),
@@ -435,6 +437,7 @@ import gc, os, sys, threading
 import xsem
 from support import fake_backend
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, timeline
+from support.waiting import until
 from xsem.facade.device import Device
 from xsem.types import MemoryHandleType
 
@@ -473,7 +476,7 @@ commands.synchronize(timeout_s=20)
 assert told.wait(20)
 del buffer, capsule
 device.release()
-fake_backend.until(lambda: ("close",) in driver.log)
+until(lambda: ("close",) in driver.log)
 assert not driver.misuse
 print("done")
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Self, cast
 
 from xsem.errors import XsemError
-from xsem.portable import SharedMemory, Timeline, open_timeline, open_whole_pages, opened
+from xsem.portable import SharedMemory, Timeline, open_any_timeline, open_whole_pages, opened
 from xsem.spi import (
     BorrowedEvents,
     CopyQueue,
@@ -119,7 +119,7 @@ def _taken_into_use(driver: AbleDriver, desc: SemaphoreDesc | MemoryDesc, handle
             size = desc.allocation_size
             made = opened(desc, handle, lambda own: open_whole_pages(own, size))
         else:
-            made = opened(desc, handle, open_timeline)
+            made = opened(desc, handle, open_any_timeline)
     except XsemError as error:
         raise ImportFailure(error, handle="left") from error
     try:
@@ -128,7 +128,7 @@ def _taken_into_use(driver: AbleDriver, desc: SemaphoreDesc | MemoryDesc, handle
         elif desc.type in driver.capabilities.bridged:
             raise NotDeclaredError("the driver itself has no semaphore of this type: xsem bridges it")
         else:
-            if not driver.signals_wake:
+            if not (driver.signals_wake or made.read_only):
                 made.note_silent_signals()
             token = driver.import_host_timeline(made)
     except BaseException:

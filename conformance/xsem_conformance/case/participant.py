@@ -30,7 +30,7 @@ _STAGED: Final = 1 << 16
 _WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
-    "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
+    "about", "new_list", "create_semaphore", "export_semaphore", "export_read_only", "import_semaphore", "create_memory", "export_memory",
     "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read", "fetch", "first_difference", "done",
     "synchronize", "value", "host_signal", "host_wait", "meets_now", "release", "forget",
 })
@@ -45,6 +45,7 @@ class Participant(Protocol):
     def create_semaphore(self, type: str, importer: str | None,
                          initial_value: int = 0) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
+    def export_read_only(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
     def create_memory(self, type: str, size: int, importer: str | None,
                       dedicated: bool = False) -> tuple[int, MemoryDesc]: ...
@@ -137,6 +138,11 @@ class LocalParticipant:
                 raise
         self.signal(self._hosts_list(), [semaphore], [None])
         return made.export(for_device=importer)
+
+    def export_read_only(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
+        """Export a descriptor of a portable timeline that its importer cannot signal. The caller closes it."""
+        desc: SemaphoreDesc = self.get(semaphore).export(for_device=importer, read_only=True)
+        return desc
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import a semaphore; return its number. The caller keeps `desc`."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import xsem
-from xsem.errors import BadArgumentError, WaitTimeoutError
+from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, OUT, CaseContext
@@ -174,6 +174,32 @@ def device_wakes_the_waits_of_hosts(context: CaseContext, case: Case) -> None:
                 break   # only a busy machine needs ten tries
         expect(least < _WAKES_S,
                f"a host wait of the {side} ended {least:.3f} s after the device's signal, in the best of 10 tries")
+
+
+@check("XSEM-TL-015")
+def read_only_descriptor_only_waits(context: CaseContext, case: Case) -> None:
+    """Signals of the exporter meet waits of the device and of its host; signals of the device are refused."""
+    there, desc = context.exporter.create_semaphore(case.handle_type, context.importer_uuid)
+    desc.close()
+    with context.exporter.export_read_only(there, context.importer_uuid) as given:
+        shared = Shared(context.here.import_semaphore(given), there)
+    imported: xsem.Semaphore = context.here.get(shared.here)
+    device, exporter = context.ends(OUT)
+    waits = device.new_list()
+    for value in (7, _FAR):
+        device.wait(waits, shared, value)
+        device.stays_pending(waits, f"a wait for {value}")
+        for call in (imported.host_signal, functools.partial(device.signal, waits, shared)):
+            try:
+                call(value)
+            except UnsupportedError as error:
+                expect(error.reason == "only_waits", f"a signal is refused with the reason {error.reason}")
+            else:
+                raise BrokenError("a timeline of a read-only descriptor is signalled")
+        context.exporter.host_signal(there, value)
+        device.finish(waits, f"a wait for {value}", Symptom.NOT_MET)
+        imported.host_wait(value, timeout_s=context.patience_s)
+        _values_are(context, shared, value, "a signal of the exporter")
 
 
 # ---- killed processes

@@ -134,6 +134,15 @@ class LockInThePage(_Pages):
             super().signal(value)
 
 
+@a_driver
+class ReadOnlyPageIsNotWatched(_Pages):
+    """A wait for the page of a read-only descriptor is met at once."""
+
+    class page_type(_Page):  # noqa: N801
+        def wait(self, value: int, timeout_ns: int) -> bool:
+            return bool(self.page.read_only) or super().wait(value, timeout_ns)
+
+
 @a_list
 class OddByteIsNotCopied(List):
     """A copy of an odd number of bytes, except of one byte, leaves out the last one."""
