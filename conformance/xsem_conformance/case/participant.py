@@ -30,9 +30,10 @@ _STAGED: Final = 1 << 16
 _WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
-    "about", "new_list", "create_semaphore", "export_semaphore", "export_read_only", "import_semaphore", "create_memory", "export_memory",
-    "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read", "fetch", "first_difference", "done",
-    "synchronize", "value", "host_signal", "host_wait", "meets_now", "release", "forget",
+    "about", "new_list", "create_semaphore", "export_semaphore", "export_read_only", "import_semaphore",
+    "create_memory", "export_memory", "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read",
+    "fetch", "first_difference", "done", "synchronize", "value", "host_signal", "host_wait", "meets_now", "release",
+    "forget",
 })
 """Operations that a participant in another process accepts."""
 

@@ -184,7 +184,7 @@ def read_only_descriptor_only_waits(context: CaseContext, case: Case) -> None:
     with context.exporter.export_read_only(there, context.importer_uuid) as given:
         shared = Shared(context.here.import_semaphore(given), there)
     imported: xsem.Semaphore = context.here.get(shared.here)
-    device, exporter = context.ends(OUT)
+    device, _ = context.ends(OUT)
     waits = device.new_list()
     for value in (7, _FAR):
         device.wait(waits, shared, value)
