@@ -72,6 +72,7 @@ LAYERS = {
         queues
         semaphore_state | mappings | portable_timelines | portable_memories
         device_state
+        bridge
         wrapper_lifetime
         lifetime | callbacks
         release_gate

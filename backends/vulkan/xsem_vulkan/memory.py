@@ -67,6 +67,7 @@ class VulkanMemory:
         self.export = export   # whether xsem allocated it for export
         self.dedicated = dedicated   # to the buffer
         self.drm_layout = drm_layout   # of the image in an imported dma-buf
+        self.of_host = False   # pages of the host, which no handover between queue families concerns
         self.images: set[BoundImage] = set()
         self.handed_over = not export   # whether another party may have used it
         self._gpu = gpu

@@ -52,9 +52,15 @@ class _Queries:
 
     def done(self) -> bool:
         """Return whether the fence is reached (DriverError: it never will be). Never blocks."""
-        driver = self.device_state.driver
+        return self._asked(self.device_state.query_fence)
+
+    def query(self) -> bool:
+        """Return what `done` does, without the bridged signals before the fence."""
+        return self._asked(self.device_state.driver.query_fence)
+
+    def _asked(self, ask: Callable[[Token], bool]) -> bool:
         try:
-            return driver.query_fence(self.token)
+            return ask(self.token)
         except DriverError as failure:
             if self.queue is not None:
                 self.queue.fail(failure)
@@ -62,9 +68,12 @@ class _Queries:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until the fence is reached (DriverError: never) or the time is over; return whether it is reached."""
-        driver = self.device_state.driver
+        device_state = self.device_state
         try:
-            return driver.wait_fence(self.token, timeout_ns)
+            reached = device_state.driver.wait_fence(self.token, timeout_ns)
+            if reached and device_state.bridge is not None:
+                device_state.bridge.turn()
+            return reached
         except DriverError:
             if self.queue is not None:
                 self.queue.poll()
@@ -150,7 +159,7 @@ class Append:
 
     # The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
-    __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
+    __slots__ = ("bridged", "lifetimes", "may_wait", "operation", "reenters", "unreadable")
 
     def __init__(
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
@@ -161,6 +170,8 @@ class Append:
         self.reenters = False   # the driver's call can itself append to this queue
         # Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
         self.unreadable: tuple[SemaphoreState, ...] = ()
+        # Timelines that the driver does not know. The bridge of the device waits for them and signals them.
+        self.bridged: tuple[SemaphoreState, ...] = ()
 
     def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
         """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows."""
