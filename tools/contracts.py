@@ -83,7 +83,7 @@ LAYERS = {
     "xsem.runtime.queues": """
         queue_table
         queue
-        prepared_cache | replay
+        prepared_cache | replay | bridged_append
         prepared_append
         progress
         operations

@@ -2,8 +2,8 @@
 
 # A wait becomes a wait for a fence that the host reaches (`HostFences`), and the thread reaches it as soon as the page
 # has the value. A signal becomes an operation with a fence, and the value is stored when that fence is reached. Each
-# report that a fence of the device is reached comes after `turn`, so that whoever gets the report finds the value in the
-# page. An entry holds its semaphores, and these hold the device.
+# report that a fence of the device is reached comes after `turn`, so that whoever gets the report finds the value in
+# the page. An entry holds its semaphores, and these hold the device.
 
 from __future__ import annotations
 
@@ -116,6 +116,7 @@ class Bridge:
         self._lines: dict[BridgedQueue, _Line] = {}
         self._order = itertools.count(1)
         self._nap = Pause()
+        self._left: list[Lease] = []   # at exit, nothing is released any more
         self._asleep: Timeline | None = None   # the page in which the thread waits
         self.thread = Background(f"xsem-bridge-{name}", self._work, self._busy)
         _bridges.add(self)
@@ -224,7 +225,10 @@ class Bridge:
         return wait
 
     def let_go(self, queue: BridgedQueue) -> None:
-        """Drop the signals of a queue that gets no more work, and end its waits, so that nothing stays in the driver."""
+        """Drop the signals of a queue that gets no more work, and end its waits, so that none stays in the driver."""
+        self.end(self._dropped(queue))
+
+    def _dropped(self, queue: BridgedQueue) -> list[Lease]:
         over: list[Lease] = []
         with self._lock:
             line = self._lines.pop(queue, None)
@@ -233,14 +237,14 @@ class Bridge:
                     over += signal.holds
                 for wait in line.waits:
                     over += self._reach(queue, wait).holds
-        self.end(over)
+        return over
 
     def at_exit(self) -> None:
         """Store what is due, and end all waits: a GPU that waits could keep the process from ending."""
         if self._generation == generation():
             self._advance(waits=True)
             for queue in tuple(self._lines):
-                self.let_go(queue)
+                self._left += self._dropped(queue)
 
     # ---- the thread
     def _busy(self) -> bool:

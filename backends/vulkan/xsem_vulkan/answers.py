@@ -35,6 +35,7 @@ MODIFIERS: Final = "VK_EXT_image_drm_format_modifier"
 
 # The device extension for memory of the host
 OF_HOST: Final = "VK_EXT_external_memory_host"
+_SWIFTSHADER: Final = 10   # VK_DRIVER_ID_GOOGLE_SWIFTSHADER
 _PORTABLE: Final = sys.platform != "win32"   # not tried on Windows
 
 # Each queue of NVIDIA's driver is a channel of the GPU. The driver offers 16 queues, but while 8 wait, a ninth does not
@@ -120,7 +121,7 @@ def ask(physical: PhysicalDevice) -> Answers:
     dmabufs = memories[MemoryHandleType.DMABUF_FD] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
     modifiers = drm_modifiers(physical) if dmabufs and MODIFIERS in offered else frozenset()
     extensions += [MODIFIERS] if modifiers else []
-    host_memory = _PORTABLE and OF_HOST in offered and _whole_pages(physical.host_pointer_alignment())
+    host_memory = _PORTABLE and OF_HOST in offered and _takes_host_memory(physical)
     extensions += [OF_HOST] if host_memory else []
     imports = [each.native["vulkan"][1] for each in MEMORIES
                if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
@@ -170,8 +171,11 @@ def _of(extensions: Mapping[_Type, Sequence[str]], features: Mapping[_Type, int]
     return [name for each, found in features.items() if found for name in extensions[each]]
 
 
-def _whole_pages(alignment: int) -> bool:
-    return mmap.PAGESIZE % alignment == 0
+def _takes_host_memory(physical: PhysicalDevice) -> bool:
+    # SwiftShader imports pages of the host, and its answer about buffers on them says that it does not (Chromium 156).
+    features = physical.buffer_features(vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, BUFFER_USAGE)
+    able = features & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT or physical.driver_id() == _SWIFTSHADER
+    return bool(able) and mmap.PAGESIZE % physical.host_pointer_alignment() == 0
 
 
 def _offered(extensions: Sequence[str], offered: frozenset[str]) -> bool:

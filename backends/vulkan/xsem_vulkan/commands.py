@@ -119,8 +119,9 @@ class Commands:
     ) -> CData:
         """Record a full barrier that acquires memories and images from `VK_QUEUE_FAMILY_EXTERNAL`, or releases them."""
         external_memories = [memory for memory in memories if not memory.of_host]
-        shared = bool(self._gpu.shared_with_host)
-        stages, everything = (_ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, self._shared) if shared else (_ALL, self._everything)
+        stages, everything = _ALL, self._everything
+        if self._gpu.shared_with_host:
+            stages, everything = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, self._shared
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{

@@ -13,8 +13,8 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.results import check, device_lost
 
-__all__ = ["Fence", "HostFences", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
-           "export_sync_file", "host_signal", "wait_for_value"]
+__all__ = ["Fence", "HostFences", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value",
+           "create_semaphore", "export_fd", "export_sync_file", "host_signal", "wait_for_value"]
 
 _NO_VALUE: Final = 2**64 - 1
 _NO_FD: Final = -1

@@ -34,8 +34,8 @@ def undeclared_causes(answers: Answers) -> Mapping[str, Sequence[str]]:
     for direction in ("import", "export"):
         of_host = f"memory.{direction}.{MemoryHandleType.HOST_MEMORY_FD.value}"
         if of_host in found and sys.platform != "win32":
-            found[of_host] = [f"the driver lacks {OF_HOST}, needs a larger alignment than a page, or the application did "
-                              "not enable the extension (native=)"]
+            found[of_host] = [(f"the driver lacks {OF_HOST}, needs a larger alignment than a page, or the application "
+                               "did not enable the extension (native=)")]
     return found
 
 

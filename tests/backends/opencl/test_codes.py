@@ -30,7 +30,7 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_opencl import cl
-from xsem_opencl.capabilities import Answers, ask, capabilities_of
+from xsem_opencl.capabilities import Answers, ask, capabilities_of, undeclared_causes
 from xsem_opencl.core import properties
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.loader import Api
@@ -171,6 +171,24 @@ def test_no_answers_declare_nothing() -> None:
         assert not declared.memory_import
         assert not declared.needs_handover
         assert not declared.wait_before_signal
+
+
+@pytest.mark.parametrize(("holds", "platform"), [(False, "linux"), (True, "linux"), (False, "win32")])
+def test_objects_of_the_host_are_declared_where_a_user_event_holds_no_caller(holds: bool, platform: str) -> None:
+    answers = Answers(holds=holds)
+    declared, causes = capabilities_of(answers, platform), undeclared_causes(answers, platform)
+    if holds or platform != "linux":
+        assert not declared.bridged | declared.semaphore_import | declared.wait_before_signal
+        assert not declared.memory_import | declared.memory_export
+        assert set(causes) == {
+            "semaphore.import.host_timeline_fd", "semaphore.export.host_timeline_fd", "memory.import.host_memory_fd",
+            "memory.export.host_memory_fd"}
+    else:
+        assert (declared.bridged == declared.semaphore_import == declared.semaphore_export
+                == declared.wait_before_signal == {_S.HOST_TIMELINE_FD})
+        assert declared.memory_import == declared.memory_export == {_M.HOST_MEMORY_FD}
+        assert declared.needs_handover
+        assert causes == {}
 
 
 def test_types_are_declared_when_the_platform_has_their_handles() -> None:

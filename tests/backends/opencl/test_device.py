@@ -59,24 +59,24 @@ def test_index_is_the_position_and_beyond_it_nothing_opens() -> None:
 
 
 @on_pocl
-def test_device_declares_only_events_and_contexts() -> None:
+def test_device_declares_only_objects_of_the_host_events_and_contexts() -> None:
     with xsem.open_device("opencl:0") as device:
         declared = device.capabilities
     assert declared.features == {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
-    assert not declared.semaphore_import | declared.semaphore_export
-    assert not declared.memory_import | declared.memory_export
-    assert not declared.wait_before_signal
-    assert not declared.needs_handover
+    assert declared.semaphore_import == declared.semaphore_export == declared.bridged == declared.wait_before_signal
+    assert declared.bridged == {SemaphoreHandleType.HOST_TIMELINE_FD}
+    assert declared.memory_import == declared.memory_export == {MemoryHandleType.HOST_MEMORY_FD}
+    assert declared.needs_handover
     assert declared.independent_lists == 1
     assert not declared.append_never_blocks
     assert not declared.release_never_blocks
 
 
 @on_pocl
-def test_every_type_is_refused() -> None:
+def test_every_type_of_a_driver_is_refused() -> None:
     with opened() as at:
         for type in SemaphoreHandleType:
-            if type.os_handle_kind is not OsHandleKind.FD:
+            if type.os_handle_kind is not OsHandleKind.FD or type.portable:
                 continue
             desc = SemaphoreDesc(type=type, handle=0, device_uuid=None)
             with pytest.raises(UnsupportedError, match=type.value):

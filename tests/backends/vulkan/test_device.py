@@ -51,12 +51,14 @@ def test_device_is_listed_with_both_uuids_and_versions(swiftshader: None) -> Non
 
 def test_device_declares_what_its_driver_says(device: xsem.Device) -> None:
     declared = device.capabilities
-    assert declared.semaphore_export == {BINARY}   # SwiftShader's features for timelines are 0
-    assert declared.memory_export == {MEMORY}
-    assert declared.semaphore_import == {BINARY}
-    assert declared.memory_import == {MEMORY}
+    timeline, memory = SemaphoreHandleType.HOST_TIMELINE_FD, MemoryHandleType.HOST_MEMORY_FD
+    assert declared.semaphore_export == {BINARY, timeline}   # SwiftShader's features for its own timelines are 0
+    assert declared.memory_export == {MEMORY, memory}
+    assert declared.semaphore_import == {BINARY, timeline}
+    assert declared.memory_import == {MEMORY, memory}
+    assert declared.bridged == {timeline}
     assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
-    assert declared.wait_before_signal == frozenset()
+    assert declared.wait_before_signal == {timeline}
     assert declared.needs_handover
     assert declared.resets_on_wait
     assert declared.independent_lists == 1
@@ -189,7 +191,7 @@ def test_command_line_lists_the_device_and_doctor_finds_it_well() -> None:
     [row] = json.loads(run_xsem("devices", "--json", variables=there).stdout)["devices"]
     assert row["id"] == "vulkan:0"
     assert row["problem"] is None
-    assert row["capabilities"]["semaphore_export"] == ["opaque_fd"]
+    assert row["capabilities"]["semaphore_export"] == ["host_timeline_fd", "opaque_fd"]
     assert row["details"]["kind"] == "CPU"
     assert run_xsem("doctor", variables=there).returncode == 0
 
@@ -337,7 +339,8 @@ def test_dedicated_memory_says_so(device: xsem.Device) -> None:
         assert desc.dedicated
 
 
-@pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
+@pytest.mark.parametrize("type", [
+    each for each in SemaphoreHandleType if each not in (BINARY, SemaphoreHandleType.HOST_TIMELINE_FD)])
 def test_undeclared_semaphore_is_refused_before_the_driver(
     device: xsem.Device, type: SemaphoreHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,7 +352,8 @@ def test_undeclared_semaphore_is_refused_before_the_driver(
         assert raised.value.capability == f"semaphore.export.{type.value}"
 
 
-@pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
+@pytest.mark.parametrize("type", [
+    each for each in MemoryHandleType if each not in (MEMORY, MemoryHandleType.HOST_MEMORY_FD)])
 def test_undeclared_memory_is_refused_before_the_driver(
     device: xsem.Device, type: MemoryHandleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,7 +451,7 @@ def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: 
     answers = replace(gpu.answers, semaphore_export=frozenset({BINARY, TIMELINE}))
     declared = answers.capabilities
     assert declared.features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
-    assert declared.wait_before_signal == {TIMELINE}
+    assert declared.wait_before_signal == {TIMELINE, SemaphoreHandleType.HOST_TIMELINE_FD}
     monkeypatch.setattr(driver, "_capabilities", declared)
     seen = []
 

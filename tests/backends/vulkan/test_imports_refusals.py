@@ -111,7 +111,8 @@ def test_handle_that_is_missing_is_refused(device: xsem.Device) -> None:
     assert (raised.value.error.reason, raised.value.handle) == ("no_handle", "left")  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("type", [each for each in SemaphoreHandleType if each is not BINARY])
+@pytest.mark.parametrize("type", [
+    each for each in SemaphoreHandleType if each not in (BINARY, SemaphoreHandleType.HOST_TIMELINE_FD)])
 def test_undeclared_semaphore_type_never_reaches_the_driver(
     device: xsem.Device, gpu: Any, monkeypatch: pytest.MonkeyPatch, type: SemaphoreHandleType
 ) -> None:
@@ -124,7 +125,8 @@ def test_undeclared_semaphore_type_never_reaches_the_driver(
         assert type.value in raised.value.capability
 
 
-@pytest.mark.parametrize("type", [each for each in MemoryHandleType if each is not MEMORY])
+@pytest.mark.parametrize("type", [
+    each for each in MemoryHandleType if each not in (MEMORY, MemoryHandleType.HOST_MEMORY_FD)])
 def test_memory_type_that_is_not_declared_is_refused(device: xsem.Device, type: MemoryHandleType) -> None:
     desc = MemoryDesc(type=type, handle=4096, allocation_size=4096, device_uuid=None)
     with pytest.raises(UnsupportedError):
