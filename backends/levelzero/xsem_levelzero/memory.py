@@ -5,13 +5,14 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.semaphores import handle_number, win32_name
 
-__all__ = ["Memory", "free", "import_memory", "memory_struct", "new_host_memory"]
+__all__ = ["Memory", "SharedWithHost", "free", "import_memory", "memory_struct", "new_host_memory", "share_with_host"]
 
 
 class Memory:
@@ -86,6 +87,33 @@ def new_host_memory(core: Core, size: int) -> int:
     """Call zeMemAllocHost and return the USM pointer."""
     desc = ze.HostMemAllocDesc.made()
     return core.loader.make("zeMemAllocHost", core.context, byref(desc), size, 0)
+
+
+class SharedWithHost:
+    """Pages of the host that the driver knows as host memory, at their own address."""
+
+    __slots__ = ("_shared", "address")
+
+    def __init__(self, address: int, shared: SharedMemory) -> None:
+        self.address = address
+        self._shared = shared
+
+    def release(self, core: Core) -> None:
+        """Call zeMemFree, which ends the driver's use, and unmap the pages."""
+        free(core, self.address)
+        self._shared.unmap()
+
+
+def share_with_host(core: Core, shared: SharedMemory) -> SharedWithHost:
+    """Call zeMemAllocHost on the pages (ZE_extension_external_memmap_sysmem)."""
+    try:
+        pages = ze.SystemMemory.made(pSystemMemory=shared.map(0).address, size=shared.size)
+        desc = ze.HostMemAllocDesc.made(pNext=pages)
+        address = core.loader.make("zeMemAllocHost", core.context, byref(desc), shared.size, 0)
+    except BaseException:
+        shared.unmap()
+        raise
+    return SharedWithHost(address, shared)
 
 
 def free(core: Core, address: int) -> None:
