@@ -120,7 +120,7 @@ def test_who_sees_the_end_of_the_work_finds_the_value(how: str, monkeypatch: pyt
     with bridged() as (device, driver):
         bridge = device._device_state.bridge
         assert bridge is not None
-        monkeypatch.setattr(bridge.thread, "ensure", lambda: True)   # nobody else stores
+        monkeypatch.setattr(bridge.thread, "ensure", lambda: True)   # only `turn` stores
         done, commands, event = portable(device), device.create_command_list(), device.create_event()
         driver.everything_is_done = True
         if how == "event":

@@ -2,8 +2,8 @@
 
 # A wait becomes a wait for a fence that the host reaches (`HostFences`), and the thread reaches it as soon as the page
 # has the value. A signal becomes an operation with a fence, and the value is stored when that fence is reached. Each
-# report that a fence of the device is reached comes after `turn`, so that whoever gets the report finds the value in
-# the page. An entry holds its semaphores, and these hold the device.
+# report that a fence of the device is reached comes after `turn`, so that the receiver of the report finds the value
+# in the page. An entry holds its semaphores, and these hold the device.
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Bridge:
         self._start_later = start_later   # lets a later call of the application start the thread
         self._generation = generation()
         # Guards the entries, and each store of a value together with the removal of its entry. Queries of fences run
-        # under it. Whoever holds it waits for no lock of a queue.
+        # under it. The holder waits for no lock of a queue.
         self._lock = Lock()
         self._lines: dict[BridgedQueue, _Line] = {}
         self._order = itertools.count(1)

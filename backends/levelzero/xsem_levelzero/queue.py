@@ -109,7 +109,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendSignalExternalSemaphoreExt, or append a barrier if there is no semaphore."""
+        """Call zeCommandListAppendSignalExternalSemaphoreExt, or append a barrier for an empty batch."""
         if not semaphores:
             return self.append_barrier(wait_fences, want_fence)
         return self._issue(self._signal(semaphores, params), wait_fences, want_fence)
