@@ -321,7 +321,7 @@ def test_a_forked_child_has_no_bridge() -> None:
             assert driver.calls == calls
             assert not driver.host_fences[0].reached
 
-        in_child(child)
+        assert in_child(child) is None
 
 
 def test_ctrl_c_in_the_drivers_call_keeps_the_wait_and_the_signal() -> None:
@@ -433,6 +433,11 @@ def test_the_page_stays_mapped_as_long_as_an_entry_needs_it(operation: str) -> N
         getattr(commands, f"append_{operation}")(frames, 1)
         commands._queue.fail(xsem.DriverError("lost", reason="work_failed"))   # retires the operations
         frames.release()
+        other = portable(device)
+        last = other._state.page
+        assert last is not None
+        other.release()
+        until(lambda: last._closed)   # the releasing thread has come to both
         assert not page._closed
         commands.release()
         until(lambda: page._closed)
