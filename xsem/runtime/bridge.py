@@ -30,7 +30,7 @@ _log = logging.getLogger("xsem")
 _PAUSE_FIRST_S: Final = 20e-6
 _PAUSE_LAST_S: Final = 250e-6
 _SLICE_FIRST_NS: Final = 1_000_000
-_SLICE_LAST_NS: Final = 5_000_000
+_SLICE_LAST_NS: Final = 20_000_000
 _LINGER_S: Final = 0.05   # the start of a thread takes longer than a frame's signal should
 
 Values = Sequence[tuple[Timeline, int]]
