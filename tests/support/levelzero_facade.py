@@ -10,6 +10,7 @@ from typing import Any
 
 import xsem
 from support.importer import BOUND_S, PAGE, Pair, driver_of, fd_of, list_of, pair, soon
+from support.levelzero_rig import value_of
 from xsem.types import SemaphoreHandleType
 
 __all__ = [
@@ -29,10 +30,6 @@ def opened(device: str = "levelzero:0", *, native: object | None = None) -> Abst
 def own(types: frozenset[Any]) -> set[Any]:
     """Return the types of the driver, without those of the host."""
     return {each for each in types if not each.portable}
-
-
-def value_of(kind: SemaphoreHandleType, value: int) -> int | None:
-    return value if kind is TIMELINE else None
 
 
 def library(name: str = "libze_intel_gpu.so.1") -> ctypes.CDLL:
