@@ -441,3 +441,19 @@ def test_the_page_stays_mapped_as_long_as_an_entry_needs_it(operation: str) -> N
         assert not page._closed
         commands.release()
         until(lambda: page._closed)
+
+
+def test_no_signal_behind_an_abandoned_wait_is_stored() -> None:
+    with bridged() as (device, driver):
+        frames, done, commands = portable(device), portable(device), device.create_command_list()
+        driver.everything_is_done = True
+        commands.append_wait(frames, 1)
+        commands.append_signal(done, 1)
+        assert done.value() == 0   # behind the unmet wait, although this driver says that all is done
+        frames.abandon()
+        until(lambda: driver.host_fences[0].reached)
+        until(lambda: lines(device) == 0)
+        assert done.value() == 0
+        with pytest.raises(xsem.DriverError) as caught:
+            commands.append_barrier()
+        assert caught.value.reason == "abandoned"

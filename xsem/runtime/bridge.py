@@ -68,8 +68,8 @@ class BridgedWait:
         self.holds = holds
 
     def met(self) -> bool:
-        """Return whether all pages have had their values since the append."""
-        self.left = [(page, value) for page, value in self.left if page.value < value]
+        """Return whether all pages have had their values since the append. An abandoned one holds no wait."""
+        self.left = [(page, value) for page, value in self.left if page.value < value and not page.abandoned]
         return not self.left
 
 
