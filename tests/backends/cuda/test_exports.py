@@ -186,7 +186,8 @@ def test_failed_export_leaves_nothing_and_the_memory_usable() -> None:
 @on_stand_in(SIMCUDA_ATTRIBUTES="103:0")
 def test_device_without_posix_handles_declares_no_export() -> None:
     with xsem.open_device("cuda:0") as device:
-        assert device.capabilities.memory_export == frozenset()
+        assert device.capabilities.memory_export == {MemoryHandleType.HOST_MEMORY_FD}
+        assert xsem.Feature.MEMORY_SHARING not in device.capabilities.features
         with pytest.raises(xsem.UnsupportedError):
             device.create_memory(OPAQUE, 4096)
 
@@ -195,11 +196,11 @@ def test_device_without_posix_handles_declares_no_export() -> None:
 def test_refused_dma_buf_is_not_declared() -> None:
     """The attribute says that the device can. A virtual machine can still refuse the call."""
     with xsem.open_device("cuda:0") as device:
-        assert device.capabilities.memory_export == {OPAQUE}
+        assert device.capabilities.memory_export == {OPAQUE, MemoryHandleType.HOST_MEMORY_FD}
 
 
 @on_stand_in(SIMCUDA_MISSING="cuMemGetHandleForAddressRange")
 def test_driver_without_dma_bufs_exports_fds() -> None:
     with xsem.open_device("cuda:0") as device:
-        assert device.capabilities.memory_export == {OPAQUE}
+        assert device.capabilities.memory_export == {OPAQUE, MemoryHandleType.HOST_MEMORY_FD}
         device.create_memory(OPAQUE, 4096).export().close()
