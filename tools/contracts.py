@@ -94,7 +94,7 @@ LAYERS = {
         timeout_error
     """,
     "xsem.facade": """
-        discovery
+        discovery | negotiation
         device
         command_list
         arguments | image_copies
