@@ -109,7 +109,7 @@ LAYERS = {
         asynchronous | packing | ticket_exchange | transfers
         offers
         ticket_sockets | windows
-        sockets | socket_receivers | ticket_verdicts
+        sockets | socket_receivers | ticket_verdicts | ticket_files
         tickets
         channels | message | received_handles
         wire

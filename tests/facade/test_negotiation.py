@@ -78,9 +78,9 @@ def test_dma_buf_from_another_device_comes_last() -> None:
 
 def test_a_type_that_one_side_lacks_has_a_reason() -> None:
     no_export = device("acme", capabilities=replace(ALL, semaphore_export=SEMAPHORES - {TIMELINE}))
-    no_import = device("bolt", capabilities=replace(ALL, memory_import=frozenset()))
+    no_import = device("bolt", capabilities=replace(ALL, memory_import=MEMORIES - {PIXELS}))
     found = xsem.negotiate(no_export, no_import)
-    assert (found.semaphore, found.memory) == (PORTABLE, None)
+    assert (found.semaphore, found.memory) == (PORTABLE, HOST_MEMORY)
     assert found.why_not[f"semaphore.{TIMELINE.value}"] == "acme:0 does not export it"
     assert found.why_not[f"memory.{PIXELS.value}"] == "bolt:0 does not import it"
     other = M.OPAQUE_FD if WINDOWS else M.OPAQUE_WIN32
@@ -90,7 +90,7 @@ def test_a_type_that_one_side_lacks_has_a_reason() -> None:
 
 def test_every_other_type_has_a_reason() -> None:
     found = xsem.negotiate(device("acme"), device("bolt"))
-    assert set(found.why_not) | {f"semaphore.{found.semaphore.value}", f"memory.{found.memory.value}"} == (  # type: ignore[union-attr]
+    assert set(found.why_not) | {f"semaphore.{found.semaphore.value}", f"memory.{found.memory.value}"} == (
         {f"semaphore.{each.value}" for each in S if each.kind is SemaphoreKind.TIMELINE}
         | {f"memory.{each.value}" for each in M})
     with pytest.raises(TypeError):
@@ -101,9 +101,12 @@ def test_no_common_type_is_an_error_with_the_reasons() -> None:
     with pytest.raises(xsem.UnsupportedError) as caught:
         xsem.negotiate(device("acme"), device("bolt", OTHER_GPU), SemaphoreKind.BINARY)
     assert caught.value.reason == "no_common_type"
-    assert caught.value.capability == "semaphore.binary"
+    assert caught.value.capability == "negotiate"
     [cause] = caught.value.likely_causes   # the types of the other operating system are left out
     assert cause.startswith(f"{BINARY.name}: it is valid on one device")
+    with pytest.raises(xsem.UnsupportedError, match="acme:0 exports no memory that bolt:0 imports") as caught:
+        xsem.negotiate(device("acme"), device("bolt", capabilities=replace(ALL, memory_import=frozenset())))
+    assert f"{HOST_MEMORY.name}: bolt:0 does not import it" in caught.value.likely_causes
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
@@ -123,7 +126,6 @@ def test_open_devices_share_the_types_and_another_process_sends_what_is_needed(k
         found = xsem.negotiate(exporter, importer, kind)
         far = pickle.loads(pickle.dumps((exporter.info, exporter.capabilities)))
         assert xsem.negotiate(far, importer, kind) == found
-        assert found.memory is not None
         with (exporter.create_semaphore(found.semaphore).export(for_device=importer) as semaphore,
               exporter.create_memory(found.memory, 4096).export(for_device=importer) as memory):
             assert importer.import_semaphore(semaphore).kind.value == kind

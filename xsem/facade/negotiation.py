@@ -42,8 +42,8 @@ class CommonTypes:
     ----------
     semaphore : SemaphoreHandleType
         Type for `Device.create_semaphore`, of the requested kind.
-    memory : MemoryHandleType or None
-        Type for `Device.create_memory`; None: the devices have none in common.
+    memory : MemoryHandleType
+        Type for `Device.create_memory`.
     why_not : mapping of str to str
         For each other type of memory, and of semaphores of this kind, why it was not chosen. The keys are
         ``"semaphore."`` or ``"memory."`` and the value of the type.
@@ -58,7 +58,7 @@ class CommonTypes:
     """
 
     semaphore: SemaphoreHandleType
-    memory: MemoryHandleType | None
+    memory: MemoryHandleType
     why_not: Mapping[str, str]
 
 
@@ -90,8 +90,8 @@ def negotiate(
     Raises
     ------
     UnsupportedError
-        ``no_common_type``: the devices have no type of semaphores of this kind in common. The likely causes say why,
-        for each type of this operating system.
+        ``no_common_type``: the devices have no type of semaphores of this kind, or no type of memory in common. The
+        likely causes say why, for each type of this operating system.
     BadArgumentError
         ``not_a_device``; ``bad_kind``.
 
@@ -104,18 +104,12 @@ def negotiate(
     ...     imported = importer.import_semaphore(frames.export(for_device=importer))
     """
     wanted = parse_member("kind", kind, SemaphoreKind, reason="bad_kind")
-    sides = (_side(exporter), _side(importer))
-    (source, exports), (target, imports) = sides
+    (source, exports), (target, imports) = _side(exporter), _side(importer)
     semaphore, why_no_semaphore = _best(
-        [each for each in SemaphoreHandleType if each.kind is wanted], exports.semaphore_export,
-        imports.semaphore_import, source, target)
-    memory, why_no_memory = _best(MemoryHandleType, exports.memory_export, imports.memory_import, source, target)
-    if semaphore is None:
-        raise UnsupportedError(
-            f"{source.id} exports no {wanted.value} semaphore that {target.id} imports",
-            capability=f"semaphore.{wanted.value}", reason="no_common_type",
-            likely_causes=tuple(f"{each.name}: {why}" for each, why in why_no_semaphore.items()
-                                if _obstacle_of_system(each) is None))
+        f"{wanted.value} semaphore", [each for each in SemaphoreHandleType if each.kind is wanted],
+        exports.semaphore_export, imports.semaphore_import, source, target)
+    memory, why_no_memory = _best(
+        "memory", MemoryHandleType, exports.memory_export, imports.memory_import, source, target)
     return CommonTypes(semaphore=semaphore, memory=memory, why_not=MappingProxyType(
         {f"semaphore.{each.value}": why for each, why in why_no_semaphore.items()}
         | {f"memory.{each.value}": why for each, why in why_no_memory.items()}))
@@ -131,9 +125,9 @@ def _side(given: object) -> _Side:
 
 
 def _best(
-    types: Iterable[_Type], exported: Collection[_Type], imported: Collection[_Type], source: DeviceInfo,
+    what: str, types: Iterable[_Type], exported: Collection[_Type], imported: Collection[_Type], source: DeviceInfo,
     target: DeviceInfo,
-) -> tuple[_Type | None, dict[_Type, str]]:
+) -> tuple[_Type, dict[_Type, str]]:
     """Return the best type, and for each other one the reason against it."""
     against: dict[_Type, str] = {}
     ranks: dict[_Type, int] = {}
@@ -147,7 +141,10 @@ def _best(
         else:
             against[each] = obstacle
     if not ranks:
-        return None, against
+        raise UnsupportedError(
+            f"{source.id} exports no {what} that {target.id} imports", capability="negotiate",
+            reason="no_common_type", likely_causes=tuple(
+                f"{each.name}: {why}" for each, why in against.items() if _obstacle_of_system(each) is None))
     best = min(ranks, key=lambda each: ranks[each])   # of one rank: the first of the enumeration
     return best, against | {each: _WHY_LATER[rank].format(best.name) for each, rank in ranks.items()
                             if each is not best}

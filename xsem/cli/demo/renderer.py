@@ -10,7 +10,6 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
 from xsem.cli.demo.plan import Line, Plan, hear, importer_of, opened, say
-from xsem.errors import UnsupportedError
 from xsem.facade.discovery import exporter_for
 
 __all__ = ["Tally", "render"]
@@ -66,11 +65,6 @@ def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally
     exporter = plan.exporter if ":" in plan.exporter else exporter_for(plan.exporter, plan.device, compute["uuid"])
     with opened(exporter) as device:
         common = xsem.negotiate(device, importer_of(compute), plan.kind)
-        if common.memory is None:
-            raise UnsupportedError(
-                f"{device.info.id} exports no memory that {compute['id']} imports", capability="memory",
-                reason="no_common_type",
-                likely_causes=tuple(f"{name}: {why}" for name, why in common.why_not.items() if "memory" in name))
         drawn = device.create_semaphore(common.semaphore, label="drawn")
         filtered = device.create_semaphore(common.semaphore, label="filtered") if plan.binary else drawn
         memory = device.create_memory(common.memory, plan.height * plan.width * 4)
