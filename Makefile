@@ -59,6 +59,7 @@ coverage: export COVERAGE_FILE := $(CURDIR)/build/coverage/data
 coverage: $(READY)
 	@rm -rf build/coverage && mkdir -p build/coverage
 	@$(BIN)/python -m coverage run -m pytest tests/backends/cuda $(SPREAD) $(ARGS)
+	@tests/drivers/run cuda -- $(BIN)/python -m coverage run -m xsem conformance run --device cuda:0 --exporter host --quiet
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage report
 

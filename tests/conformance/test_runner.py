@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from support import odd_backend
-from support.fake_backend import until
 from support.plugin_folder import write_plugin
+from support.waiting import until
 
 import xsem_host.device
 from xsem_conformance import backend_code, verdict

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from support import odd_backend
-from support.fake_backend import until
+from support.waiting import until
 
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.fake_backend import until
 from support.paths import TESTS
+from support.waiting import until
 
 import xsem
 from xsem.facade.device import Device

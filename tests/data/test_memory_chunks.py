@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import until
 from support.open_files import numbers
+from support.waiting import until
 
 import xsem
 from xsem.data import transfers

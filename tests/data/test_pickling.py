@@ -9,7 +9,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.fake_backend import until
+from support.at_once import threads
 from support.open_files import closed_number, numbers
+from support.waiting import until
 
 import xsem
 from xsem import ipc
@@ -206,7 +206,7 @@ def memory() -> Iterator[MemoryDesc]:
     resource_sharer.stop(timeout=40)
     gc.collect()
     assert numbers() == before
-    until(lambda: not any(thread.name == "xsem-transfers" for thread in threading.enumerate()))
+    until(lambda: not threads("transfers"))
 
 
 def test_transfer_without_a_receiver_ends_with_its_lifetime(

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -22,6 +21,7 @@ import pytest
 from support.cuda_sim import stand_in_environment
 from support.opencl_sim import opencl_command
 from support.paths import ROOT
+from support.waiting import until
 
 # Not an import statement: mypy would follow it to Ray, which need not be installed.
 fleet_ray: Any = importlib.import_module("fleet_ray")
@@ -214,9 +214,9 @@ def test_cluster_of_three_nodes_of_which_one_dies(ray_environment: dict[str, str
     }
     with running([sys.executable, "-m", "support.ray_cluster", json.dumps(nodes), EXAMPLE, "--folder", tmp_path,
                   "--only", "XSEM-BIN-001"], ray_environment) as cluster:
-        while not suites_on("opencl:0", ray_environment["RAY_TMPDIR"]):
-            assert cluster.poll() is None, cluster.communicate()
-            time.sleep(0.05)
+        folder = ray_environment["RAY_TMPDIR"]
+        until(lambda: cluster.poll() is not None or suites_on("opencl:0", folder), deadline_s=300)
+        assert cluster.poll() is None, cluster.communicate()
         out, _ = cluster.communicate("three\n", timeout=300)
     assert cluster.returncode == NOT_TRIED, out
     rows = {row[0]: row for row in cells((tmp_path / "fleet.md").read_text())}

@@ -14,10 +14,11 @@ from typing import Any, Self
 import pytest
 from support.bad_input import importing
 from support.descriptors import OF_DRIVER, named
-from support.fake_backend import ALL, INFO, FakeDriver, until
+from support.fake_backend import ALL, INFO, FakeDriver
 from support.fixtures import refused
 from support.open_files import close, holding, is_open, new_number, untouched
 from support.system_types import BINARY
+from support.waiting import until
 
 from xsem.errors import BadHandleError, ReleasedError, XsemError
 from xsem.facade.device import Device

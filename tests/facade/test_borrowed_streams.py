@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 
 import pytest
-from support.fake_backend import FakeStream, timeline, until
+from support.fake_backend import FakeStream, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 from xsem.errors import BadArgumentError, ReleasedError, WrongDeviceError
 from xsem.runtime.queues import queue_table

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import until
 from support.real_bytes import PAGE, Gpu, mapped
 from support.system_types import MEMORY
+from support.waiting import until
 
 import xsem
 from xsem.errors import ReleasedError

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import open_fake, timeline, until
+from support.fake_backend import open_fake, timeline
 from support.fixtures import refused
 from support.real_bytes import PAGE, Gpu, mapped
 from support.system_types import MEMORY
+from support.waiting import until
 
 from xsem.errors import DriverError, UnsupportedError, WaitTimeoutError
 from xsem.facade.device import Device

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import INFO, until
+from support.fake_backend import INFO
 from support.fixtures import refused
 from support.real_bytes import PAGE, ImageGpu, M
 from support.system_types import MEMORY
+from support.waiting import until
 
 from xsem.data.image_formats import FORMATS
 from xsem.errors import DriverError, ReleasedError, UnsupportedError, WaitTimeoutError

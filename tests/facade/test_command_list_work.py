@@ -6,8 +6,9 @@ import threading
 from typing import Any
 
 import pytest
-from support.fake_backend import fake, timeline, until
+from support.fake_backend import fake, timeline
 from support.fixtures import Opened, calls, refused_unasked
+from support.waiting import until
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
 from xsem.types import MemoryHandleType

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
-from support.fake_backend import FakeDriver, until
+from support.fake_backend import FakeDriver
+from support.waiting import until
 
 import xsem
 from xsem import spi

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from support.at_once import in_thread
-from support.fake_backend import FakeDriver, FakeList, until
+from support.fake_backend import FakeDriver, FakeList
 from support.fixtures import Opened, refused
 from support.frameworks import Frameworks
+from support.waiting import until
 
 import xsem
 from xsem import spi

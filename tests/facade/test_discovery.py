@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, until
+from support.fake_backend import ALL, FakeDriver
 from support.fixtures import refused
 from support.open_files import few_more_files
+from support.waiting import until
 
 import xsem
 from xsem import spi

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.fake_backend import fake, until
+from support.fake_backend import fake
+from support.waiting import until
 
 import xsem
 from xsem.facade import dlpack

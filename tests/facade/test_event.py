@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakeFence, FakeStream, fake, open_fake, timeline, until
+from support.at_once import threads
+from support.fake_backend import ALL, FakeDriver, FakeFence, FakeStream, fake, open_fake, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, BusyError, DriverError, EventNotAppendedError, UnsupportedError
@@ -21,10 +23,6 @@ from xsem.types import Feature
 
 def given_back(driver: FakeDriver) -> list[FakeFence]:
     return [fence for fence in driver.fences if fence.released]
-
-
-def notifiers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-notify")]
 
 
 # ---- binding
@@ -240,12 +238,12 @@ def test_callback_is_called_once_on_the_notifier_thread(opened: Opened) -> None:
     commands.append_barrier(signal_event=event)
     called: list[Any] = []
     event.add_done_callback(lambda given: called.append((given, threading.current_thread().name)))
-    until(lambda: notifiers() == ["xsem-notify-fake:0"])
+    until(lambda: threads("notify") == ["xsem-notify-fake:0"])
     assert called == []
     driver.lists[0].reach_all()
     until(lambda: called)
     assert called == [(event, "xsem-notify-fake:0")]
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
     assert len(called) == 1
 
 
@@ -352,7 +350,7 @@ def test_callback_that_is_not_callable_is_refused(opened: Opened) -> None:
     with pytest.raises(BadArgumentError) as caught:
         event.add_done_callback(None)  # type: ignore[arg-type]
     assert caught.value.reason == "not_callable"
-    assert not notifiers()
+    assert not threads("notify")
 
 
 def test_event_with_a_callback_lives_until_it_is_called(opened: Opened) -> None:
@@ -384,7 +382,7 @@ def test_called_event_is_dropped_while_others_wait(opened: Opened) -> None:
     driver.lists[0].reach_all()
     until(lambda: called == [1])
     until(lambda: kept() is None)
-    assert notifiers()
+    assert threads("notify")
 
 
 def test_events_of_one_list_are_asked_for_in_order(opened: Opened) -> None:
@@ -425,7 +423,7 @@ def test_many_events_of_many_lists_are_all_called(opened: Opened) -> None:
         each.reach_all()
     until(lambda: len(called) == 2000)
     assert sorted(called) == list(range(2000))
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
 
 
 def test_callbacks_added_while_the_thread_ends_are_called(opened: Opened) -> None:
@@ -449,7 +447,7 @@ def test_notifier_does_not_keep_a_dropped_device() -> None:
     called: list[Any] = []
     device.create_command_list().append_barrier(signal_event=event)
     event.add_done_callback(lambda _: called.append(1))
-    until(lambda: called and not notifiers())
+    until(lambda: called and not threads("notify"))
     held: list[object] = [device, event]
     del device, event
     with pytest.warns(ResourceWarning):

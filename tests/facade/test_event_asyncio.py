@@ -8,8 +8,10 @@ import threading
 import weakref
 
 import pytest
-from support.fake_backend import until
+from support.at_once import threads
 from support.fixtures import Opened
+from support.loops import eventually, settle
+from support.waiting import until
 
 import xsem
 from xsem.errors import DriverError, EventNotAppendedError, ReleasedError
@@ -19,21 +21,6 @@ def bound(device: xsem.Device, commands: xsem.CommandList | None = None) -> xsem
     event = device.create_event()
     (commands or device.create_command_list()).append_barrier(signal_event=event)
     return event
-
-
-def notifiers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-notify")]
-
-
-async def settle() -> None:
-    """Let the loop run every ready callback."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def eventually(task: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(10):
-        await asyncio.wait([task])
 
 
 async def awaiting(event: xsem.Event) -> None:
@@ -54,7 +41,7 @@ def test_await_returns_when_the_work_is_done(opened: Opened) -> None:
         await event   # a second await of a done event
 
     asyncio.run(main())
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
 
 
 def test_await_of_an_unbound_event_raises(opened: Opened) -> None:
@@ -128,7 +115,7 @@ def test_cancelling_ends_the_await_and_not_the_work(opened: Opened) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.to_thread(until, lambda: not notifiers())   # no await is left
+        await asyncio.to_thread(until, lambda: not threads("notify"))   # no await is left
         assert not event.query()
         driver.lists[0].reach_all()
         await event
@@ -167,7 +154,7 @@ def test_cancelling_at_the_moment_of_the_end_is_harmless(opened: Opened) -> None
             task.cancel()
             await asyncio.wait([task])
             event.release()
-        await asyncio.to_thread(until, lambda: not notifiers())
+        await asyncio.to_thread(until, lambda: not threads("notify"))
         await settle()
 
     asyncio.run(main())
@@ -189,7 +176,7 @@ def test_closed_loop_with_a_pending_await_is_not_called(
     loop.run_until_complete(begin())
     loop.close()
     driver.lists[0].reach_all()
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
     assert caplog.text == ""
     steps.close()
 
@@ -202,13 +189,13 @@ def test_collected_task_withdraws_its_request(opened: Opened) -> None:
     async def begin() -> None:
         steps = event.__await__()
         next(steps)
-        until(lambda: notifiers())
+        until(lambda: threads("notify"))
         del steps
 
     loop.run_until_complete(begin())
     loop.close()
     gc.collect()
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
 
 
 def test_many_awaits_are_all_answered(opened: Opened) -> None:
@@ -225,7 +212,7 @@ def test_many_awaits_are_all_answered(opened: Opened) -> None:
             await asyncio.gather(*tasks)
 
     asyncio.run(main())
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
 
 
 def test_each_loop_is_answered_in_its_own_thread(opened: Opened) -> None:
@@ -264,7 +251,7 @@ def test_only_the_awaiting_task_keeps_its_event(opened: Opened) -> None:
         driver.lists[0].reach_all()
         await eventually(task)
         del task
-        await asyncio.to_thread(until, lambda: not notifiers())
+        await asyncio.to_thread(until, lambda: not threads("notify"))
         gc.collect()
         assert kept() is None
 
@@ -275,4 +262,4 @@ def test_await_outside_a_loop_is_asyncios_error(opened: Opened) -> None:
     device, _ = opened
     with pytest.raises(RuntimeError, match="no running event loop"):
         next(bound(device).__await__())
-    assert not notifiers()
+    assert not threads("notify")

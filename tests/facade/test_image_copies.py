@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList
 from support.fixtures import refused
 from support.real_bytes import PAGE, Gpu, ImageGpu, M
+from support.waiting import until
 
 import xsem
 from xsem import spi

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
-from support.fake_backend import until
+from support.waiting import until
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType

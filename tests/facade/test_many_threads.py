@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 from support.at_once import restless
-from support.fake_backend import FakeDriver, FakeStream, fake, timeline, until
+from support.fake_backend import FakeDriver, FakeStream, fake, timeline
 from support.fixtures import new_handle
+from support.waiting import until
 
 from xsem.errors import BadArgumentError, BusyError, EventNotAppendedError, ReleasedError
 from xsem.runtime.semaphore_state import SemaphoreState

@@ -22,10 +22,10 @@ from support.fake_backend import (
     last_of,
     set_last,
     timeline,
-    until,
     values_of,
 )
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import (

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, fake, hold_next, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 import xsem.facade.device

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import SEMAPHORES, FakeDriver, fake, timeline, until
+from support.at_once import threads
+from support.fake_backend import SEMAPHORES, FakeDriver, fake, timeline
 from support.fixtures import Opened, refused
+from support.loops import eventually, settle
 from support.system_types import TIMELINE
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, UnsupportedError
 from xsem.types import Capabilities, SemaphoreHandleType
 
 
-def notifiers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-notify")]
-
-
-async def settle() -> None:
-    """Let the loop run every ready callback."""
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
-async def eventually(task: asyncio.Task[None]) -> None:
-    async with asyncio.timeout(10):
-        await asyncio.wait([task])
-
-
 def gone() -> None:
-    until(lambda: not notifiers())
+    until(lambda: not threads("notify"))
 
 
 def test_await_returns_when_the_value_is_reached(device: xsem.Device) -> None:
@@ -91,7 +78,7 @@ def test_bad_awaits_are_refused(opened: Opened) -> None:
         refused(partial(asyncio.run, wait(semaphore, value)), reason, BadArgumentError)
     frames.release()
     refused(lambda: asyncio.run(wait(frames, 1)), "released", ReleasedError)
-    assert not notifiers()
+    assert not threads("notify")
 
 
 def test_device_without_values_is_refused() -> None:
@@ -194,8 +181,8 @@ def test_many_waits_have_one_thread_and_few_reads(opened: Opened) -> None:
     async def main() -> None:
         tasks = [asyncio.create_task(frames.reached(value)) for value in range(1, 1001)]
         await settle()
-        until(lambda: bool(notifiers()))
-        assert len(notifiers()) == 1
+        until(lambda: bool(threads("notify")))
+        assert len(threads("notify")) == 1
         before, passes = driver.calls, 0
         counted = driver.semaphore_value
 

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.at_once import in_thread
+from support.gpu import at_once, needs_gpu
+from support.waiting import until
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
@@ -21,25 +24,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 1 << 20
-AT_ONCE_S = 1.0  # far above the cost of a call, far below the timeout of an unmet wait
-
-
-def _missing() -> str | None:
-    for backend in ("cuda", "vulkan"):
-        try:
-            if not xsem.devices(backend):
-                return f"no {backend} device"
-        except xsem.BackendUnavailableError as error:
-            return f"{backend}: {error}"
-    uuids = {info.uuid for info in xsem.devices("vulkan")}
-    return None if xsem.devices("cuda")[0].uuid in uuids else "no Vulkan driver for the CUDA device"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _gpu() -> None:
-    missing = _missing()
-    if missing:
-        pytest.skip(f"needs a GPU with CUDA and Vulkan: {missing}")
+    needs_gpu("vulkan")
 
 
 @pytest.fixture
@@ -71,30 +60,6 @@ def timeline(vulkan: xsem.Device, cuda: xsem.Device) -> Shared:
 @pytest.fixture
 def binary(vulkan: xsem.Device, cuda: xsem.Device) -> Shared:
     return Shared(vulkan, cuda, BINARY)
-
-
-def at_once(call: Callable[[], object]) -> None:
-    """Check that the call does not block: the same thread signals the semaphore only later."""
-    begin = time.monotonic()
-    call()
-    assert time.monotonic() - begin < AT_ONCE_S
-
-
-def run_thread(work: Callable[[], object]) -> None:
-    """Run on a new thread, which has no CUDA context; raise the thread's exception here."""
-    failures: list[BaseException] = []
-
-    def body() -> None:
-        try:
-            work()
-        except BaseException as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
 
 
 def current_context() -> int:
@@ -154,9 +119,7 @@ def test_release_twice_with_a_pending_wait_returns_at_once(
 ) -> None:
     commands = cuda.create_command_list()
     commands.append_wait(timeline.here, 1)
-    at_once(timeline.here.release)
-    at_once(timeline.here.release)
-    at_once(commands.release)
+    at_once(timeline.here.release, timeline.here.release, commands.release)
     timeline.there.host_signal(1)
 
 
@@ -168,15 +131,11 @@ def test_memory_release_behind_an_unmet_wait_returns_at_once(
     buffer = memory.map_buffer()
     commands = cuda.create_command_list()
     commands.append_wait(timeline.here, 1)
-    at_once(buffer.release)
-    at_once(memory.release)
+    at_once(buffer.release, memory.release)
     assert cuda.releasing() == ("buffer", "opaque_fd memory")
     timeline.there.host_signal(1)
     commands.synchronize(timeout_s=10)
-    deadline = time.monotonic() + 10
-    while cuda.releasing():   # a thread of xsem frees it
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: not cuda.releasing())   # a thread of xsem frees it
 
 
 def test_append_raises_before_the_driver_would_block(cuda: xsem.Device, timeline: Shared) -> None:
@@ -244,7 +203,7 @@ def test_thread_without_a_context_has_none_afterwards(cuda: xsem.Device, timelin
         host.release()
         assert current_context() == 0
 
-    run_thread(work)
+    in_thread(work)
     assert timeline.there.value() == 2
 
 
@@ -255,7 +214,7 @@ def test_legacy_stream_works_on_a_thread_without_a_context(cuda: xsem.Device, ti
         commands.synchronize(timeout_s=10)
         assert current_context() == 0
 
-    run_thread(work)
+    in_thread(work)
 
 
 # ---- bad handles

@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.gpu import needs_gpu
 
 import xsem
 
@@ -22,12 +23,7 @@ LIBRARIES = {"torch_filter": "torch", "cupy_filter": "cupy", "torch_trainer": "t
 
 @pytest.fixture(scope="module", autouse=True)
 def _gpu() -> None:
-    for backend in ("cuda", "vulkan"):
-        try:
-            if not xsem.devices(backend):
-                pytest.skip(f"needs a GPU with CUDA and Vulkan: no {backend} device")
-        except xsem.BackendUnavailableError as error:
-            pytest.skip(f"needs a GPU with CUDA and Vulkan: {error}")
+    needs_gpu("vulkan")
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:

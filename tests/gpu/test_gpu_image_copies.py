@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from support.gpu import AT_ONCE_S
 from support.image_exercise import (
     FORMATS,
     PLANES,
@@ -33,7 +34,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 SIZE = 1 << 22   # the driver rounds an image up to whole tiles
 BINARY, TIMELINE = SemaphoreHandleType.OPAQUE_FD, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 DESC = MipmapDesc(extent=(640, 480, 0), format="uint8", channels=4, levels=3)
-AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
 
 
 class Rig(NamedTuple):

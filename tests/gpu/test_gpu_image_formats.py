@@ -5,41 +5,18 @@ Skipped, with the reason, without a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
+from support.gpu import SIZE, Rig
 
 import xsem
 from xsem.data.image_formats import FORMATS
-from xsem.types import MemoryHandleType, MipmapDesc
+from xsem.types import MipmapDesc
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
-
-SIZE = 1 << 20
-
-
-class Rig(NamedTuple):
-    cuda: xsem.Device
-    vulkan: xsem.Device
-    there: xsem.Memory
-    here: xsem.Memory
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    try:
-        cuda = xsem.open_device("cuda:0")
-        vulkan = xsem.open_device("vulkan", uuid=cuda.info.uuid)
-    except xsem.XsemError as error:
-        pytest.skip(f"needs a GPU with CUDA and Vulkan: {error}")
-    with cuda, vulkan:
-        there = vulkan.create_memory(MemoryHandleType.OPAQUE_FD, SIZE)
-        with there.export(for_device=cuda) as desc:
-            here = cuda.import_memory(desc)
-        yield Rig(cuda, vulkan, there, here)
 
 
 def image(name: str, extent: tuple[int, int, int] = (36, 20, 0), **more: Any) -> MipmapDesc:

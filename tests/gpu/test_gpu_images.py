@@ -6,40 +6,16 @@ Skipped, with the reason, without a GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
+from support.gpu import AT_ONCE_S, SIZE, Rig
 
 import xsem
-from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem.types import SemaphoreHandleType
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
-
-SIZE = 1 << 20
-AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
-
-
-class Rig(NamedTuple):
-    cuda: xsem.Device
-    vulkan: xsem.Device
-    there: xsem.Memory
-    here: xsem.Memory
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    try:
-        cuda = xsem.open_device("cuda:0")
-        vulkan = xsem.open_device("vulkan", uuid=cuda.info.uuid)
-    except xsem.XsemError as error:
-        pytest.skip(f"needs a GPU with CUDA and Vulkan: {error}")
-    with cuda, vulkan:
-        there = vulkan.create_memory(MemoryHandleType.OPAQUE_FD, SIZE)
-        with there.export(for_device=cuda) as desc:
-            here = cuda.import_memory(desc)
-        yield Rig(cuda, vulkan, there, here)
 
 
 def image(**more: Any) -> xsem.MipmapDesc:

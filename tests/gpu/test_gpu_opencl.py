@@ -9,12 +9,13 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.gpu import at_once, needs_gpu
 from support.open_files import is_open, numbers
 
 import xsem
@@ -27,23 +28,10 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 BINARY, MEMORY = SemaphoreHandleType.OPAQUE_FD, MemoryHandleType.OPAQUE_FD
 SIZE = 1 << 20
 BOUND_S = 20.0
-AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
 
 KERNEL = """
 kernel void add_one(global uint *values) { values[get_global_id(0)] += 1; }
 """
-
-
-def _missing() -> str | None:
-    found: dict[str, set[Any]] = {}
-    for backend in ("cuda", "vulkan", "opencl"):
-        try:
-            found[backend] = {info.uuid for info in xsem.devices(backend)}
-        except xsem.BackendUnavailableError as error:
-            return f"{backend}: {error}"
-    here = xsem.devices("cuda")[0].uuid
-    missing = [backend for backend, uuids in found.items() if here not in uuids]
-    return f"no {', '.join(missing)} driver for the CUDA device" if missing else None
 
 
 class Rig:
@@ -86,20 +74,11 @@ class Rig:
 
 @pytest.fixture
 def at() -> Iterator[Rig]:
-    missing = _missing()
-    if missing:
-        pytest.skip(f"needs a GPU with CUDA, Vulkan and OpenCL: {missing}")
+    needs_gpu("vulkan", "opencl")
     with xsem.open_device("cuda:0") as cuda:
         uuid = cuda.info.uuid
         with xsem.open_device("vulkan", uuid=uuid) as vulkan, xsem.open_device("opencl", uuid=uuid) as opencl:
             yield Rig(vulkan, opencl, cuda)
-
-
-def at_once(call: Callable[[], object]) -> None:
-    """Check that the call does not block: the same thread signals the semaphore only later."""
-    began = time.monotonic()
-    call()
-    assert time.monotonic() - began < AT_ONCE_S
 
 
 # ---- the device

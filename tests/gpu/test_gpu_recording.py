@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.cuda_calls import driver
+from support.gpu import AT_ONCE_S, at_once, needs_gpu
+from support.waiting import until
 
 import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
@@ -20,18 +20,6 @@ TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 BINARY = SemaphoreHandleType.OPAQUE_FD
 SIZE = 1 << 16
 BOUND_S = 20.0
-AT_ONCE_S = 1.0  # far above the cost of a call, far below the timeout of an unmet wait
-
-
-def _missing() -> str | None:
-    for backend in ("cuda", "vulkan"):
-        try:
-            if not xsem.devices(backend):
-                return f"no {backend} device"
-        except xsem.BackendUnavailableError as error:
-            return f"{backend}: {error}"
-    uuids = {info.uuid for info in xsem.devices("vulkan")}
-    return None if xsem.devices("cuda")[0].uuid in uuids else "no Vulkan driver for the CUDA device"
 
 
 class Rig:
@@ -54,9 +42,7 @@ class Rig:
 
 @pytest.fixture
 def at() -> Iterator[Rig]:
-    missing = _missing()
-    if missing:
-        pytest.skip(f"needs a GPU with CUDA and Vulkan: {missing}")
+    needs_gpu("vulkan")
     with xsem.open_device("cuda:0") as cuda, xsem.open_device("vulkan", uuid=cuda.info.uuid) as vulkan:
         yield Rig(vulkan, cuda)
 
@@ -64,18 +50,6 @@ def at() -> Iterator[Rig]:
 @pytest.fixture
 def torch(at: Rig) -> Any:
     return pytest.importorskip("torch", reason="torch is not installed")
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    """Check that the calls in this block do not block: the same thread signals the semaphore only later."""
-    begin = time.monotonic()
-    yield
-    assert time.monotonic() - begin < AT_ONCE_S
 
 
 def within(work: Callable[[], object], limit_s: float = BOUND_S) -> bool:
@@ -235,9 +209,7 @@ def test_releases_behind_a_waiting_replay_block_no_other_list(at: Rig) -> None:
     recording.replay()
     _, idle = at.semaphore()
     other_there, other_sem = at.semaphore()
-    with at_once():
-        for each in (recording, buffer, idle, gate, here):
-            each.release()
+    at_once(*(each.release for each in (recording, buffer, idle, gate, here)))
     other = at.cuda.create_command_list()
     held = not within(lambda: other.append_signal(other_sem, 1), AT_ONCE_S)
     gate_there.host_signal(1)
@@ -256,10 +228,7 @@ def test_recorded_semaphore_is_freed_after_its_recording(at: Rig) -> None:
     there.host_wait(1, timeout_s=BOUND_S)
     at.commands.synchronize(timeout_s=BOUND_S)
     recording.release()
-    deadline = time.monotonic() + BOUND_S
-    while not here._lifetime.freed:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: here._lifetime.freed)
 
 
 # ---- failures

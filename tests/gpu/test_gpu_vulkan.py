@@ -9,10 +9,12 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
+from support.gpu import AT_ONCE_S, SIZE, vulkan_gpu
+from support.vulkan_lists import contents
+from support.waiting import until
 
 import xsem
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
@@ -22,28 +24,11 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 BINARY = SemaphoreHandleType.OPAQUE_FD
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 MEMORY = MemoryHandleType.OPAQUE_FD
-SIZE = 1 << 20
-AT_ONCE_S = 1.0   # far above the cost of a call, far below the timeout of an unmet wait
-
-
-def _gpu() -> xsem.DeviceInfo | str:
-    try:
-        found = xsem.devices("vulkan")
-    except xsem.BackendUnavailableError as error:
-        return str(error)
-    for info in found:
-        with xsem.open_device(info) as device:
-            if TIMELINE in device.capabilities.semaphore_export:
-                return info
-    return f"none of {', '.join(info.name for info in found)} exports timelines"
 
 
 @pytest.fixture(scope="module")
 def gpu() -> xsem.DeviceInfo:
-    found = _gpu()
-    if isinstance(found, str):
-        pytest.skip(f"needs a GPU with a Vulkan driver: {found}")
-    return found
+    return vulkan_gpu("export")
 
 
 @pytest.fixture
@@ -55,13 +40,6 @@ def device(gpu: xsem.DeviceInfo) -> Iterator[xsem.Device]:
 @pytest.fixture
 def commands(device: xsem.Device) -> xsem.CommandList:
     return device.create_command_list()
-
-
-def contents(commands: xsem.CommandList, buffer: xsem.Buffer) -> Any:
-    host = commands.device.host_buffer(buffer.size)
-    commands.append_copy(host, buffer)
-    commands.synchronize(timeout_s=20)
-    return host.numpy().copy()
 
 
 def test_device_declares_and_identifies_itself(device: xsem.Device) -> None:
@@ -249,10 +227,7 @@ def test_fds_and_threads_are_as_before(gpu: xsem.DeviceInfo) -> None:
     before = counts()
     for _ in range(5):
         work()
-    deadline = time.monotonic() + 10
-    while (now := counts()) > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert now <= before
+    until(lambda: counts() <= before)
 
 
 def test_many_appends_behind_an_unmet_wait(device: xsem.Device, commands: xsem.CommandList) -> None:

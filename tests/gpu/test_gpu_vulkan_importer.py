@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.gpu import vulkan_gpu
 from support.open_files import is_open, numbers, untouched
 
 import xsem
@@ -36,24 +37,9 @@ SIZE = 1 << 20
 IMAGE = MipmapDesc(extent=(64, 32, 0), format="uint8", channels=4, levels=3)
 
 
-def _gpu() -> xsem.DeviceInfo | str:
-    try:
-        found = xsem.devices("vulkan")
-    except xsem.BackendUnavailableError as error:
-        return str(error)
-    for info in found:
-        with xsem.open_device(info) as device:
-            if TIMELINE in device.capabilities.semaphore_import & device.capabilities.semaphore_export:
-                return info
-    return f"none of {', '.join(info.name for info in found)} exports and imports timelines"
-
-
 @pytest.fixture(scope="module")
 def gpu() -> xsem.DeviceInfo:
-    found = _gpu()
-    if isinstance(found, str):
-        pytest.skip(f"needs a GPU with a Vulkan driver: {found}")
-    return found
+    return vulkan_gpu("export", "import")
 
 
 @pytest.fixture

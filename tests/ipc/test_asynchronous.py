@@ -7,11 +7,12 @@ import contextlib
 import multiprocessing.connection
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fixtures import reason_of
 from support.open_files import numbers
 
 import xsem
@@ -19,24 +20,14 @@ from xsem import ipc
 from xsem.spi import same_open_file
 from xsem.types import OwnedHandle, SemaphoreDesc
 
-STREAM, PACKET = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
 LARGE = b"x" * 65536
 
-
-@pytest.fixture(params=[STREAM, PACKET], ids=["stream", "seqpacket"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    before = numbers()
-    near, far = socket.socketpair(socket.AF_UNIX, request.param)
-    with near, far:
-        yield near, far
-    assert numbers() == before
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 @pytest.fixture
-def desc() -> Iterator[SemaphoreDesc]:
-    fd = os.memfd_create("sent")
-    yield SemaphoreDesc.opaque_fd(fd, device_uuid=None)
-    os.close(fd)
+def desc(fd: int) -> SemaphoreDesc:
+    return SemaphoreDesc.opaque_fd(fd, device_uuid=None)
 
 
 def check(message: ipc.Message, desc: SemaphoreDesc, payload: bytes = b"frame") -> None:
@@ -46,12 +37,6 @@ def check(message: ipc.Message, desc: SemaphoreDesc, payload: bytes = b"frame") 
         assert isinstance(desc.handle, int)
         assert same_open_file(handle.fileno(), desc.handle)
         assert message.payload == payload
-
-
-def reason_of(call: Callable[[], object]) -> str:
-    with pytest.raises(xsem.XsemError) as failure:
-        call()
-    return failure.value.reason
 
 
 @pytest.mark.parametrize("blocking", [True, False])

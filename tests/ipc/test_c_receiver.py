@@ -10,7 +10,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -94,14 +94,6 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                     "-fno-sanitize-recover", "-I", str(EXAMPLES), "-o", str(folder / "receiver"), str(folder / name)],
                    check=True)
     return folder / "receiver"
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = [os.memfd_create("sent") for _ in range(4)]
-    yield made
-    for fd in made:
-        os.close(fd)
 
 
 class Receiving:

@@ -6,12 +6,12 @@ import asyncio
 import os
 import socket
 import struct
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from support.open_files import closed_number, numbers
+from support.waiting import until
 from support.wire_messages import several
 
 import xsem
@@ -22,29 +22,6 @@ from xsem.types import MemoryChunk, MemoryDesc, OwnedHandle, SemaphoreDesc
 
 MIB = 1 << 20
 DEVICE = uuid.UUID(int=7)
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = [os.memfd_create("chunk") for _ in range(5)]
-    yield made
-    for fd in made:
-        os.close(fd)
-
-
-@pytest.fixture(params=[socket.SOCK_STREAM, socket.SOCK_SEQPACKET], ids=["stream", "seqpacket"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    left, right = socket.socketpair(socket.AF_UNIX, request.param)
-    with left, right:
-        yield left, right
-
-
-def until_closed(before: set[int]) -> None:
-    """Wait until only these numbers are open: a thread closes the sockets of an offer."""
-    deadline = time.monotonic() + 20
-    while numbers() != before:
-        assert time.monotonic() < deadline, numbers() - before
-        time.sleep(0.002)
 
 
 def memory(sizes: list[int], fds: list[int]) -> MemoryDesc:
@@ -93,7 +70,7 @@ def test_each_way_carries_one_descriptor_with_all_chunks(
         with way(*pair, [memory(sizes, fds)]) as message:
             check(message, sizes, fds)
             assert message.payload == b"p"
-    until_closed(before)
+    until(lambda: numbers() == before)   # a thread closes the sockets of an offer
 
 
 def test_chunks_stand_between_other_descriptors(pair: tuple[socket.socket, socket.socket], fds: list[int]) -> None:
@@ -125,7 +102,7 @@ def test_as_many_as_the_kernel_passes_go_through_and_no_more(
     with pytest.raises(xsem.BadArgumentError) as caught:
         way(*pair, [memory(list(range(1, 65)), fds[:1] * 64)])   # 64 sizes: 65 records
     assert caught.value.reason == "too_many_descriptors"
-    until_closed(before)
+    until(lambda: numbers() == before)   # a thread closes the sockets of an offer
 
 
 def test_a_chunk_that_is_closed_is_refused_before_sending(

@@ -8,12 +8,13 @@ import resource
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.at_once import ctrl_c_in
+from support.open_files import numbers
 from support.wire_messages import BAD, header, one, raw, record
 
 import xsem
@@ -26,38 +27,7 @@ DEVICE = uuid.UUID(int=0x0102030405060708090A0B0C0D0E0F10)
 DRIVER = uuid.UUID(int=0x11)
 STREAM, PACKET = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
 
-
-def open_fds() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
-
-
-@pytest.fixture(autouse=True)
-def no_leak() -> Iterator[None]:
-    before = open_fds()
-    yield
-    assert open_fds() == before
-
-
-@pytest.fixture(params=[STREAM, PACKET], ids=["stream", "seqpacket"])
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    a, b = socket.socketpair(socket.AF_UNIX, request.param)
-    with a, b:
-        yield a, b
-
-
-@pytest.fixture
-def stream() -> Iterator[tuple[socket.socket, socket.socket]]:
-    a, b = socket.socketpair()
-    with a, b:
-        yield a, b
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = [os.memfd_create(f"ipc-{number}") for number in range(4)]
-    yield made
-    for fd in made:
-        os.close(fd)
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 def all_descs(fds: list[int]) -> list[SemaphoreDesc | MemoryDesc]:
@@ -186,11 +156,11 @@ def test_bad_message_is_refused_and_its_fds_closed(
 ) -> None:
     data, count, reason = BAD[case]
     raw(pair[0], data, fds[:count])
-    before = open_fds()
+    before = numbers()
     with pytest.raises(xsem.XsemError) as failure:
         ipc.receive(pair[1], timeout_s=5)
     assert failure.value.reason == reason
-    assert open_fds() == before
+    assert numbers() == before
 
 
 def test_end_of_the_stream_between_and_within_messages(stream: tuple[socket.socket, socket.socket]) -> None:
@@ -260,7 +230,7 @@ def test_fds_lost_to_the_process_limit_are_an_error(
 ) -> None:
     ipc.send(pair[0], *all_descs(fds))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = {int(fd) for fd in open_fds() if os.path.exists(f"/proc/self/fd/{fd}")}
+    used = numbers()
     free = [number for number in range(1000) if number not in used]
     resource.setrlimit(resource.RLIMIT_NOFILE, (free[2], hard))  # room for two of the five descriptors
     try:
@@ -308,7 +278,7 @@ def test_ctrl_c_works_inside_receive(pair: tuple[socket.socket, socket.socket]) 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_bytes_crash_the_receiver_or_leak(data: bytes, with_header: bool, count: int) -> None:
     made = [os.memfd_create("fuzz") for _ in range(count)]
-    before = open_fds()
+    before = numbers()
     for type in (STREAM, PACKET):
         a, b = socket.socketpair(socket.AF_UNIX, type)
         with a, b:
@@ -319,7 +289,7 @@ def test_no_bytes_crash_the_receiver_or_leak(data: bytes, with_header: bool, cou
                 ipc.receive(b, timeout_s=5).close()
             except xsem.XsemError as error:
                 assert error.reason  # noqa: PT017
-    assert open_fds() == before
+    assert numbers() == before
     for fd in made:
         os.close(fd)
 
@@ -342,10 +312,10 @@ def test_receive_fds_refuses_more_than_expected_and_closes_them(
 ) -> None:
     for count in (2, 4):
         raw(pair[0], b"x", fds[:count])
-        before = open_fds()
+        before = numbers()
         with pytest.raises(xsem.BadHandleError):
             ipc.receive_fds(pair[1], 16, 1)
-        assert open_fds() == before
+        assert numbers() == before
         if pair[0].type == STREAM:
             return  # shut down: the rest of that message cannot be distinguished from the next message
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
 
 import pytest
 from support.fixtures import refused
-from support.open_files import numbers
 
 from xsem import ipc
 from xsem.ipc import wire
@@ -19,19 +17,7 @@ SIZE = 1 << 20
 LAYOUT = DrmLayout(modifier=3 << 56 | 0x14, fourcc="NV12", planes=(
     DrmPlane(offset=0, pitch=2048), DrmPlane(offset=1 << 19, pitch=2**32 - 1)))
 
-
-@pytest.fixture(autouse=True)
-def no_leak() -> Iterator[None]:
-    before = numbers()
-    yield
-    assert numbers() == before
-
-
-@pytest.fixture
-def fd() -> Iterator[int]:
-    made = os.memfd_create("dmabuf")
-    yield made
-    os.close(made)
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 def sent(*descs: MemoryDesc | SemaphoreDesc) -> bytes:

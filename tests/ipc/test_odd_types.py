@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.fake_backend import until
 from support.odd_values import NUMBERS, WAITS, parameters, raised
+from support.waiting import until
 
 from xsem import ipc
 from xsem.ipc import offers

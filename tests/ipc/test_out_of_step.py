@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import pytest
 from support.fixtures import refused
-from support.open_files import numbers
 
 import xsem
 from xsem import ipc
@@ -30,12 +29,7 @@ from xsem.types import OwnedHandle, SemaphoreDesc
 SMUGGLED = wire.encode([SemaphoreDesc.sync_fd(-1)], [False], b"smuggled")
 HONEST = wire.encode([], [], SMUGGLED * 3)
 
-
-@pytest.fixture(autouse=True)
-def no_leak() -> Iterator[None]:
-    before = numbers()
-    yield
-    assert numbers() == before
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 class Stream:

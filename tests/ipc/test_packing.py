@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.fixtures import reason_of
 from support.open_files import closed_number, is_open, numbers
 
 import xsem
@@ -16,20 +17,7 @@ from xsem import ipc
 from xsem.spi import same_open_file
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
-
-@pytest.fixture(autouse=True)
-def no_leak() -> Iterator[None]:
-    before = numbers()
-    yield
-    assert numbers() == before
-
-
-@pytest.fixture
-def fds() -> Iterator[list[int]]:
-    made = [os.memfd_create("packed") for _ in range(3)]
-    yield made
-    for fd in made:
-        os.close(fd)
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 def test_file_descriptors_come_from_any_iterable(fds: list[int]) -> None:
@@ -42,12 +30,6 @@ def message_of(fds: list[int]) -> ipc.Message:
     return ipc.Message(
         semaphores=(SemaphoreDesc.timeline_fd(fds[0], device_uuid=bytes(range(16))), SemaphoreDesc.sync_fd(-1)),
         memories=(MemoryDesc.dmabuf_fd(fds[1], allocation_size=4096),), payload=b"640x480")
-
-
-def reason_of(call: Callable[[], object]) -> str:
-    with pytest.raises(xsem.XsemError) as failure:
-        call()
-    return failure.value.reason
 
 
 def test_message_crosses_a_channel_of_the_application(fds: list[int]) -> None:

@@ -31,19 +31,7 @@ STREAM, PACKET = socket.SOCK_STREAM, socket.SOCK_SEQPACKET
 KINDS = pytest.mark.parametrize("kind", [STREAM, PACKET], ids=["stream", "seqpacket"])
 SO_PASSPIDFD, SCM_PIDFD, SCM_CREDENTIALS = 76, 4, 2
 
-
-@pytest.fixture(autouse=True)
-def no_leak() -> Iterator[None]:
-    before = numbers()
-    yield
-    assert numbers() == before
-
-
-@pytest.fixture(params=[STREAM, PACKET], ids=["stream", "seqpacket"])
-def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    a, b = socket.socketpair(socket.AF_UNIX, request.param)
-    with a, b:
-        yield a, b
+pytestmark = pytest.mark.usefixtures("no_leak")
 
 
 @pytest.fixture
@@ -51,20 +39,6 @@ def packets() -> Iterator[Pair]:
     a, b = socket.socketpair(socket.AF_UNIX, PACKET)
     with a, b:
         yield a, b
-
-
-@pytest.fixture
-def stream() -> Iterator[Pair]:
-    a, b = socket.socketpair()
-    with a, b:
-        yield a, b
-
-
-@pytest.fixture
-def fd() -> Iterator[int]:
-    made = os.memfd_create("ipc")
-    yield made
-    os.close(made)
 
 
 def desc(fd: Any) -> SemaphoreDesc:

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.at_once import threads
+from support.fixtures import reason_of
 from support.open_files import closed_number, numbers
 from support.waiting import until
 
@@ -64,21 +66,8 @@ def no_leak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def fd() -> Iterator[int]:
-    number = os.memfd_create("offered")
-    yield number
-    os.close(number)
-
-
-@pytest.fixture
 def desc(fd: int) -> MemoryDesc:
     return MemoryDesc.dmabuf_fd(fd, allocation_size=4096)
-
-
-def reason_of(call: Callable[[], object]) -> str:
-    with pytest.raises(xsem.XsemError) as failure:
-        call()
-    return failure.value.reason
 
 
 def claim_in_a_process(ticket: str) -> str:
@@ -153,9 +142,9 @@ def test_offers_at_the_same_time_are_all_served(desc: MemoryDesc) -> None:
 
 def test_thread_and_sockets_end_with_the_last_offer(desc: MemoryDesc) -> None:
     ticket = ipc.offer(desc)
-    assert any(each.name == "xsem-offers" for each in threading.enumerate())
+    assert threads("offers")
     ipc.claim(ticket).close()
-    until(lambda: not any(each.name == "xsem-offers" for each in threading.enumerate()))
+    until(lambda: not threads("offers"))
     assert idle()
     ipc.claim(ipc.offer(desc)).close()   # a new thread
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults import FAULTS
 from patches import PATCHES
-
-from xsem_conformance.suite import all_checks
 
 __all__ = ["FAMILIES", "PROFILES", "Mutant", "all_mutants"]
 
@@ -19,21 +16,12 @@ STAND_IN = HERE.parent / "drivers"
 PROFILES = ("core", "timeline", "memory", "full")
 FAMILIES = {
     "host": "the host device, with a fault around it",
-    "driver": "the simulated CUDA driver, with a fault of its own (SIMCUDA_FAULT)",
-    "backend": "the CUDA backend on that driver, with a fault in its code",
+    "backend": "the CUDA backend on the simulated driver, with a fault in its code",
 }
 HANGS = dict.fromkeys(
-    ("append_blocks", "append_waits_for_the_end", "context_given_back_at_once", "context_not_entered", "crashes",
-     "done_never", "event_never_done", "fd_not_detached", "not_ready_is_an_error", "point_never_done",
-     "semaphore_type_of_windows"),
+    ("context_not_entered", "crashes", "not_ready_is_an_error"),
     ("XSEM-EVT", "XSEM-IMP-001", "XSEM-ORD-005"))
 """Faults that have nearly every check hang until it is killed, and what they are tried with: beginnings of ids."""
-AWAITING = {
-    "driver/few_places": "XSEM-CAP-005",
-    "backend/more_pending_declared": "XSEM-CAP-005",
-    "backend/never_blocks_declared": "XSEM-CAP-005",
-}
-"""Mutants that one requirement alone can find: they are there once that has a check."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +68,11 @@ def all_mutants() -> dict[str, Mutant]:
     """Return every mutant by its name, and one without a fault in each family."""
     found = [
         *_of("host", "host", "memory"),
-        *(Mutant("driver", name, text, "cuda:0", "full", {"SIMCUDA_FAULT": name}) for name, text in _driver_faults()),
         *(Mutant("backend", name, (plant.__doc__ or "").strip(), "cuda:0", "full", {"XSEM_MUTANT": f"{name} in cuda"})
           for name, plant in PATCHES.items() if name != "nothing_declared"),
         *_undeclared("backend", "cuda:0", "The device declares nothing.", "nothing_declared in cuda"),
     ]
-    checks = all_checks()
-    return {each.name: each for each in found if AWAITING.get(each.name) in checks or each.name not in AWAITING}
+    return {each.name: each for each in found}
 
 
 def _of(family: str, backend: str, profile: str) -> list[Mutant]:
@@ -102,8 +88,3 @@ def _of(family: str, backend: str, profile: str) -> list[Mutant]:
 def _undeclared(family: str, device: str, text: str, mutant: str) -> list[Mutant]:
     return [Mutant(family, f"nothing_declared_{profile}", text, device, profile, {"XSEM_MUTANT": mutant}, True)
             for profile in PROFILES]
-
-
-def _driver_faults() -> list[tuple[str, str]]:
-    text = (STAND_IN / "cuda" / "faults.def").read_text(encoding="utf-8")
-    return [("none", "no fault: must conform"), *re.findall(r'^FAULT\((\w+), "(.*)"\)$', text, re.MULTILINE)]

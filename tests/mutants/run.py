@@ -2,12 +2,13 @@
 
     python tests/mutants/run.py [FAMILY/FAULT …] [--full] [--write-table]
 
-Mutants are variants of `host`, of the simulated CUDA driver and of the CUDA backend with one fault each (catalogue.py).
+Mutants are variants of `host` and of the CUDA backend with one fault each that no composed fault is (catalogue.py).
 table.toml lists the requirements that fail under each mutant. The suite runs on each mutant with a few of these, chosen
-so that every MUST with a check fails at least once. A mutant that the table lacks runs with all requirements, and with
---full each mutant does. If a run and the table differ, the mutant runs once more. A requirement that failed in only one
-of the two runs is reported: a race decides, and `sometimes` lacks it. A difference in both runs is an error.
-The command prints the table, then each difference, then each MUST that fails under no mutant, with the reason in
+so that every MUST with a check fails at least once, or finds a composed fault (composed.toml). A mutant that the table
+lacks runs with all requirements, and with --full each mutant does. If a run and the table differ, the mutant runs once
+more. A requirement that failed in only one of the two runs is reported: a race decides, and `sometimes` lacks it. A
+difference in both runs is an error.
+The command prints the table, then each difference, then each MUST that fails under neither, with the reason in
 without.toml, and last "N of N caught". --write-table runs all requirements and writes the failures into the table. A
 second run adds to the rows: requirements that failed in only one run move to `sometimes`.
 
@@ -74,8 +75,7 @@ def run(mutant: Mutant, only: Iterable[str], folder: Path, library: str) -> Ende
     if mutant.on_stand_in:
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(
             filter(None, [library, os.environ.get("LD_LIBRARY_PATH")]))
-    if not (sound and mutant.family == "driver"):
-        environment.update(mutant.environment)
+    environment.update(mutant.environment)
     command = [sys.executable, "-m", "xsem", "conformance", "run", "--device", mutant.device, "--exporter", "host",
                "--profile", mutant.profile, "--patience", "10" if sound else PATIENCE_S, "--no-quirks",
                "--report", str(report), "--jobs", "1", "--max-hangs", "0"]   # the table lists each case that hangs
@@ -118,8 +118,9 @@ def main() -> int:
     if not mutants:
         parser.error("no mutant matches")
     rows, musts = table.read(asked.table), table.musts()
+    needed = musts - set(without()) - table.composed()
     whole = asked.full or asked.write_table
-    parts = {} if whole else {name: part for name, part in table.few(rows, musts - set(without())).items()
+    parts = {} if whole else {name: part for name, part in table.few(rows, needed).items()
                               if name in known and not known[name].undeclared}
     library = library_folder() if any(each.on_stand_in for each in mutants.values()) else ""
     ended: dict[str, Ended] = {}
@@ -213,18 +214,18 @@ def disagreement(name: str, ended: Ended, rows: Mapping[str, Row], part: set[str
 
 
 def without() -> dict[str, str]:
-    """Return the MUSTs that no mutant fails, with the reason."""
+    """Return the MUSTs that no mutant and no composed fault fails, with the reason."""
     return tomllib.loads((HERE / "without.toml").read_text(encoding="utf-8"))
 
 
 def unaccounted(failed: set[str], musts: set[str]) -> list[str]:
-    """Return MUSTs that failed under no mutant and have no reason, and reasons for MUSTs that failed."""
-    reasons = without()
+    """Return MUSTs that failed under neither kind of fault without a reason, and reasons for MUSTs that failed."""
+    reasons, failed = without(), failed | table.composed()
     for name in sorted(musts - failed):
-        print(f"no mutant fails {name}: {reasons.get(name, 'NO REASON')}")
-    wrong = [f"{name} fails under no mutant, and without.toml has no reason"
+        print(f"no fault fails {name}: {reasons.get(name, 'NO REASON')}")
+    wrong = [f"{name} fails under no fault, and without.toml has no reason"
              for name in sorted(musts - failed - set(reasons))]
-    return wrong + [f"without.toml has a reason for {name}, which fails under a mutant"
+    return wrong + [f"without.toml has a reason for {name}, which fails under a fault"
                     for name in sorted(set(reasons) & failed)]
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from catalogue import FAMILIES
+from composer import listed
 
-__all__ = ["Row", "few", "musts", "read", "write"]
+__all__ = ["Row", "composed", "few", "musts", "read", "write"]
 
 FILE = Path(__file__).resolve().parent / "table.toml"
 MADE_FOR = {"XSEM-IMP-001": ("host/imported_semaphore_is_another", "host/imported_memory_is_another")}
@@ -81,6 +82,11 @@ def musts() -> set[str]:
 
     checks = all_checks()
     return {name for name, each in load().requirements.items() if each.level == "MUST" and name in checks}
+
+
+def composed() -> set[str]:
+    """Return the requirements that found a composed fault first, by the last known results."""
+    return set(listed.read().caught.values())
 
 
 def few(rows: Mapping[str, Row], needed: Iterable[str]) -> dict[str, set[str]]:

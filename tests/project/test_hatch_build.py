@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hatchling import build as hatchling
 from support.paths import ROOT
+from support.waiting import until
 
 import hatch_build
 
@@ -92,11 +93,8 @@ def test_killed_build_leaves_the_old_module(tree: Path) -> None:
     change(tree, "hatch_build.py")
     running = build(tree, "new", str(blocked))
     try:
-        end = time.monotonic() + 60
-        while not blocked.exists():
-            assert running.poll() is None, "the build has ended"
-            assert time.monotonic() < end, "the build does not reach the second module"
-            time.sleep(0.01)
+        until(lambda: blocked.exists() or running.poll() is not None, deadline_s=60)
+        assert running.poll() is None, "the build has ended"
         assert words(tree) == ["new", "old"]   # an import during the build
     finally:
         running.kill()

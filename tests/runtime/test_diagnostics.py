@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, open_fake, timeline, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeFence, FakeStream, binary, fake, open_fake, timeline
 from support.fixtures import Opened, new_handle
+from support.waiting import until
 
 import xsem
 from xsem import spi

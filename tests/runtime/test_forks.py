@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, INFO, FakeDriver, FakeList, FakeStream, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList, FakeStream
 from support.forked import CHILD_S, in_child
+from support.waiting import until
 
 import xsem
 import xsem.plugins
@@ -435,6 +436,7 @@ import gc, os, sys, threading
 import xsem
 from support import fake_backend
 from support.fake_backend import ALL, INFO, FakeDriver, FakeList, binary, timeline
+from support.waiting import until
 from xsem.facade.device import Device
 from xsem.types import MemoryHandleType
 
@@ -473,7 +475,7 @@ commands.synchronize(timeout_s=20)
 assert told.wait(20)
 del buffer, capsule
 device.release()
-fake_backend.until(lambda: ("close",) in driver.log)
+until(lambda: ("close",) in driver.log)
 assert not driver.misuse
 print("done")
 """

@@ -9,9 +9,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from support.fake_backend import FakeFence, FakeStream, fake, timeline, until
+from support.at_once import threads
+from support.fake_backend import FakeFence, FakeStream, fake, timeline
 from support.fixtures import Opened
-from support.releasing import NEVER_BLOCKS, memory, rest, threads
+from support.releasing import NEVER_BLOCKS, memory, rest
+from support.waiting import until
 
 import xsem
 from xsem.errors import ReleasedError
@@ -78,7 +80,7 @@ def test_release_returns_at_once_and_frees_at_the_marker(opened: Opened) -> None
     marker = driver.lists[0].fences[-1]
     commands.append_barrier()   # later work has no effect
     assert driver.released("release_semaphore") == []
-    until(lambda: threads() == {"xsem-release-fake:0"})
+    until(lambda: threads() == ["xsem-release-fake:0"])
     marker.reached = True
     until(lambda: driver.released("release_semaphore") == [sem._state.token])
     rest(device)

@@ -9,9 +9,10 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Self
 
-from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline, until
+from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline
 from support.fixtures import Opened
 from support.releasing import memory
+from support.waiting import until
 
 import xsem
 from xsem.errors import ReleasedError

@@ -9,9 +9,10 @@ import weakref
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeStream, open_fake, timeline, until
+from support.fake_backend import FakeStream, open_fake, timeline
 from support.fixtures import Opened
 from support.releasing import memory, rest
+from support.waiting import until
 
 
 def test_dropped_objects_are_freed_soon(opened: Opened) -> None:

@@ -6,9 +6,10 @@ import threading
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeFence, timeline, until
+from support.fake_backend import FakeFence, timeline
 from support.fixtures import Opened
 from support.releasing import failing, memory, rest
+from support.waiting import until
 
 import xsem
 from xsem.errors import DriverError, ReleasedError

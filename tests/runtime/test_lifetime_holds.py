@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.fake_backend import ALL, FakeStream, fake, timeline, until
+from support.fake_backend import ALL, FakeStream, fake, timeline
 from support.fixtures import Opened
 from support.releasing import NEVER_BLOCKS, memory, rest
+from support.waiting import until
 
 from xsem.errors import BusyError
 from xsem.runtime.queues.room import MARK_EVERY

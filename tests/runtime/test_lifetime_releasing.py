@@ -8,9 +8,10 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from support.fake_backend import timeline, until
+from support.fake_backend import timeline
 from support.fixtures import Opened
 from support.releasing import memory
+from support.waiting import until
 
 from xsem.runtime.lifetime import Lifetime
 

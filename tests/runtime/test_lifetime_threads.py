@@ -6,9 +6,11 @@ import logging
 import threading
 
 import pytest
-from support.fake_backend import fake, timeline, until
+from support.at_once import threads
+from support.fake_backend import fake, timeline
 from support.fixtures import Opened
-from support.releasing import NEVER_BLOCKS, failing, memory, rest, threads
+from support.releasing import NEVER_BLOCKS, failing, memory, rest
+from support.waiting import until
 
 from xsem.runtime import lifetime as lifetime_module
 from xsem.runtime.lifetime import Lifetime
@@ -81,7 +83,7 @@ def test_objects_are_freed_by_the_caller_when_frees_never_block() -> None:
         mem.release()
         assert [call[0] for call in driver.log] == ["unmap_buffer", "release_memory"]
         assert driver.threads == {threading.current_thread().name}
-        assert threads() == set()
+        assert not threads()
 
 
 def test_object_that_another_thread_frees_meanwhile_has_no_release_left() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.at_once import in_thread, in_threads
-from support.fake_backend import until
+from support.waiting import until
 
 from xsem.runtime.quick import Lock
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from support.at_once import in_threads
-from support.fake_backend import batch, binary, fake, last_of, set_last, timeline, until, values_of
+from support.fake_backend import batch, binary, fake, last_of, set_last, timeline, values_of
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, DriverError, ReleasedError, WrongDeviceError

@@ -7,9 +7,10 @@ import threading
 from typing import Any
 
 import pytest
-from support.at_once import ctrl_c_in, in_thread, in_threads, restless
-from support.fake_backend import FakeFence, FakeStream, binary, hold_next, timeline, until, values_of
+from support.at_once import ctrl_c_in, in_thread, in_threads, restless, threads
+from support.fake_backend import FakeFence, FakeStream, binary, hold_next, timeline, values_of
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import BusyError
@@ -212,5 +213,5 @@ def test_memory_of_a_capture_that_is_dropped_lives_on(opened: Opened) -> None:
     del mem
     driver.finish()
     device.pending()
-    until(lambda: not any(thread.name.startswith("xsem-") for thread in threading.enumerate()))
+    until(lambda: not threads())
     assert driver.log == []

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeFence, FakeStream, finish, timeline, until
+from support.fake_backend import FakeFence, FakeStream, finish, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import DriverError, ReleasedError

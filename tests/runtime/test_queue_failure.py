@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.fake_backend import timeline, until
+from support.fake_backend import timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 from xsem.errors import DriverError, OutOfMemoryError
 

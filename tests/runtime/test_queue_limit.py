@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeFence, FakeStream, fake, finish, timeline, until
+from support.fake_backend import ALL, FakeFence, FakeStream, fake, finish, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import WouldBlockError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.at_once import in_thread
-from support.fake_backend import ALL, batch, binary, last_of, timeline, until
+from support.fake_backend import ALL, batch, binary, last_of, timeline
 from support.forked import in_child
 from support.native_lists import (
     CALLS,
@@ -27,6 +27,7 @@ from support.native_lists import (
     native,
     refusal,
 )
+from support.waiting import until
 
 import xsem
 from xsem import spi
@@ -526,8 +527,13 @@ def test_append_with_a_handover_or_a_rewind_takes_the_other_way(signals: Scene) 
 def test_signals_on_a_device_with_a_limited_difference_are_checked() -> None:
     with native(dataclasses.replace(ALL, max_value_difference=10)) as (device, driver):
         scene = Scene(device, driver)
-        assert refusal(lambda: scene.append(100))[1] == "value_difference"
-        assert scene.list.quick == 0
+        scene.append(9)
+        assert scene.list.quick == 1
+        scene.append(12)   # above the limit, so the difference decides
+        assert refusal(lambda: scene.append(23))[1] == "value_difference"
+        assert scene.list.quick == 1
+        scene.append(22)
+        assert scene.values()[-3:] == [(9,), (12,), (22,)]
 
 
 def test_prepared_call_without_enough_room_for_its_values_is_refused(
@@ -541,6 +547,9 @@ def test_prepared_call_without_enough_room_for_its_values_is_refused(
                 good._replace(arguments=(1,) * 5)):
         with pytest.raises(ValueError, match="four arguments"):
             QuickAppend(scene.queue.quick, prepared, bad)
+    for offset in (-1, STRIDE - 7):
+        with pytest.raises(ValueError, match="does not lie"):
+            QuickAppend(scene.queue.quick, prepared, good._replace(offset=offset))
 
 
 def test_semaphores_of_this_list_can_be_signalled_from_another_thread(signals: Scene) -> None:

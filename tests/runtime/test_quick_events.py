@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 from support.at_once import in_thread
-from support.fake_backend import ALL, FakeFence, fake, last_of, until
+from support.fake_backend import ALL, FakeFence, fake, last_of
 from support.forked import in_child
 from support.native_lists import EVENTS, NativeDriver, Scene, blocking_signals, finalizer_inside, native, refusal
+from support.waiting import until
 
 import xsem
 from xsem import spi

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, hold_next, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, hold_next, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 import xsem.runtime.lifetime

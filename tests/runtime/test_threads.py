@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.fake_backend import timeline, until
+from support.fake_backend import timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.runtime.threads import Background, Pause

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, finish, timeline, until
+from support.fake_backend import ALL, FakeDriver, FakeFence, binary, fake, finish, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 import xsem.runtime.queues.queue

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.fake_backend import FakeDriver, FakeList, hold_next, open_fake, timeline, until
+from support.at_once import threads
+from support.fake_backend import FakeDriver, FakeList, hold_next, open_fake, timeline
 from support.fixtures import Opened
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadArgumentError, OutOfMemoryError
@@ -30,10 +32,6 @@ def make_older(commands: xsem.CommandList, seconds: float) -> None:
     operations = commands._queue.progress.operations
     operation, = commands._queue.pending()
     operations[0] = operation._replace(appended_at=operation.appended_at - seconds)
-
-
-def watchers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-watch")]
 
 
 class Looks:
@@ -166,7 +164,7 @@ def test_second_watch_replaces_the_first(opened: Opened, looks: Looks) -> None:
     second: list[Any] = []
     device.watch(after_s=AT_ONCE, report=first.append)
     device.watch(after_s=AT_ONCE, report=second.append)
-    until(lambda: len(watchers()) == 1)
+    until(lambda: len(threads("watch")) == 1)
     commands.append_wait(sem, 1)
     until(lambda: second)
     looks.more()
@@ -205,29 +203,29 @@ def test_report_may_use_the_device(opened: Opened, looks: Looks) -> None:
     device.watch(after_s=AT_ONCE, report=report)
     commands.append_wait(sem, 1)
     until(lambda: reports == [1])
-    until(lambda: not watchers())
+    until(lambda: not threads("watch"))
     assert looks.count >= 1
 
 
 def test_watch_ends_with_the_device(opened: Opened) -> None:
     device, _ = opened
     device.watch(after_s=3600)   # the watchdog sleeps for a quarter of an hour
-    until(watchers)
+    until(lambda: threads("watch"))
     device.release()
-    until(lambda: not watchers())
+    until(lambda: not threads("watch"))
 
 
 def test_watch_does_not_keep_a_device_alive_or_outlive_it() -> None:
     device, driver = open_fake()
     device.watch(after_s=3600)
-    until(watchers)
+    until(lambda: threads("watch"))
     device_state = weakref.ref(device._device_state)
     held = [device]
     del device
     with pytest.warns(ResourceWarning):
         held.clear()
     until(lambda: ("close",) in driver.log)
-    until(lambda: not watchers())
+    until(lambda: not threads("watch"))
     gc.collect()
     until(lambda: device_state() is None)
 
@@ -262,7 +260,7 @@ def test_bad_time_is_refused(opened: Opened, after_s: Any) -> None:
     with pytest.raises(BadArgumentError) as caught:
         device.watch(after_s=after_s)
     assert caught.value.reason == "bad_timeout"
-    assert not watchers()
+    assert not threads("watch")
 
 
 @pytest.mark.parametrize("after_s", [math.inf, 1e300, 10**400], ids=["inf", "1e300", "10**400"])
@@ -271,9 +269,9 @@ def test_never_reached_time_is_accepted(opened: Opened, after_s: float, monkeypa
     failed: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     device.watch(after_s=after_s)
-    until(watchers)
+    until(lambda: threads("watch"))
     device.release()
-    until(lambda: not watchers())
+    until(lambda: not threads("watch"))
     assert failed == []
 
 
@@ -290,7 +288,7 @@ def test_tiny_time_does_not_spin(opened: Opened, monkeypatch: pytest.MonkeyPatch
     device.watch(after_s=1e-12)
     until(lambda: len(waits) > 2)
     device.release()
-    until(lambda: not watchers())
+    until(lambda: not threads("watch"))
     assert set(waits) == {0.01}
 
 
@@ -299,7 +297,7 @@ def test_report_that_cannot_be_called_is_refused(opened: Opened) -> None:
     with pytest.raises(BadArgumentError) as caught:
         device.watch(after_s=1.0, report="print")  # type: ignore[arg-type]
     assert caught.value.reason == "not_callable"
-    assert not watchers()
+    assert not threads("watch")
 
 
 # ---- a driver that blocks its callers

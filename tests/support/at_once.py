@@ -1,4 +1,4 @@
-"""Helpers for work on new threads, and for Ctrl-C at a known moment."""
+"""Helpers for work on new threads, for the threads of xsem, and for Ctrl-C at a known moment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from support.fake_backend import until
+from support.waiting import until
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> None:
@@ -36,6 +36,11 @@ def in_threads(count: int, work: Callable[[int], object]) -> None:
 def in_thread(work: Callable[[], object]) -> None:
     """Run `work` on a new thread. Its exception is raised here."""
     in_threads(1, lambda _index: work())
+
+
+def threads(kind: str = "") -> list[str]:
+    """Return the names of the threads that xsem runs, or of those of one kind."""
+    return [each.name for each in threading.enumerate() if each.name.startswith(f"xsem-{kind}")]
 
 
 def assert_free(lock: Any, timeout_s: float) -> None:

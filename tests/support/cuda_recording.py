@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import xsem
+from support.cuda_calls import driver
 from support.importer import Pair
 from xsem.types import SemaphoreHandleType
 
+__all__ = ["SIZE", "TIMELINE", "Rig", "ask", "driver", "rig"]
+
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 SIZE = 4096
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
 
 
 def ask(function: Callable[..., Any], *args: Any) -> Any:

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from support.cuda_calls import ask, driver
+
 __all__ = ["GRANULE", "Array", "ask", "driver", "segment"]
 
 GRANULE = 2 << 20
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
 
 
 class Segment:

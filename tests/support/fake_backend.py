@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import xsem
+from support import waiting
 from xsem import spi
 from xsem.facade.device import Device
 from xsem.runtime.queues.queue_table import QueueTable
@@ -378,10 +379,13 @@ def fake(
         driver.finish()
         device.release()
     del device
-    until(lambda: ("close",) in driver.log)
+    waiting.until(lambda: ("close",) in driver.log)
     assert driver.misuse == []
     assert [fence.what for fence in driver.fences if fence.released != 1] == []
     assert [each.identity for each in driver.lists if each.closed != 1] == []
+
+
+until = waiting.until   # the tests of backends import it from here
 
 
 class FakeStream:
@@ -390,16 +394,6 @@ class FakeStream:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.handle)
-
-
-def until(condition: Callable[[], object], deadline_s: float = 30.0) -> None:
-    """Wait for an action of another thread. The time is a deadline, not a measurement."""
-    pause = threading.Event()
-    for _ in range(int(deadline_s / 0.002)):
-        if condition():
-            return
-        pause.wait(0.002)
-    raise AssertionError("it did not happen")
 
 
 def timeline(device: Device, label: str = "") -> xsem.Semaphore:

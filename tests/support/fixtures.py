@@ -66,6 +66,13 @@ def refused(act: Callable[[], object], reason: str, error: type[XsemError] = Bad
     return raised
 
 
+def reason_of(act: Callable[[], object]) -> str:
+    """Return the reason of the error of xsem that `act` raises."""
+    with pytest.raises(XsemError) as caught:
+        act()
+    return caught.value.reason
+
+
 def calls(driver: FakeDriver) -> list[Any]:
     """The operations appended to all lists, without xsem's own markers."""
     return [

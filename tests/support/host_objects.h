@@ -70,20 +70,20 @@ static inline int64_t xsem_host_now_ns(void) {
 
 /* ---- sleep of a wait between two checks: up to 64 checks without sleep, then one per millisecond */
 typedef struct xsem_host_looks {
-    int64_t began, deadline, count, pause_ns;
+    int64_t began, deadline, count;
 } xsem_host_looks;
 
 static inline xsem_host_looks xsem_host_looks_begin(int64_t timeout_ns) {
     int64_t now = xsem_host_now_ns();
-    xsem_host_looks looks = {now, timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns, 0, 1000000};
+    xsem_host_looks looks = {now, timeout_ns < 0 || timeout_ns > INT64_MAX - now ? INT64_MAX : now + timeout_ns, 0};
     return looks;
 }
 
 /* Nanoseconds, at most one second; 0: the time is over. */
 static inline int64_t xsem_host_looks_sleep(xsem_host_looks *looks) {
     int64_t now = xsem_host_now_ns();
-    if (++looks->count > 64 + (now - looks->began) / looks->pause_ns) {
-        struct timespec pause = {0, looks->pause_ns};
+    if (++looks->count > 64 + (now - looks->began) / 1000000) {
+        struct timespec pause = {0, 1000000};
         nanosleep(&pause, NULL);
         now = xsem_host_now_ns();
     }
@@ -228,10 +228,14 @@ static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t
     for (;;) {
         uint32_t sequence = atomic_load_explicit(&timeline->sequence, memory_order_acquire);
         if (xsem_host_timeline_value(timeline) >= value) return 1;
-        looks.pause_ns = atomic_load(&timeline->silent) ? XSEM_HOST_POLL_NS : 1000000;
         int64_t sleep_ns = xsem_host_looks_sleep(&looks);
         if (sleep_ns == 0) return 0;
-        if (atomic_load(&timeline->silent) && sleep_ns > XSEM_HOST_POLL_NS) sleep_ns = XSEM_HOST_POLL_NS;
+        if (atomic_load(&timeline->silent)) {
+            struct timespec pause = {0, XSEM_HOST_POLL_NS};
+            while (xsem_host_timeline_value(timeline) < value && xsem_host_now_ns() < looks.deadline)
+                nanosleep(&pause, NULL);
+            return xsem_host_timeline_value(timeline) >= value;
+        }
         struct timespec timeout = {sleep_ns / 1000000000, sleep_ns % 1000000000};
         syscall(SYS_futex, &timeline->sequence, FUTEX_WAIT, sequence, &timeout, NULL, 0);
     }

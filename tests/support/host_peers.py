@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from support.fake_backend import until
+from support.at_once import threads
+from support.waiting import until
 from xsem import spi
 from xsem.errors import DriverError, XsemError
 from xsem.portable.memory import SharedMemory
@@ -100,7 +101,7 @@ def refused_fd(fd: int, reason: str, device: HostDevice, wanted: SemaphoreDesc |
 
 
 def workers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-host-list")]
+    return threads("host-list")
 
 
 def mapped(name: str = "/memfd:xsem-") -> list[str]:

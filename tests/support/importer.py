@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import xsem
+from support.waiting import until as soon  # the name that the tests of backends know
 from xsem.types import MemoryHandleType, OwnedHandle, SemaphoreHandleType
 
 __all__ = ["BOUND_S", "PAGE", "Pair", "driver_of", "fd_of", "list_of", "pair", "soon"]
@@ -59,10 +59,3 @@ def fd_of(there: xsem.Semaphore | xsem.Memory) -> OwnedHandle:
     handle = there.export().handle
     assert isinstance(handle, OwnedHandle)
     return handle
-
-
-def soon(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + BOUND_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)

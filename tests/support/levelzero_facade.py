@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import xsem
 from support.importer import BOUND_S, PAGE, Pair, driver_of, fd_of, list_of, pair, soon
+from support.levelzero_rig import value_of
 from xsem.types import SemaphoreHandleType
 
 __all__ = [
@@ -23,10 +24,6 @@ UNKNOWN = "0x7ffffffe"   # ZE_RESULT_ERROR_UNKNOWN
 
 def opened(device: str = "levelzero:0", *, native: object | None = None) -> AbstractContextManager[Pair]:
     return pair(device, TIMELINE, native)
-
-
-def value_of(kind: SemaphoreHandleType, value: int) -> int | None:
-    return value if kind is TIMELINE else None
 
 
 def library(name: str = "libze_intel_gpu.so.1") -> ctypes.CDLL:

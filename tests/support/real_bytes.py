@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import xsem
-from support.fake_backend import ALL, INFO, FakeDriver, FakeList, until
+from support.fake_backend import ALL, INFO, FakeDriver, FakeList
 from support.system_types import MEMORY
+from support.waiting import until
 from xsem import spi
 from xsem.data.image_formats import PLAIN_FORMATS
 from xsem.data.images import level_layout

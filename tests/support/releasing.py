@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 
 import xsem
-from support.fake_backend import ALL, until
+from support.at_once import threads
+from support.fake_backend import ALL
+from support.waiting import until
 from xsem.errors import DriverError
 from xsem.types import MemoryHandleType
 
@@ -15,10 +16,6 @@ NEVER_BLOCKS = dataclasses.replace(ALL, release_never_blocks=True)
 
 def memory(device: xsem.Device) -> xsem.Memory:
     return device.create_memory(MemoryHandleType.OPAQUE_FD, 4096)
-
-
-def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("xsem-")}
 
 
 def rest(device: xsem.Device) -> None:

@@ -339,3 +339,9 @@ def echo_from_queue(there: Any, back: Any) -> None:
             device.import_semaphore(other).host_signal()
         other.close()
         back.put(desc)
+
+
+def stays_pending(commands: xsem.CommandList) -> None:
+    """Check that an appended wait, once it has reached the driver's worker, is not met."""
+    time.sleep(0.05)
+    assert not commands.query()

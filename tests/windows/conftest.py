@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
+from support.at_once import threads
+from support.waiting import until
 
 import xsem
 
@@ -27,10 +27,7 @@ def drivers_started() -> None:
             commands = device.create_command_list()
             commands.append_barrier()
             commands.synchronize(timeout_s=GRACE_S)
-    deadline = time.monotonic() + GRACE_S
-    while any(each.name.startswith("xsem-") for each in threading.enumerate()):   # it has handles
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not threads())   # it has handles
 
 
 @pytest.fixture(autouse=True)

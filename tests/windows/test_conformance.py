@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support import windows_objects as nt
 from support.plugin_folder import write_plugin
+from support.waiting import until
 
 from xsem.data.windows import processes
 from xsem_conformance.case.canaries import Canaries
@@ -32,13 +31,6 @@ time.sleep(600)
 """
 
 
-def soon(met: Callable[[], object]) -> None:
-    deadline = time.monotonic() + nt.BOUND_S
-    while not met():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 # ---- job objects
 def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
     job = jobs.Job()  # type: ignore[attr-defined,unused-ignore]
@@ -52,7 +44,7 @@ def test_end_of_a_job_kills_the_processes_that_its_process_started() -> None:
         assert {process.pid, child} <= set(job.pids())
         job.end()
         assert process.wait(nt.BOUND_S) != 0
-    soon(lambda: processes.start_of_process(child) is None)  # type: ignore[attr-defined,unused-ignore]
+    until(lambda: processes.start_of_process(child) is None)  # type: ignore[attr-defined,unused-ignore]
 
 
 def test_job_without_an_owner_ends_its_process() -> None:

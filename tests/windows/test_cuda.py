@@ -8,7 +8,6 @@ import functools
 import multiprocessing
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from support import windows_objects as nt
 from support.cuda_sim import on_stand_in
 from support.fixtures import refused
+from support.waiting import until
 
 import xsem
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError
@@ -95,31 +95,25 @@ def exchange(cuda: xsem.Device, desc: SemaphoreDesc, handle: int) -> None:
         signals.append_wait(first, WaitParams(key=0))
         signals.synchronize(timeout_s=nt.BOUND_S)
         waits.append_wait(second, WaitParams(key=3, timeout_ms=60_000))
-        stays_pending(waits)
+        nt.stays_pending(waits)
         signals.append_signal(first, SignalParams(key=3))
         waits.append_signal(second, SignalParams(key=0))
         waits.synchronize(timeout_s=nt.BOUND_S)
         return
     value = 2**40 if desc.type.kind is SemaphoreKind.TIMELINE else None
     waits.append_wait(second, value)
-    stays_pending(waits)
+    nt.stays_pending(waits)
     signals.append_signal(first, value)
     waits.synchronize(timeout_s=nt.BOUND_S)
     after = None if value is None else value + 1
     waits.append_wait(first, after)      # now the exporter signals
-    stays_pending(waits)
+    nt.stays_pending(waits)
     exporter_signals(handle, after)
     waits.synchronize(timeout_s=nt.BOUND_S)
     final = None if value is None else value + 2
     signals.append_signal(second, final)
     signals.synchronize(timeout_s=nt.BOUND_S)
     assert exporter_sees(handle, final)
-
-
-def stays_pending(commands: xsem.CommandList) -> None:
-    """The wait has reached the driver's worker, and is not met."""
-    time.sleep(0.05)
-    assert not commands.query()
 
 
 def exporter_signals(handle: int, value: int | None) -> None:
@@ -316,9 +310,7 @@ def test_handle_count_is_flat_over_many_imports() -> None:
                     cuda.import_semaphore(bad)
                 with pytest.raises(BadHandleError):
                     cuda.import_memory(bad_heap)
-            deadline = time.monotonic() + nt.BOUND_S
-            while cuda.releasing() and time.monotonic() < deadline:
-                time.sleep(0.01)
+            until(lambda: not cuda.releasing())
             return nt.handle_count()
 
         before = some(10)

@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import windows_objects as nt
 from support.fixtures import device, refused
+from support.waiting import until
 
 import xsem
 from xsem import ipc
@@ -281,13 +282,6 @@ def spawned(target: Callable[..., None], *args: Any) -> Any:
     return child
 
 
-def until_signalled(event: int) -> None:
-    deadline = time.monotonic() + nt.BOUND_S
-    while not nt.is_signalled(event):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def ended_well(child: Any) -> None:
     child.join(nt.BOUND_S)
     assert child.exitcode == 0
@@ -326,7 +320,7 @@ def test_killed_peer_is_named() -> None:
         with listener.accept(timeout_s=nt.BOUND_S) as pipe:
             with ipc.receive(pipe, timeout_s=nt.BOUND_S) as message:   # the handle outlives its sender
                 pid = child.pid
-                until_signalled(number_of(message.semaphores[1]))   # it has sent all
+                until(lambda: nt.is_signalled(number_of(message.semaphores[1])))   # it has sent all
                 ipc.send(pipe, event_desc(event))
                 child.kill()
                 child.join(nt.BOUND_S)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support import windows_objects as nt
+from support.waiting import until
 
 from xsem import ipc
 from xsem.errors import WaitTimeoutError
@@ -54,9 +55,7 @@ def interrupted_in_a_wait(act: Callable[[], object]) -> None:
     began = time.monotonic()
 
     def interrupt() -> None:
-        while not calls._in_progress:
-            assert time.monotonic() < began + nt.BOUND_S
-            time.sleep(0.001)
+        until(lambda: calls._in_progress)
         _thread.interrupt_main()
 
     thread = threading.Thread(target=interrupt)

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import windows_objects as nt
+from support.at_once import threads
+from support.fixtures import reason_of
 from support.waiting import until
 
-import xsem
 from xsem import ipc
 from xsem.data.file_descriptors import same_open_file
 from xsem.errors import BadArgumentError
@@ -85,12 +86,6 @@ def event() -> Iterator[int]:
 @pytest.fixture
 def desc(event: int) -> SemaphoreDesc:
     return SemaphoreDesc.opaque_win32(event, device_uuid=None)
-
-
-def reason_of(call: Callable[[], object]) -> str:
-    with pytest.raises(xsem.XsemError) as failure:
-        call()
-    return failure.value.reason
 
 
 def program(text: str, *arguments: str) -> subprocess.Popen[str]:
@@ -358,7 +353,7 @@ def asked(ticket: ipc.Ticket) -> ipc.Pipe:
 
 def ended() -> bool:
     """Return whether the thread of the offers has ended. Does nothing for the handles of closed pipes."""
-    return not any(each.name == "xsem-offers" for each in threading.enumerate())
+    return not threads("offers")
 
 
 def test_thread_lives_until_the_message_is_received(desc: SemaphoreDesc) -> None:

@@ -11,7 +11,8 @@ from typing import Final
 from xsem.data.handles import OwnedHandle
 from xsem.portable.files import check_sealed_memfd
 from xsem.portable.linux import futex_wait, futex_wake_all_and_add, map_shared, new_sealed_memfd, read_at_start
-from xsem.portable.timeline import HEAD, POLL_NS, TIMELINE_BYTES, TimelineSemaphore, check_head
+from xsem.portable.semaphore_base import Looks
+from xsem.portable.timeline import HEAD, TIMELINE_BYTES, TimelineSemaphore, check_head
 
 __all__ = ["TIMELINE_NAME", "Timeline", "new_timeline", "open_timeline"]
 
@@ -19,7 +20,6 @@ TIMELINE_NAME: Final = "xsem-timeline"
 _FIELDS: Final = struct.Struct("=QI")  # value, sequence
 _SEQUENCE_AT: Final = 24
 _SILENT_AT: Final = 28
-_FIRST_POLL_NS: Final = 10_000
 
 # A peer that is killed between store and wake leaves the waiters asleep, so a wait reads the value this often.
 _LONGEST_SLEEP_NS: Final = 1_000_000_000
@@ -39,21 +39,18 @@ class Timeline(TimelineSemaphore):
         futex_wake_all_and_add(self._pages.address + _SEQUENCE_AT)
 
     def _sleep(self, wanted: int, timeout_ns: int) -> bool:
-        looks, silent = self._looks(timeout_ns), self._silent.value
-        longest_ns = _FIRST_POLL_NS if silent else _LONGEST_SLEEP_NS
+        looks = Looks(timeout_ns)
         while True:
             # Read before the value: a signal in between changes the sequence, and then futex_wait returns at once.
             sequence = self._sequence.value
             if self._reached(wanted):
                 return True
-            if self._silent.value != silent:   # noted meanwhile
-                return self._sleep(wanted, looks.sleep_ns())
             sleep_ns = looks.sleep_ns()
             if sleep_ns == 0:
                 return False
-            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, longest_ns))
-            if silent:
-                longest_ns = min(longest_ns + longest_ns // 4, POLL_NS)
+            if self._silent.value:
+                return self._poll(wanted, sleep_ns)
+            futex_wait(self._pages.address + _SEQUENCE_AT, sequence, min(sleep_ns, _LONGEST_SLEEP_NS))
 
 
 def new_timeline(initial_value: int) -> Timeline:

@@ -88,13 +88,12 @@ class SemaphoreBase(ABC):
 
 
 class Looks:
-    """The limit on how often a wait checks its condition: 64 times at once, then once in `pause_ns`."""
+    """The limit on how often a wait checks its condition: 64 times at once, then once a millisecond."""
 
     # A peer can wake waiters, change the sequence, or signal and reset at any rate. Without a limit every waiter would
     # spin with it.
 
-    def __init__(self, timeout_ns: int, pause_ns: int = _PAUSE_NS) -> None:
-        self._pause_ns = pause_ns
+    def __init__(self, timeout_ns: int) -> None:
         self._began = time.monotonic_ns()
         self._deadline = self._began + timeout_ns
         self._count = 0
@@ -103,7 +102,7 @@ class Looks:
         """Count a check, pause after too many, and return how long the wait may sleep; 0 after the timeout."""
         now = time.monotonic_ns()
         self._count += 1
-        if self._count > _FREE_LOOKS + (now - self._began) // self._pause_ns:
-            time.sleep(max(0, min(self._pause_ns, self._deadline - now)) / 1e9)
+        if self._count > _FREE_LOOKS + (now - self._began) // _PAUSE_NS:
+            time.sleep(max(0, min(_PAUSE_NS, self._deadline - now)) / 1e9)
             now = time.monotonic_ns()
         return max(0, self._deadline - now)

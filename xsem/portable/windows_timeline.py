@@ -11,7 +11,8 @@ import time
 from typing import Final
 
 from xsem.data.handles import OwnedHandle
-from xsem.portable.timeline import HEAD, POLL_NS, TIMELINE_BYTES, TimelineSemaphore, check_head
+from xsem.portable.semaphore_base import Looks
+from xsem.portable.timeline import HEAD, TIMELINE_BYTES, TimelineSemaphore, check_head
 from xsem.portable.windows import (
     check_section,
     map_shared,
@@ -58,17 +59,19 @@ class Timeline(TimelineSemaphore):
     def _sleep(self, wanted: int, timeout_ns: int) -> bool:
         if self._reached(wanted):
             return True
-        looks = self._looks(timeout_ns)
+        looks = Looks(timeout_ns)
         place, event = self._enter()
         try:
             while not self._reached(wanted):
                 sleep_ns = looks.sleep_ns()
                 if sleep_ns == 0:
                     return False
+                if self._silent.value:
+                    return self._poll(wanted, sleep_ns)
                 if event is None:
                     time.sleep(min(sleep_ns, _POLL_NS) / 1e9)
                 else:
-                    wait_event(event.fileno(), min(sleep_ns, POLL_NS if self._silent.value else _LONGEST_SLEEP_NS))
+                    wait_event(event.fileno(), min(sleep_ns, _LONGEST_SLEEP_NS))
             return True
         finally:
             if event is not None:

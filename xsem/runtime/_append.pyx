@@ -34,16 +34,17 @@ cdef extern from *:
         clock_gettime(CLOCK_MONOTONIC, &at);
         return (double) at.tv_sec + 1e-9 * (double) at.tv_nsec;
     }
-    static int xsem_is_value(PyObject *number) {   /* an int from 0 to 2**64 - 1 */
-        if (PyLong_AsUnsignedLongLong(number) == (unsigned long long) -1 && PyErr_Occurred()) {
+    static int xsem_is_value(PyObject *number, unsigned long long limit) {   /* an int from 0 to `limit` */
+        const unsigned long long value = PyLong_AsUnsignedLongLong(number);
+        if (value == (unsigned long long) -1 && PyErr_Occurred()) {
             PyErr_Clear();
             return 0;
         }
-        return 1;
+        return value <= limit;
     }
     """
     double xsem_now() nogil
-    bint xsem_is_value(object number)
+    bint xsem_is_value(object number, uint64_t limit)
 
 ctypedef int (*Function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t) noexcept nogil
 
@@ -384,6 +385,7 @@ cdef class QuickAppend:
     cdef NativeFunction _function
     cdef uintptr_t _arguments[4]
     cdef char *_values
+    cdef uint64_t _limit
     cdef Py_ssize_t _stride, _count
 
     def __cinit__(self, QuickQueue queue not None, append, native):
@@ -403,7 +405,7 @@ cdef class QuickAppend:
         self._queue, self._append, self._unreadable = queue, append, append.unreadable
         self._states, self._lifetimes = states, tuple([state.lifetime for state in states])
         self._uses = tuple([state.lifetime.uses for state in states])
-        self._timelines = append.timelines
+        self._timelines, self._limit = append.timelines, append.limit
         self._waits = append.operation == "wait"
         self._signals = append.timelines and not self._waits
         self._one = not append.batch
@@ -413,13 +415,14 @@ cdef class QuickAppend:
         return self._queue.run(self, params, user, wait_events, signal_event, lifetimes)
 
     cdef bint takes(self, params) except -1:
-        """Return whether the parameters are values for these semaphores."""
+        """Return whether the parameters are values for these semaphores, and none can be too far above another one."""
         if self._one:
-            return PyLong_CheckExact(params) and xsem_is_value(params) if self._timelines else params is None
+            return (PyLong_CheckExact(params) and xsem_is_value(params, self._limit) if self._timelines
+                    else params is None)
         if not self._timelines or type(params) is not tuple or len(params) != self._count:
             return False
         for value in params:
-            if not PyLong_CheckExact(value) or not xsem_is_value(value):
+            if not PyLong_CheckExact(value) or not xsem_is_value(value, self._limit):
                 return False
         return True
 

@@ -89,6 +89,7 @@ class SemaphoreState:
         """Refuse a value that cannot be signalled next: not above the last one, or too far above it."""
         previous = self.last
         if previous is None:
+            self.check_difference(value)   # from the present value, if there is a page
             return
         if value <= previous and not allow_rewind:
             raise BadArgumentError(
@@ -97,16 +98,21 @@ class SemaphoreState:
                 reason="value_not_above_last",
                 handle_type=self.type,
             )
-        self.check_difference(value)
+        self._check_above(value, previous, "the last value signalled here")
 
     def check_difference(self, value: int) -> None:
-        """Refuse a value that is more than `limit` above the last value."""
-        last = self.last
-        if last is not None and value - last > self.limit:
-            raise BadArgumentError(
-                f"{value} is more than {self.limit} above the last value signalled here, {last}",
-                reason="value_difference", handle_type=self.type,
-            )
+        """Refuse a value to wait for that is more than `limit` above the last value."""
+        if value <= self.limit:   # then it is not more than that above any value
+            return
+        if self.page is not None:
+            self._check_above(value, self.page.value, "the present value")
+        elif self.last is not None:
+            self._check_above(value, self.last, "the last value signalled here")
+
+    def _check_above(self, value: int, base: int, what: str) -> None:
+        if value - base > self.limit:
+            raise BadArgumentError(f"{value} is more than {self.limit} above {what}, {base}",
+                                   reason="value_difference", handle_type=self.type)
 
     def restore(self, value: int, previous: int | None) -> None:
         """Undo the signal of `value`, because it was not appended."""

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final, cast
 from xsem.errors import BackendUnavailableError, BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import DeviceInfo, HealthCheck
-from xsem_cuda import connections, lazy_loading
+from xsem_cuda import connections, lazy_loading, words
 from xsem_cuda.allocations import exports_dmabuf
 from xsem_cuda.capabilities import Attributes, capabilities_of, version_text
 from xsem_cuda.codes import CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE
 from xsem_cuda.context import Context
 from xsem_cuda.device import CudaDevice
-from xsem_cuda.direct import luid_of
+from xsem_cuda.direct import address_of, luid_of
 from xsem_cuda.images import known_formats
 from xsem_cuda.loader import (
     bindings,
@@ -236,6 +236,8 @@ def _attributes(driver: Any, device: Any) -> Attributes:
         exports_fd=bool(ask("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED")
                         and ask("HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED")),
         exports_dmabuf=bool(ask("DMA_BUF_SUPPORTED")),
+        registers=bool(ask("HOST_REGISTER_SUPPORTED")),
+        words=bool(ask("CAN_USE_64_BIT_STREAM_MEM_OPS") and address_of(driver, words.FUNCTION, words.SINCE)),
         formats=known_formats(driver, version),
     )
 

@@ -39,6 +39,8 @@ class Attributes(NamedTuple):
     formats: frozenset[str] = frozenset()
     driver_version: int = 13000   # 10010 is CUDA 10.1
     connections: int = 8   # hardware queues
+    registers: bool = False   # takes memory of the host into use
+    words: bool = False   # streams wait for and write 64-bit words
 
 
 def version_text(version: int) -> str:
@@ -51,6 +53,7 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
     semaphores: set[SemaphoreHandleType] = set()
     memories: set[MemoryHandleType] = set()
     exported: set[MemoryHandleType] = set()
+    own: set[SemaphoreHandleType] = set()
     early: set[SemaphoreHandleType] = set()
     if platform == "linux":
         semaphores.add(_S.OPAQUE_FD)
@@ -61,6 +64,9 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
             exported.add(_M.OPAQUE_FD)
             if attributes.exports_dmabuf:
                 exported.add(_M.DMABUF_FD)
+        if attributes.registers and attributes.words:
+            own.add(_S.HOST_TIMELINE_FD)
+        semaphores |= own
         early |= semaphores  # measured on Linux only, so Windows declares none
         if attributes.integrated and attributes.compute_capability in _TEGRA:
             semaphores.add(_S.NVSCISYNC)
@@ -78,11 +84,15 @@ def capabilities_of(platform: str, attributes: Attributes) -> Capabilities:
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
     if exported:
         features |= {Feature.MEMORY_SHARING, Feature.MEMORY_CHUNKS}
+    if platform == "linux" and attributes.registers:   # not measured on Windows, as the timelines
+        memories.add(_M.HOST_MEMORY_FD)
+        exported.add(_M.HOST_MEMORY_FD)
     if attributes.recording:
         features.add(Feature.RECORDING)
     version = attributes.driver_version
     return Capabilities(
         semaphore_import=frozenset(each for each in semaphores if SINCE.get(each, 0) <= version),
+        semaphore_export=frozenset(own),
         memory_import=frozenset(each for each in memories if SINCE.get(each, 0) <= version),
         memory_export=frozenset(exported),
         features=frozenset(features),

@@ -22,6 +22,8 @@ _IMPORT_MEMORY: Final = "cuImportExternalMemory"
 _MAP: Final = "cuExternalMemoryGetMappedBuffer"
 _MAP_IMAGE: Final = "cuExternalMemoryGetMappedMipmappedArray"
 _NVSCISYNC: Final = "cuDeviceGetNvSciSyncAttributes"
+_WORDS: Final = "cuStreamBatchMemOp"
+_REGISTER: Final = "cuMemHostRegister"
 
 _LIMIT: Final = ("the process has reached its limit of handles",) if sys.platform == "win32" else (
     "the process has reached its limit of open files (ulimit -n)", "the user has no permission on /dev/nvidia*")
@@ -54,6 +56,14 @@ _BY_CALL: Final[Mapping[tuple[str, int], tuple[str, ...]]] = {
     (_NVSCISYNC, codes.INVALID_HANDLE): ("the address is not that of an NvSciSyncAttrList, or NvSci has freed it",),
     (_NVSCISYNC, codes.NOT_SUPPORTED): ("NvSciSync exists only on Tegra",),
     (_NVSCISYNC, codes.INVALID_VALUE): ("a required permission is already set in the attribute list",),
+    (_WORDS, codes.INVALID_VALUE): (
+        "the page is no longer registered: its context was ended (cudaDeviceReset), or other code unregistered it",),
+    (_WORDS, codes.INVALID_HANDLE): (_STREAM,),
+    (_WORDS, codes.NOT_SUPPORTED): (_LESS,),
+    (_REGISTER, codes.ALREADY_REGISTERED): ("the application registered the same addresses",),
+    (_REGISTER, codes.OUT_OF_MEMORY): (
+        "the host has too little memory to lock it", "the process may lock no more memory (ulimit -l)"),
+    (_REGISTER, codes.NOT_SUPPORTED): (_LESS,),
     ("cuMemcpyAsync", codes.INVALID_VALUE): (
         "one side was freed, or belongs to another context", "the copy ends beyond its memory"),
     ("cuMemHostAlloc", codes.OUT_OF_MEMORY): (

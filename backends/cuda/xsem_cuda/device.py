@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, XsemError
+from xsem.portable import SharedMemory, Timeline
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
@@ -13,6 +15,8 @@ from xsem.spi import (
     DeviceDriver,
     HandleState,
     HostMemory,
+    HostMemoryImport,
+    HostTimelines,
     Images,
     Imported,
     ImportFailure,
@@ -54,15 +58,18 @@ from xsem_cuda.streams import (
     per_thread_identity,
 )
 from xsem_cuda.tokens import DriverObject
+from xsem_cuda.words import Word, register
 
 __all__ = ["CudaDevice"]
 
 
 class CudaDevice(
-    DeviceDriver, SemaphoreImport, ChunkImport, MemorySharing, HostMemory, Images, BorrowedQueues, BorrowedEvents,
-    NvSciSync,
+    DeviceDriver, SemaphoreImport, HostTimelines, ChunkImport, MemorySharing, HostMemoryImport, HostMemory, Images,
+    BorrowedQueues, BorrowedEvents, NvSciSync,
 ):
     """A device in one context. No call invalidates a capture of another thread (see `xsem_cuda.context`)."""
+
+    signals_wake = False   # a stream writes the word and nothing else (measured)
 
     def __init__(
         self, driver: Any, device: Any, ordinal: int, context: Any, capabilities: Capabilities,
@@ -109,8 +116,17 @@ class CudaDevice(
         native, state = self._import(self._driver.cuImportExternalSemaphore, semaphore_descriptor, desc, handle)
         return Imported(SemaphoreToken(native, desc.type.kind), handle=state)
 
+    def import_host_timeline(self, page: Timeline) -> Word:
+        """Call cuMemHostRegister."""
+        with self._context, self._quiet:
+            return Word(self._driver, page)
+
     def release_semaphore(self, semaphore: SemaphoreToken) -> None:
-        """Call cuDestroyExternalSemaphore. It blocks behind any unmet wait, also for an idle semaphore (measured)."""
+        """Call cuDestroyExternalSemaphore or cuMemHostUnregister. Both block behind any unmet wait (measured)."""
+        if isinstance(semaphore, Word):
+            with self._context, self._quiet:
+                call(self._driver.cuMemHostUnregister, semaphore.page)
+            return
         with self._quiet:
             call(self._driver.cuDestroyExternalSemaphore, semaphore.native)
 
@@ -135,6 +151,17 @@ class CudaDevice(
         except XsemError as error:
             raise ImportFailure(self._blame(error), handle="left") from error
         return Imported(memory, handle="left")
+
+    def import_host_memory(self, memory: SharedMemory) -> Allocation:
+        """Map the memory and call cuMemHostRegister. Copies and kernels use it in place, over the bus."""
+        with ExitStack() as undo:
+            place = memory.map(0).address
+            undo.callback(memory.unmap)
+            with self._context, self._quiet:
+                address = register(self._driver, place, memory.size)
+            undo.callback(call, self._driver.cuMemHostUnregister, place)
+            kept = undo.pop_all()
+        return Allocation(self._driver, MemoryHandleType.HOST_MEMORY_FD, None, address, memory.size, kept)
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
         """Create, map and enable memory of cuMemCreate. Its size is a multiple of the granularity."""
@@ -184,7 +211,10 @@ class CudaDevice(
             call(self._driver.cuMemFree, buffer.native)
 
     def release_memory(self, memory: DriverObject | Allocation) -> None:
-        """Call cuDestroyExternalMemory. For an `Allocation`: cuMemUnmap, cuMemAddressFree and cuMemRelease."""
+        """Call cuDestroyExternalMemory. For an `Allocation`: cuMemUnmap, cuMemAddressFree and cuMemRelease.
+
+        For memory of the host: cuMemHostUnregister, which blocks behind any unmet wait (measured).
+        """
         with self._context, self._quiet:
             if isinstance(memory, Allocation):
                 memory.close()

@@ -16,13 +16,13 @@ from xsem_cuda.results import call
 __all__ = ["address_of", "check", "luid_of", "native_function", "native_query"]
 
 _SINCE: Final = 10000
-"""The CUDA version of these functions, for cuGetProcAddress: 10.0."""
+"""The CUDA version of most of these functions, for cuGetProcAddress: 10.0."""
 
 
-def address_of(driver: Any, name: str) -> int | None:
-    """Return the address of a driver function. Return None without cuGetProcAddress, that is, before CUDA 11.3."""
+def address_of(driver: Any, name: str, since: int = _SINCE) -> int | None:
+    """Return the address of a function's form of a CUDA version. Return None without cuGetProcAddress, before 11.3."""
     try:
-        address, _found = call(driver.cuGetProcAddress, name.encode(), _SINCE, 0)
+        address, _found = call(driver.cuGetProcAddress, name.encode(), since, 0)
     except UnsupportedError:
         return None
     return int(address) or None

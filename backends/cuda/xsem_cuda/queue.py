@@ -22,12 +22,13 @@ from xsem_cuda.context import Context
 from xsem_cuda.fences import Fence, Fences
 from xsem_cuda.images import LevelToken, image_copy, region_copy
 from xsem_cuda.keyed_mutexes import KeyedWait, forget
-from xsem_cuda.prepared import prepared
+from xsem_cuda.prepared import PreparedSemaphores, native_semaphores
 from xsem_cuda.recording import Graphs, Recorded, check_recordable
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
 from xsem_cuda.stream_calls import StreamCalls
 from xsem_cuda.tokens import DriverObject
+from xsem_cuda.words import LONGEST, Word, native_words
 
 __all__ = ["StreamQueue"]
 
@@ -74,7 +75,7 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuWaitExternalSemaphoresAsync."""
+        """Call cuWaitExternalSemaphoresAsync, and cuStreamBatchMemOp for timelines in pages of the host."""
         limited = () if semaphores[0].plain and len(semaphores) == 1 else _timeouts(params)
         recording = self._calls.captured
         with self._limited(limited) if limited and not recording else nullcontext():
@@ -87,15 +88,15 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
         self, semaphores: Sequence[SemaphoreToken], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call cuSignalExternalSemaphoresAsync."""
+        """Call cuSignalExternalSemaphoresAsync, and cuStreamBatchMemOp for timelines in pages of the host."""
         return self._semaphores(self._signal, self._signals, semaphores, params, wait_fences, want_fence)
 
     def prepare_wait(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall | None:
-        """Return a callable that calls cuWaitExternalSemaphoresAsync with arrays that are made once."""
+        """Return a callable that makes one call as `append_wait`, with arrays that are made once."""
         return self._prepared(self._wait, semaphores)
 
     def prepare_signal(self, semaphores: Sequence[SemaphoreToken]) -> PreparedCall | None:
-        """Return a callable that calls cuSignalExternalSemaphoresAsync with arrays that are made once."""
+        """Return a callable that makes one call as `append_signal`, with arrays that are made once."""
         return self._prepared(self._signal, semaphores)
 
     def append_copy(
@@ -199,7 +200,13 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
     def _prepared(
         self, function: Callable[..., Any], semaphores: Sequence[SemaphoreToken]
     ) -> PreparedCall | None:
-        return prepared(self._driver, function.__name__, semaphores, self._calls, self.native_handle)
+        words = [each for each in semaphores if type(each) is Word]
+        if not words:
+            native = native_semaphores(self._driver, function.__name__, semaphores, self.native_handle)
+            return None if native is None else PreparedSemaphores(native, self._calls)
+        if len(words) < len(semaphores) or len(words) > LONGEST:
+            return None   # several calls
+        return self._words(function, words)
 
     def _semaphores(
         self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
@@ -207,13 +214,35 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
     ) -> Fence | None:
         if isinstance(self._calls.captured, _Recording):
             check_recordable(semaphores, params)
-        natives, structs = batches.fill(semaphores, params)
         try:
+            if any(type(each) is Word for each in semaphores):
+                return self._issue(self._with_words, (function, batches, semaphores, params), wait_fences, want_fence)
+            natives, structs = batches.fill(semaphores, params)
             return self._issue(call, (function, natives, structs, len(natives), self._stream), wait_fences, want_fence)
         except XsemError as error:
             if error.call == function.__name__ and error.code is not None:
                 error.likely_causes = causes_of_kinds(error.call, error.code, (each.kind for each in semaphores))
             raise
+
+    def _with_words(
+        self, function: Callable[..., Any], batches: Batches, semaphores: Sequence[SemaphoreToken],
+        params: Sequence[SignalParams] | Sequence[WaitParams],
+    ) -> None:
+        # The words come last, because their call has fewer causes to fail: nothing can take back the first call.
+        given: Sequence[SignalParams | WaitParams] = params
+        pairs = list(zip(semaphores, given, strict=True))
+        others = [pair for pair in pairs if type(pair[0]) is not Word]
+        words = [(word, param.value) for word, param in pairs if type(word) is Word]
+        if others:
+            natives, structs = batches.fill(*zip(*others, strict=True))
+            call(function, natives, structs, len(natives), self._stream)
+        for begin in range(0, len(words), LONGEST):
+            some, values = zip(*words[begin:begin + LONGEST], strict=True)
+            self._words(function, some).issue(values if len(values) > 1 else values[0])
+
+    def _words(self, function: Callable[..., Any], words: Sequence[Word]) -> PreparedSemaphores:
+        native = native_words(self._driver, words, self.native_handle, signal=function is self._signal)
+        return PreparedSemaphores(native, self._calls)
 
     def _issue(
         self, function: Callable[..., object] | None, arguments: Sequence[object], wait_fences: Sequence[Fence],

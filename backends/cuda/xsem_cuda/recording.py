@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from xsem.errors import BusyError, UnsupportedError
@@ -15,6 +16,7 @@ from xsem_cuda.context import Context
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import PARAMS_SIZE, SemaphoreToken
 from xsem_cuda.tokens import DriverObject
+from xsem_cuda.words import WRITE, Operation
 
 __all__ = ["OLDEST_DRIVER", "Graphs", "Recorded", "check_recordable"]
 
@@ -36,59 +38,87 @@ def check_recordable(semaphores: Sequence[SemaphoreToken], params: Sequence[Any]
 Values = Mapping[int, tuple[int, int]]
 
 
-class _NodeParams(ctypes.Structure):
+class _SemaphoreParams(ctypes.Structure):
     """The layout of CUDA_EXT_SEM_SIGNAL_NODE_PARAMS and ..._WAIT_NODE_PARAMS."""
 
     _fields_ = (("semaphores", ctypes.c_void_p), ("params", ctypes.c_void_p), ("count", ctypes.c_uint))
 
 
+class _WordParams(ctypes.Structure):
+    """The layout of CUDA_BATCH_MEM_OP_NODE_PARAMS."""
+
+    _fields_ = (("context", ctypes.c_void_p), ("count", ctypes.c_uint), ("params", ctypes.c_void_p),
+                ("flags", ctypes.c_uint))
+
+
 class _Slot:
-    """The value of one semaphore in a node's parameters."""
+    """The value of one semaphore in a node's parameters, for a wait (side 0) or a signal (1)."""
 
-    __slots__ = ("now", "recorded", "semaphore")
+    __slots__ = ("now", "recorded", "semaphore", "side")
 
-    def __init__(self, semaphore: int, at: int) -> None:
+    def __init__(self, semaphore: int, side: int, at: int) -> None:
         self.semaphore = semaphore
+        self.side = side
         self.now = ctypes.c_uint64.from_address(at)
         self.recorded = self.now.value
 
 
 class _Node:
-    """The node of a signal or a wait: its parameters, and whether the instance has them."""
+    """A node of signals or waits: its parameters, and whether the instance has them."""
 
-    __slots__ = ("_native", "_params", "_set", "_side", "_slots", "_written")
+    __slots__ = ("_native", "_params", "_set", "_slots", "_written")
 
-    def __init__(self, driver: Any, native: Any, *, signal: bool) -> None:
-        name = "Signal" if signal else "Wait"
+    def __init__(self, native: Any, setter: Any, params: tuple[Any, ...], slots: Sequence[_Slot]) -> None:
         self._native = native
-        self._side = 1 if signal else 0
-        self._set = getattr(driver, f"cuGraphExecExternalSemaphores{name}NodeSetParams")
-        struct = getattr(driver, f"CUDA_EXTERNAL_SEMAPHORE_{name.upper()}_PARAMS")
-        given = call(getattr(driver, f"cuGraphExternalSemaphores{name}NodeGetParams"), native)
-        # The bindings' view of the driver's result lacks the elements (12.9 and 13.5: they do not know the length).
-        there = _NodeParams.from_address(given.getPtr())
-        semaphores = list((ctypes.c_uint64 * there.count).from_address(there.semaphores))
-        params = getattr(driver, f"CUDA_EXT_SEM_{name.upper()}_NODE_PARAMS")()
-        params.extSemArray = [driver.CUexternalSemaphore(each) for each in semaphores]
-        params.paramsArray = [struct() for _ in semaphores]
-        params.numExtSems = there.count
-        here = _NodeParams.from_address(params.getPtr())
-        ctypes.memmove(here.params, there.params, there.count * PARAMS_SIZE)
-        self._params = params  # owns the memory of the slots
-        self._slots = [_Slot(each, here.params + at * PARAMS_SIZE) for at, each in enumerate(semaphores)]
+        self._set = setter
+        self._params = params  # the struct, and what owns the memory of the slots
+        self._slots = slots
         self._written = True
 
     def write(self, instance: Any, values: Values) -> None:
         """Set the values for the instance's next launch. A semaphore without a new value keeps its recorded one."""
         for slot in self._slots:
             given = values.get(slot.semaphore)
-            value = slot.recorded if given is None else given[self._side]
+            value = slot.recorded if given is None else given[slot.side]
             if slot.now.value != value:
                 slot.now.value = value
                 self._written = False
         if not self._written:
-            call(self._set, instance, self._native, self._params)
+            call(self._set, instance, self._native, self._params[0])
             self._written = True
+
+
+# The bindings' view of the driver's parameters lacks the elements (12.9 and 13.5: they do not know the length).
+def _semaphore_node(driver: Any, native: Any, side: int) -> _Node:
+    """Return the node of a signal (side 1) or a wait (0) of external semaphores."""
+    name = "Signal" if side else "Wait"
+    given = call(getattr(driver, f"cuGraphExternalSemaphores{name}NodeGetParams"), native)
+    there = _SemaphoreParams.from_address(given.getPtr())
+    semaphores = list((ctypes.c_uint64 * there.count).from_address(there.semaphores))
+    struct = getattr(driver, f"CUDA_EXTERNAL_SEMAPHORE_{name.upper()}_PARAMS")
+    params = getattr(driver, f"CUDA_EXT_SEM_{name.upper()}_NODE_PARAMS")()
+    params.extSemArray = [driver.CUexternalSemaphore(each) for each in semaphores]
+    params.paramsArray = [struct() for _ in semaphores]
+    params.numExtSems = there.count
+    here = _SemaphoreParams.from_address(params.getPtr())
+    ctypes.memmove(here.params, there.params, there.count * PARAMS_SIZE)
+    return _Node(native, getattr(driver, f"cuGraphExecExternalSemaphores{name}NodeSetParams"), (params,),
+                 [_Slot(each, side, here.params + at * PARAMS_SIZE) for at, each in enumerate(semaphores)])
+
+
+def _word_node(driver: Any, native: Any) -> _Node:
+    """Return the node of waits for words and of writes."""
+    given = call(driver.cuGraphBatchMemOpNodeGetParams, native)
+    there = _WordParams.from_address(given.getPtr())
+    operations = (Operation * there.count)()
+    ctypes.memmove(operations, there.params, ctypes.sizeof(operations))
+    params = driver.CUDA_BATCH_MEM_OP_NODE_PARAMS()
+    here = _WordParams.from_address(params.getPtr())
+    here.context, here.count, here.flags = there.context, there.count, there.flags
+    here.params = ctypes.addressof(operations)
+    slots = [_Slot(each.address, int(each.operation == WRITE), ctypes.addressof(each) + Operation.value.offset)
+             for each in operations]
+    return _Node(native, driver.cuGraphExecBatchMemOpNodeSetParams, (params, operations), slots)
 
 
 class Recorded(DriverObject):
@@ -167,8 +197,11 @@ class Graphs:
         """Return all semaphore nodes, also those of the application's own work: they take new values, too."""
         driver = self._driver
         types = driver.CUgraphNodeType
-        kinds = {types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL: True, types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: False}
+        kinds: dict[Any, Callable[[Any, Any], _Node]] = {
+            types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL: partial(_semaphore_node, side=1),
+            types.CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT: partial(_semaphore_node, side=0),
+            types.CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: _word_node}
         _, count = call(driver.cuGraphGetNodes, graph)
         natives = call(driver.cuGraphGetNodes, graph, count)[0] if count else ()
         found = [(native, call(driver.cuGraphNodeGetType, native)) for native in natives]
-        return [_Node(driver, native, signal=kinds[each]) for native, each in found if each in kinds]
+        return [kinds[each](driver, native) for native, each in found if each in kinds]

@@ -47,7 +47,8 @@ _IMPORTS: Final[Mapping[str, str]] = {   # the capability of each of these calls
 # for a thread without a context. No asynchronous failure has one of these codes.
 _OWN: Final = frozenset({
     codes.INVALID_VALUE, codes.OUT_OF_MEMORY, codes.NOT_INITIALIZED, codes.DEINITIALIZED, codes.NO_DEVICE,
-    codes.INVALID_DEVICE, codes.INVALID_CONTEXT, codes.OPERATING_SYSTEM, codes.INVALID_HANDLE, codes.NOT_SUPPORTED})
+    codes.INVALID_DEVICE, codes.INVALID_CONTEXT, codes.OPERATING_SYSTEM, codes.INVALID_HANDLE, codes.NOT_SUPPORTED,
+    codes.ALREADY_REGISTERED, codes.NOT_REGISTERED})
 
 # The machine is not ready, or the library does not fit it; codes of MPS. No asynchronous failure has one of them.
 _MACHINE: Final = frozenset({34, *range(802, 811)})

@@ -9,6 +9,7 @@ from xsem.types import Capabilities, Feature, MemoryHandleType, OsHandleKind, Se
 from xsem_cuda.capabilities import SINCE, THOR, Attributes, version_text
 from xsem_cuda.images import UNMAPPED, image_capabilities
 from xsem_cuda.recording import OLDEST_DRIVER
+from xsem_cuda.words import SINCE as WORDS_SINCE
 
 __all__ = ["undeclared_causes"]
 
@@ -16,8 +17,13 @@ _HandleType = SemaphoreHandleType | MemoryHandleType
 
 _OF_WINDOWS: Final = frozenset({OsHandleKind.NT, OsHandleKind.KMT})
 _EXPORTED: Final = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD})
-_NO_SEMAPHORES: Final = ("CUDA has no function that exports a semaphore: create it on companion_exporter(), the Vulkan "
-                         "device of the same GPU, or in another API")
+_ELSEWHERE: Final = "create the semaphore on companion_exporter(), the Vulkan device of the same GPU, or in another API"
+_NO_EXPORT: Final = "CUDA has no function that exports a semaphore: "
+_PORTABLE: Final = "use create_timeline(), whose timeline is in host memory and on every device, or "
+_NO_WORDS: Final = ("the driver says that streams of the device wait for no 64-bit word (the attribute "
+                    "CAN_USE_64_BIT_STREAM_MEM_OPS is 0, or cuStreamBatchMemOp is missing)")
+_NO_PAGES: Final = ("the driver says that it takes no memory of the host into use (the attribute "
+                    "HOST_REGISTER_SUPPORTED is 0)")
 
 
 def undeclared_causes(platform: str, attributes: Attributes, declared: Capabilities) -> Mapping[str, tuple[str, ...]]:
@@ -26,7 +32,10 @@ def undeclared_causes(platform: str, attributes: Attributes, declared: Capabilit
              for type in SemaphoreHandleType if type not in declared.semaphore_import}
     found |= {f"memory.import.{type.value}": _import(platform, attributes, type)
               for type in MemoryHandleType if type not in declared.memory_import}
-    found |= {f"semaphore.export.{type.value}": _NO_SEMAPHORES for type in SemaphoreHandleType}
+    timelines = SemaphoreHandleType.HOST_TIMELINE_FD in declared.semaphore_export
+    found |= {f"semaphore.export.{type.value}": _portable(platform, attributes, type) if type.portable else
+              _NO_EXPORT + _PORTABLE * timelines + _ELSEWHERE
+              for type in SemaphoreHandleType if type not in declared.semaphore_export}
     found |= {f"memory.export.{type.value}": _export(platform, attributes, type)
               for type in MemoryHandleType if type not in declared.memory_export}
     known = declared.image_formats | declared.image_flags
@@ -42,6 +51,8 @@ def undeclared_causes(platform: str, attributes: Attributes, declared: Capabilit
 
 def _import(platform: str, attributes: Attributes, type: _HandleType) -> str:
     kind, since = type.os_handle_kind, SINCE.get(type, 0)
+    if type.portable:
+        return _portable(platform, attributes, type)
     if platform not in ("linux", "win32"):
         return "CUDA imports objects of other APIs only on Linux and Windows"
     if "cuda" not in type.native:
@@ -68,7 +79,20 @@ def _import(platform: str, attributes: Attributes, type: _HandleType) -> str:
             "binary semaphores")
 
 
+def _portable(platform: str, attributes: Attributes, type: _HandleType) -> str:
+    """Return why the device takes no timelines or no memory in host memory."""
+    if platform != "linux":
+        return "CUDA was not measured with timelines and memory of the host on this platform, only on Linux"
+    if type.os_handle_kind is not OsHandleKind.FD:
+        return f"its handles exist only on Windows: on Linux, the type is {type.name.removesuffix('WIN32')}FD"
+    if not attributes.registers:
+        return _NO_PAGES
+    return _NO_WORDS if attributes.driver_version >= WORDS_SINCE else _too_old(attributes, WORDS_SINCE)
+
+
 def _export(platform: str, attributes: Attributes, type: MemoryHandleType) -> str:
+    if type.portable:
+        return _portable(platform, attributes, type)
     if type not in _EXPORTED or platform != "linux":
         return "xsem exports memory of CUDA only on Linux, as OPAQUE_FD or DMABUF_FD"
     if not attributes.exports_fd:

@@ -30,8 +30,8 @@ from xsem.spi import duplicate_fd, same_open_file
 from xsem.types import MemoryHandleType, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
-from xsem_levelzero.memory import free
-from xsem_levelzero.results import INVALID, UNSUPPORTED, UNSUPPORTED_SIZE
+from xsem_levelzero.memory import allocate, free, too_large
+from xsem_levelzero.results import INVALID, UNSUPPORTED
 
 __all__ = ["Allocation", "Exports", "create_allocation", "probe_exports", "share_allocation"]
 
@@ -99,7 +99,7 @@ def probe_exports(core: Core, types: Iterable[MemoryHandleType]) -> Exports:
 def create_allocation(core: Core, type: MemoryHandleType, size: int, *, driver_closes: bool) -> Allocation:
     """Allocate at least `size` exportable bytes: whole pages."""
     if size > _LARGEST:
-        raise _too_large(size)
+        raise too_large(size)
     whole = -(-size // _PAGE) * _PAGE
     address = _allocate(core, type, whole)
     try:
@@ -146,12 +146,7 @@ def share_allocation(
 # ---- inside
 def _allocate(core: Core, type: MemoryHandleType, size: int) -> int:
     desc = ze.DeviceMemAllocDesc.made(pNext=ze.ExportDesc.made(flags=_flag(type)))
-    try:
-        return core.loader.make("zeMemAllocDevice", core.context, byref(desc), size, 0, core.device)
-    except UnsupportedError as error:
-        if error.code != UNSUPPORTED_SIZE:
-            raise
-        raise _too_large(size, error) from error
+    return allocate(core, "zeMemAllocDevice", desc, size, core.device)
 
 
 def _export(core: Core, type: MemoryHandleType, address: int, driver_closes: bool) -> OwnedHandle:
@@ -241,12 +236,6 @@ def _check_covered(fd: OwnedHandle, size: int, type: MemoryHandleType) -> None:
             f"the exported file descriptor has {there} of {size} bytes: use smaller memory, or one tile of the GPU "
             "(ZE_FLAT_DEVICE_HIERARCHY=FLAT)", capability=f"memory.export.{type.value}", reason="several_allocations",
             call=_EXPORT)
-
-
-def _too_large(size: int, error: XsemError | None = None) -> OutOfMemoryError:
-    call, code, name = (None, None, None) if error is None else (error.call, error.code, error.code_name)
-    return OutOfMemoryError(f"{size} bytes are more than the device allocates at once", reason="out_of_memory",
-                            call=call, code=code, code_name=name)
 
 
 def _flag(type: MemoryHandleType) -> int:

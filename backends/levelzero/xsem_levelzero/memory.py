@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ctypes import byref, c_size_t, c_void_p
 
-from xsem.errors import BadHandleError, XsemError
+from xsem.errors import BadHandleError, OutOfMemoryError, UnsupportedError, XsemError
 from xsem.spi import duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
+from xsem_levelzero.results import UNSUPPORTED_SIZE
 from xsem_levelzero.semaphores import handle_number, win32_name
 
-__all__ = ["Memory", "free", "import_memory", "memory_struct", "new_host_memory"]
+__all__ = ["Memory", "allocate", "free", "import_memory", "memory_struct", "new_host_memory", "too_large"]
 
 
 class Memory:
@@ -84,8 +85,24 @@ def _check_size(core: Core, desc: MemoryDesc, address: int) -> None:
 
 def new_host_memory(core: Core, size: int) -> int:
     """Call zeMemAllocHost and return the USM pointer."""
-    desc = ze.HostMemAllocDesc.made()
-    return core.loader.make("zeMemAllocHost", core.context, byref(desc), size, 0)
+    return allocate(core, "zeMemAllocHost", ze.HostMemAllocDesc.made(), size)
+
+
+def allocate(core: Core, function: str, desc: ze.Base, size: int, *device: int) -> int:
+    """Allocate new memory and return the USM pointer."""
+    try:
+        return core.loader.make(function, core.context, byref(desc), size, 0, *device)
+    except UnsupportedError as error:
+        if error.code != UNSUPPORTED_SIZE:
+            raise
+        raise too_large(size, error) from error
+
+
+def too_large(size: int, error: XsemError | None = None) -> OutOfMemoryError:
+    """Return the error for a size beyond the limit of the device or the driver."""
+    call, code, name = (None, None, None) if error is None else (error.call, error.code, error.code_name)
+    return OutOfMemoryError(f"{size} bytes are more than the device allocates at once", reason="out_of_memory",
+                            call=call, code=code, code_name=name)
 
 
 def free(core: Core, address: int) -> None:

@@ -140,19 +140,6 @@ def test_chunks_of_two_arrays_are_shared_and_released_one_by_one() -> None:
         assert held() == nothing
 
 
-@on_stand_in
-def test_memory_outlives_the_array_and_the_exporter() -> None:
-    with opened() as device:
-        with segment(1, 1) as memory:
-            fill(memory.base, 5, memory.size)
-            with device.share(memory.base, size=memory.size) as shared:
-                kept = shared.export()
-            until_freed(device)
-        with kept, device.import_memory(kept) as imported, imported.map_buffer(GRANULE - 2, 4) as view:
-            assert view.copy_to_host(timeout_s=BOUND_S).tolist() == [5] * 4
-        until_freed(device)
-
-
 CONSUMER = """
 import json, socket, sys
 import xsem

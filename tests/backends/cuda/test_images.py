@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from support.cuda_sim import on_stand_in
 from support.importer import Pair
@@ -35,25 +34,10 @@ def image(name: str, extent: tuple[int, int, int] = (36, 20, 0), **more: Any) ->
 
 
 @on_stand_in
-def test_images_of_every_declared_format_keep_their_elements() -> None:
-    with rig() as at:
-        _, here = at.memory(SIZE)
-        assert at.here.capabilities.image_formats == set(FORMATS) - REFUSED_FORMATS
-        for name in sorted(at.here.capabilities.image_formats):
-            for channels in FORMATS[name].channels:
-                with here.map_mipmapped_array(image(name, channels=channels, levels=2, layers=3)) as mapped:
-                    levels = [mapped.level(0), mapped.level(1)]
-                    data = [np.frombuffer(np.random.default_rng(5).bytes(each.read().nbytes), each.read().dtype)
-                            .reshape(each.read().shape) for each in levels]
-                    for level, each in zip(levels, data, strict=True):
-                        level.write(each)
-                    assert [level.read().tobytes() for level in levels] == [each.tobytes() for each in data], name
-
-
-@on_stand_in
 def test_formats_and_flags_that_cuda_lacks_are_refused_by_name() -> None:
     with rig() as at:
         _, here = at.memory(SIZE)
+        assert at.here.capabilities.image_formats == set(FORMATS) - REFUSED_FORMATS
         for name in sorted(REFUSED_FORMATS):
             text = f"cuda:0 maps no image of the format {name}; its formats: uint8, uint16"
             with pytest.raises(xsem.UnsupportedError, match=text) as refused:

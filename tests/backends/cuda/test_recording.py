@@ -12,7 +12,7 @@ from support.cuda_sim import on_stand_in
 from support.importer import BOUND_S
 
 import xsem
-from xsem.types import Feature, SemaphoreHandleType
+from xsem.types import SemaphoreHandleType
 from xsem_cuda.context import Context
 from xsem_cuda.fences import Fences
 from xsem_cuda.queue import StreamQueue
@@ -80,51 +80,6 @@ def test_graph_is_destroyed_also_where_its_instance_cannot_be() -> None:
 
 
 # ---- recorded operations run in replays, with the values of the replay
-@on_stand_in
-def test_device_declares_recording() -> None:
-    with rig() as at:
-        assert Feature.RECORDING in at.here.capabilities.features
-
-
-@on_stand_in
-def test_nothing_recorded_runs_before_its_replay() -> None:
-    with rig() as at:
-        drawn_there, drawn = at.semaphore()
-        filtered_there, filtered = at.semaphore()
-        view, buffer = at.buffer()
-        drawn_there.host_signal(1)
-        with at.commands.record() as recording:
-            at.commands.append_wait(drawn, 1)
-            at.commands.append_fill(buffer, b"\x07")
-            at.commands.append_signal(filtered, 1)
-        at.commands.synchronize(timeout_s=BOUND_S)
-        assert not view.any()
-        assert filtered_there.value() == 0
-        recording.replay()
-        filtered_there.host_wait(1, timeout_s=BOUND_S)
-        assert (view == 7).all()
-
-
-@on_stand_in
-def test_each_replay_waits_for_and_signals_its_values_in_order() -> None:
-    with rig() as at:
-        drawn_there, drawn = at.semaphore()
-        filtered_there, filtered = at.semaphore()
-        there, buffer = at.buffer()
-        staging = at.here.host_buffer(SIZE)
-        with at.commands.record() as recording:
-            at.commands.append_wait(drawn, 1)
-            at.commands.append_copy(staging, buffer)
-            at.commands.append_signal(filtered, 1)
-        for frame in (5, 6, 2**63, 2**64 - 1):
-            recording.replay({drawn: frame, filtered: frame})
-            there[:] = frame % 251
-            assert not at.commands.query()
-            drawn_there.host_signal(frame)
-            filtered_there.host_wait(frame, timeout_s=BOUND_S)
-            assert (staging.numpy() == frame % 251).all()
-
-
 @on_stand_in
 def test_one_semaphore_takes_a_wait_value_and_a_signal_value() -> None:
     with rig() as at:

@@ -6,7 +6,6 @@ import ctypes
 import gc
 import os
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -74,53 +73,12 @@ def refused(error: type[xsem.XsemError], device: xsem.Device, array: Any, **opti
 
 
 # ---- shared
-@on_stand_in(SIMCUDA_GUARD="1")
-def test_array_and_importer_see_each_others_bytes() -> None:
-    with opened() as device, segment() as memory:
-        tensor = Array(memory.base + 4096, (2, 3))
-        with device.share(tensor) as shared:
-            assert (shared.offset, shared.shape, shared.strides) == (4096, (2, 3), (12, 4))
-            assert (shared.dtype, shared.size, shared.allocation_size) == ("float32", 24, GRANULE)
-            assert shared.buffer().address == memory.base + 4096   # the array's own address: nothing was copied
-            with shared.export() as desc:
-                assert (desc.type, desc.allocation_size) == (OPAQUE, GRANULE)
-                imported = device.import_memory(desc)
-        ask("cuMemsetD32", memory.base + 4096, 0x3F800000, 6)
-        ask("cuCtxSynchronize")
-        assert read(imported, 4096, "float32", 6) == [1.0] * 6
-        with imported.map_buffer(4096, 24, dtype="float32") as view:
-            view.copy_from_host(np.arange(6, dtype=np.float32), timeout_s=BOUND_S)
-        found = np.empty(6, np.float32)
-        ask("cuMemcpyDtoH", found.ctypes.data, memory.base + 4096, 24)
-        assert found.tolist() == [0, 1, 2, 3, 4, 5]
-        imported.release()
-        until_freed(device)
-
-
 def until_freed(device: xsem.Device) -> None:
     deadline = time.monotonic() + BOUND_S
     while device.releasing():
         assert time.monotonic() < deadline
         gc.collect()
         time.sleep(0.002)
-
-
-@on_stand_in
-def test_array_lives_while_it_is_shared() -> None:
-    with opened() as device, segment() as memory:
-        tensor = Array(memory.base, (16,), "|u1")
-        gone = weakref.ref(tensor)
-        shared = device.share(tensor)
-        buffer = shared.buffer()
-        del tensor
-        gc.collect()
-        assert gone() is not None
-        shared.release()
-        assert gone() is not None   # the buffer uses the memory
-        buffer.release()
-        until_freed(device)
-        gc.collect()
-        assert gone() is None   # `shared` itself is still here
 
 
 @on_stand_in
@@ -256,9 +214,3 @@ def test_array_without_a_description_is_refused() -> None:
         masked.__cuda_array_interface__["mask"] = masked
         assert refused(xsem.BadArgumentError, device, masked).reason == "masked_array"
         assert refused(xsem.BadArgumentError, device, masked, type="OPAQUE").reason == "bad_type"
-
-
-def test_device_without_sharing_refuses() -> None:
-    with xsem.open_device("host") as host, pytest.raises(xsem.UnsupportedError) as caught:
-        host.share(np.ones(3))
-    assert caught.value.capability == "memory_sharing"

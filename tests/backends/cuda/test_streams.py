@@ -263,39 +263,6 @@ class Event:
         self.cuda_event = int(self.native)
 
 
-@on_stand_in
-def test_borrowed_event_orders_a_list_and_stays_its_owners() -> None:
-    with rig() as at:
-        stream = at.stream()
-        there, here = at.semaphore()
-        at.here.command_list(stream).append_wait(here, 1)
-        event = Event(at.here)
-        ask(driver().cuEventRecord, event.native, stream.native)
-        borrowed = at.here.event(event)
-        assert not borrowed.query()
-        at.here.create_command_list().append_signal(here, 2, wait_events=[borrowed])
-        assert there.value() == 0
-        there.host_signal(1)
-        there.host_wait(2, timeout_s=BOUND_S)
-        borrowed.wait(timeout_s=BOUND_S)
-        del borrowed
-        ask(driver().cuEventQuery, event.native)
-        ask(driver().cuEventDestroy, event.native)
-
-
-@on_stand_in
-def test_invalid_stream_or_event_is_refused() -> None:
-    class OpenCL:
-        int_ptr = 0x700
-
-    with rig() as at:
-        with pytest.raises(xsem.BadArgumentError) as stream:
-            at.here.command_list(OpenCL())
-        with pytest.raises(xsem.BadArgumentError) as event:
-            _ = at.here.event(OpenCL())
-        assert (stream.value.reason, event.value.reason) == ("not_a_stream", "not_an_event")
-
-
 # ---- two devices
 @on_stand_in(SIMCUDA_DEVICES="2")
 def test_two_devices_have_own_uuids_and_refuse_others_objects() -> None:

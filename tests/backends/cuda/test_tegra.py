@@ -44,8 +44,9 @@ def address(array: Any) -> int:
 @on_stand_in(SIMCUDA_PLATFORM="tegra")
 def test_thor_declares_fds_nvsci_and_dmabufs() -> None:
     with tegra_device() as device:
-        assert device.capabilities.semaphore_import == {S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, S.NVSCISYNC}
-        declared = {M.OPAQUE_FD, M.NVSCIBUF}
+        assert device.capabilities.semaphore_import == {
+            S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, S.HOST_TIMELINE_FD, S.NVSCISYNC}
+        declared = {M.OPAQUE_FD, M.HOST_MEMORY_FD, M.NVSCIBUF}
         if hasattr(bindings().CUexternalMemoryHandleType, "CU_EXTERNAL_MEMORY_HANDLE_TYPE_DMABUF_FD"):
             declared.add(M.DMABUF_FD)
         assert device.capabilities.memory_import == declared

@@ -101,7 +101,7 @@ def test_driver_of_11_2_works_or_says_that_it_is_too_old() -> None:
 
 @on_stand_in(SIMCUDA_VERSION="12000")
 def test_driver_of_12_0_works_under_any_bindings() -> None:
-    everything_works([S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD])
+    everything_works([S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, S.HOST_TIMELINE_FD])
 
 
 @on_stand_in(SIMCUDA_VERSION="12040")

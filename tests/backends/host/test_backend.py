@@ -10,18 +10,9 @@ from collections.abc import Callable
 import pytest
 
 import xsem_host
-from xsem.errors import BackendUnavailableError, DeviceNotFoundError
-from xsem.plugins import check_implements, check_queue_implements
+from xsem.errors import BackendUnavailableError
 from xsem.portable import linux
-from xsem.spi import Backend
 from xsem_host import HostBackend
-
-
-def test_plugin_registers_one_backend() -> None:
-    registered: list[Backend] = []
-    xsem_host.xsem_register_backends(registered.append)
-    assert [each.name for each in registered] == ["host"]
-    assert registered[0].spi_version == 2
 
 
 def test_device_belongs_to_no_physical_device() -> None:
@@ -32,28 +23,6 @@ def test_device_belongs_to_no_physical_device() -> None:
     assert device.driver_uuid is None
     assert device.name
     assert device.driver_version
-
-
-def test_driver_has_what_it_declares() -> None:
-    driver = HostBackend().open(0)
-    (info,) = HostBackend().devices()
-    check_implements(info, driver)
-    check_queue_implements(info, driver.capabilities, driver.create_queue())
-    driver.close()
-
-
-def test_each_open_gives_a_device_of_its_own() -> None:
-    one, two = HostBackend().open(0), HostBackend().open(0)
-    assert one is not two
-    one.close()
-    two.create_queue()
-    two.close()
-
-
-def test_second_device_does_not_exist() -> None:
-    with pytest.raises(DeviceNotFoundError) as failure:
-        HostBackend().open(1)
-    assert failure.value.reason == "no_such_device"
 
 
 def test_checks_pass_here_and_name_what_was_tried() -> None:

@@ -8,28 +8,12 @@ import subprocess
 import sys
 
 import pytest
-from support.host_peers import MEMORY, content, covered, fill, imported, mapped, memory_desc
+from support.host_peers import MEMORY, content, covered, fill, mapped
 
 from xsem.errors import OutOfMemoryError
 from xsem_host.device import HostDevice
 
 LARGE = 64 << 20
-
-
-def test_memory_is_shared_between_its_importers(driver: HostDevice) -> None:
-    one, size = driver.create_memory(MEMORY, 5000, False)
-    assert size == 2 * mmap.PAGESIZE
-    other = imported(driver, memory_desc(size), driver.export_memory(one))
-    first, address = driver.map_buffer(other, 4096, 100)
-    second, back = driver.map_buffer(one, 4096, 100)
-    assert address != back
-    assert content(back, 100) == bytes(100)
-    fill(address, b"shared")
-    assert content(back, 6) == b"shared"
-    driver.unmap_buffer(first)
-    driver.unmap_buffer(second)
-    driver.release_memory(one)
-    driver.release_memory(other)
 
 
 def test_memory_is_mapped_once_and_unmapped_with_its_last_buffer(driver: HostDevice) -> None:
@@ -67,22 +51,11 @@ def test_a_buffer_outlives_the_file_of_its_memory(driver: HostDevice) -> None:
     driver.unmap_buffer(token)
 
 
-def test_a_thousand_buffers_leave_no_mapping(driver: HostDevice) -> None:
-    for _ in range(100):
-        memory, _ = driver.create_memory(MEMORY, 1, False)
-        tokens = [driver.map_buffer(memory, 0, 1)[0] for _ in range(10)]
-        for token in tokens:
-            driver.unmap_buffer(token)
-        driver.release_memory(memory)
-    assert mapped() == []
-
-
 @pytest.mark.parametrize("size", [2**62, 2**63, 2**64 - 1])
-def test_memory_that_cannot_be_had_is_out_of_memory(driver: HostDevice, size: int) -> None:
+def test_memory_that_cannot_be_had_leaves_no_file(driver: HostDevice, size: int) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(OutOfMemoryError) as failure:
         driver.create_memory(MEMORY, size, False)
-    assert failure.value.reason == "out_of_memory"
     assert failure.value.call in ("ftruncate", "mmap")
     assert os.listdir("/proc/self/fd") == before
     with pytest.raises(OutOfMemoryError):

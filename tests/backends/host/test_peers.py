@@ -25,79 +25,16 @@ from support.host_peers import (
 
 from xsem.portable import Timeline
 from xsem.portable.timeline import TIMELINE_BYTES
-from xsem.types import SignalParams, WaitParams
+from xsem.types import WaitParams
 from xsem_host.device import HostDevice
 
-VALUE_AT, SEQUENCE_AT = 16, 24
+VALUE_AT = 16
 
 
 def timeline_of(driver: HostDevice, value: int = 0) -> Timeline:
     made = driver.create_semaphore(TIMELINE, value)
     assert isinstance(made, Timeline)
     return made
-
-
-TURNS = """
-from support.host_peers import *
-device = HostDevice()
-given = [OwnedHandle(fd) for fd in fds]
-timeline = imported(device, desc(TIMELINE), given[0])
-to_us, to_them = (imported(device, desc(BINARY), each) for each in given[1:3])
-memory = imported(device, memory_desc(4096), given[3])
-buffer, address = device.map_buffer(memory, 0, 4096)
-for number in range(int(arguments[0])):
-    assert device.host_wait(timeline, 2 * number + 1, LONG_NS)
-    fill(address, bytes([content(address, 1)[0] ^ 0xFF]))
-    device.host_signal(timeline, 2 * number + 2)
-    assert device.host_wait(to_us, None, LONG_NS)
-    fill(address, bytes([content(address, 1)[0] ^ 0xFF]))
-    device.host_signal(to_them, None)
-"""
-
-
-def test_two_processes_take_turns_on_semaphores_and_memory(driver: HostDevice) -> None:
-    timeline = timeline_of(driver)
-    to_them, to_us = driver.create_semaphore(BINARY, 0), driver.create_semaphore(BINARY, 0)
-    memory, _ = driver.create_memory(MEMORY, 4096, False)
-    buffer, address = driver.map_buffer(memory, 0, 1)
-    with peer(TURNS, timeline, to_them, to_us, memory, arguments=(100,), killed=False):
-        for number in range(100):
-            fill(address, bytes([number]))
-            driver.host_signal(timeline, 2 * number + 1)
-            assert driver.host_wait(timeline, 2 * number + 2, LONG_NS)
-            assert content(address, 1)[0] == number ^ 0xFF
-            driver.host_signal(to_them, None)
-            assert driver.host_wait(to_us, None, LONG_NS)
-            assert content(address, 1)[0] == number
-    driver.unmap_buffer(buffer)
-    for each in (timeline, to_them, to_us):
-        driver.release_semaphore(each)
-    driver.release_memory(memory)
-
-
-def test_lists_of_two_processes_order_their_work(driver: HostDevice) -> None:
-    script = """
-from support.host_peers import *
-from xsem.types import SignalParams, WaitParams
-device = HostDevice()
-timeline = imported(device, desc(TIMELINE), OwnedHandle(fds[0]))
-commands = device.create_queue()
-for value in range(1, 101):
-    commands.append_wait([timeline], [WaitParams(value=2 * value - 1)], (), (), False)
-    commands.append_signal([timeline], [SignalParams(value=2 * value)], (), (), False)
-assert commands.append_barrier((), True).wait(LONG_NS)
-"""
-    timeline = timeline_of(driver)
-    commands = driver.create_queue()
-    with peer(script, timeline, killed=False):
-        for value in range(1, 101):
-            commands.append_signal([timeline], [SignalParams(value=2 * value - 1)], (), (), False)
-            commands.append_wait([timeline], [WaitParams(value=2 * value)], (), (), False)
-        fence = commands.append_barrier((), True)
-        assert fence is not None
-        assert fence.wait(LONG_NS)
-    commands.close()
-    driver.release_semaphore(timeline)
 
 
 # ---- killed peers
@@ -272,28 +209,6 @@ assert first.wait(LONG_NS)
 @pytest.mark.parametrize("what", ENDS)
 def test_interpreter_ends_well_while(what: str) -> None:
     with peer(SETS_UP + ENDS[what], killed=False):
-        pass
-
-
-@pytest.mark.parametrize("wait", ["timeline, 1", "binary, None"])
-def test_ctrl_c_ends_a_wait(wait: str) -> None:
-    script = """
-from support.at_once import ctrl_c_in
-from support.host_peers import *
-device = HostDevice()
-timeline, binary = device.create_semaphore(TIMELINE, 0), device.create_semaphore(BINARY, 0)
-fds = timeline.fd, binary.fd
-try:
-    with ctrl_c_in("host_wait"):
-        device.host_wait(WAIT, 3600 * 10**9)
-except KeyboardInterrupt:
-    device.release_semaphore(timeline)
-    device.release_semaphore(binary)
-    assert not any(map(is_open, fds))
-else:
-    sys.exit(1)
-"""
-    with peer("from support.open_files import is_open" + script.replace("WAIT", wait), killed=False):
         pass
 
 

@@ -61,7 +61,7 @@ class Timeline:
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("xsem-timeline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.write(self.fd, struct.pack("=QIIQI", 0x314E4C544D455358, 1, 2, 0, 0))
+        os.write(self.fd, struct.pack("=QIIQI", 0x314E4C544D455358, 2, 2, 0, 0))
         os.ftruncate(self.fd, 4096)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, SEALS)
         self.page = mmap.mmap(self.fd, 4096)

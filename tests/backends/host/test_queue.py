@@ -26,32 +26,13 @@ from support.host_peers import (
     workers,
 )
 
-from xsem.errors import BadArgumentError, BusyError, DriverError, OutOfMemoryError
+from xsem.errors import BusyError, DriverError, OutOfMemoryError
 from xsem.types import SignalParams, WaitParams
 from xsem_host import queue as host_queue
 from xsem_host.device import HostDevice
 
 
 # ---- order
-def test_list_runs_in_order_behind_a_wait(driver: HostDevice) -> None:
-    semaphore = driver.create_semaphore(TIMELINE, 0)
-    commands = driver.create_queue()
-    ran: list[str] = []
-    wait_for(commands, semaphore, 1)
-    commands.append_work(lambda: ran.append("first"))
-    commands.append_work(lambda: ran.append("second"))
-    fence = signal_of(commands, semaphore, 2)
-    assert not driver.wait_fence(fence, SLICE_NS)
-    assert not driver.query_fence(fence)
-    assert ran == []
-    driver.host_signal(semaphore, 1)
-    assert driver.host_wait(semaphore, 2, LONG_NS)
-    assert driver.wait_fence(fence, LONG_NS)
-    assert driver.query_fence(fence)
-    assert ran == ["first", "second"]
-    driver.release_semaphore(semaphore)
-
-
 def test_operation_without_a_wanted_point_gives_none(driver: HostDevice) -> None:
     semaphore = driver.create_semaphore(TIMELINE, 0)
     commands = driver.create_queue()
@@ -60,85 +41,6 @@ def test_operation_without_a_wanted_point_gives_none(driver: HostDevice) -> None
     assert commands.append_barrier((), False) is None
     assert driver.wait_fence(barrier(commands), LONG_NS)
     driver.release_semaphore(semaphore)
-
-
-def test_batch_waits_for_all_and_signals_all(driver: HostDevice) -> None:
-    timeline, binary = driver.create_semaphore(TIMELINE, 0), driver.create_semaphore(BINARY, 0)
-    commands = driver.create_queue()
-    fence = there(commands.append_wait([timeline, binary], [WaitParams(value=1), WaitParams()], (), (), True))
-    driver.host_signal(timeline, 1)
-    assert not fence.wait(SLICE_NS)
-    driver.host_signal(binary, None)
-    assert fence.wait(LONG_NS)
-    commands.append_signal([timeline, binary], [SignalParams(value=5), SignalParams()], (), (), False)
-    assert driver.host_wait(timeline, 5, LONG_NS)
-    assert driver.host_wait(binary, None, LONG_NS)
-    driver.release_semaphore(timeline)
-    driver.release_semaphore(binary)
-
-
-def test_lists_are_independent_and_ordered_by_points(driver: HostDevice) -> None:
-    semaphore = driver.create_semaphore(TIMELINE, 0)
-    blocked, free = driver.create_queue(), driver.create_queue()
-    assert blocked.identity != free.identity
-    ran = threading.Event()
-    gate = wait_for(blocked, semaphore, 1)
-    free.append_work(ran.set)
-    assert ran.wait(20)
-    after = barrier(free, gate)
-    assert not after.wait(SLICE_NS)
-    driver.host_signal(semaphore, 1)
-    assert after.wait(LONG_NS)
-    driver.release_semaphore(semaphore)
-
-
-@pytest.mark.parametrize("operation", ["wait", "signal", "copy", "fill", "barrier"])
-def test_every_operation_waits_for_its_points_first(driver: HostDevice, operation: str) -> None:
-    timeline = driver.create_semaphore(TIMELINE, 1)
-    buffer, address = driver.host_buffer(8)
-    commands = driver.create_queue()
-    gate = threading.Event()
-    fences = [driver.borrow_event(gate)]
-    if operation == "wait":
-        made = commands.append_wait([timeline], [WaitParams(value=1)], fences, (), True)
-    elif operation == "signal":
-        made = commands.append_signal([timeline], [SignalParams(value=2)], fences, (), True)
-    elif operation == "copy":
-        made = commands.append_copy(buffer, 0, buffer, 4, 4, fences, True)
-    elif operation == "fill":
-        made = commands.append_fill(buffer, 0, b"x", 8, fences, True)
-    else:
-        made = commands.append_barrier(fences, True)
-    fence = there(made)
-    assert not fence.wait(SLICE_NS)
-    assert driver.semaphore_value(timeline) == 1
-    assert content(address, 8) == bytes(8)
-    gate.set()
-    assert fence.wait(LONG_NS)
-    commands.close()
-    driver.release_host_buffer(buffer)
-    driver.release_semaphore(timeline)
-
-
-def test_many_threads_append_to_many_lists(driver: HostDevice) -> None:
-    lists = [driver.create_queue() for _ in range(4)]
-    counts = [0] * 4
-
-    def count(index: int) -> None:
-        counts[index] += 1
-
-    def run(index: int) -> None:
-        for _ in range(500):
-            lists[index].append_work(lambda: count(index))
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for commands in lists:
-        assert barrier(commands).wait(LONG_NS)
-    assert counts == [500] * 4
 
 
 def test_blocked_lists_do_not_spin(driver: HostDevice) -> None:
@@ -182,12 +84,6 @@ def test_borrowed_event_holds_a_list(driver: HostDevice, make: Any) -> None:
     assert driver.query_fence(event)
     assert driver.wait_fence(event, 0)
     driver.release_fence(event)
-
-
-def test_event_of_an_unsupported_type_is_not_an_event(driver: HostDevice) -> None:
-    with pytest.raises(BadArgumentError, match="not object") as raised:
-        driver.borrow_event(object())
-    assert raised.value.reason == "not_an_event"
 
 
 @pytest.mark.parametrize("end", ["exception", "cancelled"])

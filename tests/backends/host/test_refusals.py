@@ -28,17 +28,14 @@ from support.open_files import few_more_files, holding, numbers
 
 import xsem
 from xsem import spi
-from xsem.errors import BusyError, OutOfMemoryError, UnsupportedError
+from xsem.errors import BusyError, OutOfMemoryError
 from xsem.portable import linux
 from xsem.types import (
     MemoryDesc,
-    MemoryHandleType,
-    MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,
-    SemaphoreHandleType,
 )
-from xsem_host.device import CAPABILITIES, HostDevice
+from xsem_host.device import HostDevice
 
 MFD_HUGETLB = 4
 
@@ -285,33 +282,3 @@ def test_import_without_proc_is_refused(driver: HostDevice, monkeypatch: pytest.
     monkeypatch.setattr(os, "readlink", missing)
     refused_fd(os.eventfd(0), "no_proc", driver, desc(BINARY))
     refused_fd(memfd(4096, name="m"), "no_proc", driver, memory_desc(4096))
-
-
-# ---- undeclared types and features
-@pytest.mark.parametrize("type", sorted(set(SemaphoreHandleType) - CAPABILITIES.semaphore_import))
-def test_undeclared_semaphore_type_is_refused(device: xsem.Device, type: SemaphoreHandleType) -> None:
-    with pytest.raises(UnsupportedError) as raised:
-        device.import_semaphore(SemaphoreDesc(type=type, handle=1, device_uuid=None))
-    assert raised.value.capability == f"semaphore.import.{type.value}"
-    with pytest.raises(UnsupportedError):
-        device.create_semaphore(type)
-
-
-@pytest.mark.parametrize("type", sorted(set(MemoryHandleType) - CAPABILITIES.memory_import))
-def test_undeclared_memory_type_is_refused(device: xsem.Device, type: MemoryHandleType) -> None:
-    with pytest.raises(UnsupportedError) as raised:
-        device.import_memory(MemoryDesc(type=type, handle=1, allocation_size=1, device_uuid=None))
-    assert raised.value.capability == f"memory.import.{type.value}"
-    with pytest.raises(UnsupportedError):
-        device.create_memory(type, 1)
-
-
-def test_images_recordings_and_borrowed_queues_are_unsupported(device: xsem.Device) -> None:
-    memory, commands = device.create_memory(MEMORY, 4096), device.create_command_list()
-    for call in (
-        lambda: memory.map_mipmapped_array(MipmapDesc(extent=(4, 4, 0), format="uint8", channels=4)),
-        lambda: device.command_list(1),
-        lambda: commands.record().__enter__(),
-    ):
-        with pytest.raises(UnsupportedError):
-            call()

@@ -5,62 +5,18 @@ from __future__ import annotations
 from ctypes import byref
 from typing import Any
 
-import numpy as np
 import pytest
-from support.image_exercise import SIMPLE, between, exercise, pixels_of, write_pixels
+from support.image_exercise import SIMPLE
 from support.levelzero_facade import BOUND_S, driver_of, opened
 from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem.errors import DriverError
 from xsem.spi import ImageRegion
-from xsem.types import Feature, MipmapDesc
 from xsem_levelzero.images import image_region
 
 IMAGES = {"SIMZE_IMAGES": "1"}
 DESC = SIMPLE["2D"]
-
-
-@on_level_zero(**IMAGES)
-@pytest.mark.parametrize("name", list(SIMPLE))
-def test_regions_are_copied_exactly(name: str) -> None:
-    with opened() as at:
-        assert Feature.IMAGE_COPY in at.here.capabilities.features
-        _, linear = at.memory(1 << 14)
-        _, memory = at.memory(1 << 16)
-        exercise(at.here, at.here.create_command_list(), memory, linear.map_buffer(), {name: SIMPLE[name]},
-                 seed=len(name))
-
-
-@on_level_zero(**IMAGES)
-def test_regions_are_copied_between_images() -> None:
-    def desc(**fields: Any) -> MipmapDesc:
-        return MipmapDesc(**{"extent": (16, 8, 0), "format": "uint16", "channels": 2, **fields})
-
-    with opened() as at:
-        commands = at.here.create_command_list()
-        for one, other in ((desc(), desc(extent=(20, 5, 0), format="uint32", channels=1)),
-                           (desc(layers=3), desc(layers=2)), (desc(extent=(4, 4, 4)), desc(extent=(6, 3, 5)))):
-            with (at.memory(1 << 16)[1].map_mipmapped_array(one) as dst,
-                  at.memory(1 << 16)[1].map_mipmapped_array(other) as src):
-                between(commands, dst, src)
-
-
-@on_level_zero(**IMAGES)
-def test_copy_waits_for_events_and_signals_its_own() -> None:
-    with opened() as at:
-        there, here = at.semaphore()
-        first, second = at.here.create_command_list(), at.here.create_command_list()
-        level = at.memory(1 << 16)[1].map_mipmapped_array(DESC).level(0)
-        write_pixels(level, DESC, np.full((1, 10, 24, 4), 6, np.uint8))
-        buffer, gate, done = at.here.host_buffer(960), at.here.create_event(), at.here.create_event()
-        first.append_wait(here, 1 if there.type.kind is xsem.types.SemaphoreKind.TIMELINE else None, signal_event=gate)
-        second.append_copy(buffer, level, wait_events=[gate], signal_event=done)
-        assert not done.query()
-        assert not buffer.numpy().any()
-        there.host_signal(1 if there.type.kind is xsem.types.SemaphoreKind.TIMELINE else None)
-        done.wait(timeout_s=BOUND_S)
-        assert (buffer.numpy() == 6).all()
 
 
 @on_level_zero(**IMAGES)
@@ -103,20 +59,6 @@ def test_missing_function_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         region = ImageRegion((0, 0, 0), (8, 4, 1), 0, 2)
         with pytest.raises(xsem.UnsupportedError, match="32 bits"):
             driver.append_region_copy(level._level, region, 0, 0, 1 << 30, 1 << 32, True, (), False)
-
-
-@on_level_zero(**IMAGES)
-def test_release_waits_for_the_copies_of_an_image() -> None:
-    with opened() as at:
-        commands, buffer = at.here.create_command_list(), at.here.host_buffer(960)
-        image = at.memory(1 << 16)[1].map_mipmapped_array(DESC)
-        pixels = np.arange(960, dtype=np.uint8).reshape(1, 10, 24, 4)
-        write_pixels(image.level(0), DESC, pixels)
-        commands.append_copy(buffer, image.level(0))
-        image.release()   # the simulated driver aborts at the destruction of an image in use
-        commands.synchronize(timeout_s=BOUND_S)
-        assert (buffer.numpy() == pixels.reshape(-1)).all()
-        assert pixels_of(at.memory(1 << 16)[1].map_mipmapped_array(DESC).level(0), DESC).shape == pixels.shape
 
 
 @on_level_zero(**IMAGES)

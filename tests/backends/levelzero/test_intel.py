@@ -85,18 +85,6 @@ def test_second_wait_on_a_binary_names_rule_7_until_it_was_reset() -> None:
 
 
 @on_level_zero(**INTEL)
-def test_wait_and_later_signal_on_one_list_make_a_frame() -> None:
-    with opened() as at:
-        there, here = at.semaphore()
-        commands = at.here.create_command_list()
-        for frame in range(1, 11, 2):
-            commands.append_wait(here, frame)
-            commands.append_signal(here, frame + 1)
-            there.host_signal(frame)
-            there.host_wait(frame + 1, timeout_s=BOUND_S)
-
-
-@on_level_zero(**INTEL)
 def test_fresh_imports_are_released_as_their_waits_end() -> None:
     with opened() as at:
         there, here = at.semaphore()
@@ -179,16 +167,3 @@ def test_refused_import_names_a_likely_type_and_leaves_the_fd() -> None:
                 at.here.import_semaphore(SemaphoreDesc.opaque_fd(wrong, device_uuid=None))
             assert caught.value.code_name == "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE"
             os.fstat(wrong.fileno())
-
-
-@on_level_zero(**INTEL)
-def test_timeout_names_the_missing_signal() -> None:
-    with opened() as at:
-        there, here = at.semaphore()
-        commands = at.here.create_command_list()
-        commands.append_wait(here, 1)
-        with pytest.raises(xsem.WaitTimeoutError, match="signal has not been submitted") as caught:
-            commands.synchronize(timeout_s=0.05)
-        assert caught.value.pending[0].value == 1
-        there.host_signal(1)
-        commands.synchronize(timeout_s=BOUND_S)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import levelzero_raw as raw
-from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, list_of, opened, soon, value_of
+from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, list_of, opened, soon
 from support.levelzero_rig import Rig, rig
 from support.levelzero_sim import on_level_zero
 
@@ -30,46 +30,6 @@ def regular(app: Rig) -> int:
                     byref(raw.structure(0xF, (c_uint32, 0), (c_uint32, 0))))
     app.lists.append(made)
     return made
-
-
-# ---- batches and event lists
-@on_level_zero
-@pytest.mark.parametrize("kind", [TIMELINE, BINARY])
-def test_batch_waits_for_all_and_signals_each_with_its_value(kind: SemaphoreHandleType) -> None:
-    with opened() as at:
-        waited, signalled = [at.semaphore(kind) for _ in range(3)], [at.semaphore(kind) for _ in range(3)]
-        commands = at.here.create_command_list()
-        commands.append_wait([here for _, here in waited], [value_of(kind, each) for each in (3, 1, 2)])
-        commands.append_signal([here for _, here in signalled], [value_of(kind, each) for each in (30, 10, 20)])
-        for (there, _), value in list(zip(waited, (3, 1, 2), strict=True))[:2]:
-            there.host_signal(value_of(kind, value))
-        assert not commands.query()
-        waited[2][0].host_signal(value_of(kind, 2))
-        commands.synchronize(timeout_s=BOUND_S)
-        for (there, _), value in zip(signalled, (30, 10, 20), strict=True):
-            if kind is TIMELINE:
-                assert there.value() == value
-            else:
-                there.host_wait(timeout_s=BOUND_S)
-
-
-@on_level_zero
-def test_wait_and_signal_begin_after_the_events_in_their_lists() -> None:
-    with opened() as at:
-        gate_there, gate = at.semaphore()
-        there, here = at.semaphore()
-        first, second = at.here.create_command_list(), at.here.create_command_list()
-        passed, done = at.here.create_event(), at.here.create_event()
-        first.append_wait(gate, 1, signal_event=passed)
-        second.append_signal(here, 1, wait_events=[passed], signal_event=done)
-        second.append_wait(here, 1, wait_events=[passed, done])
-        assert not second.query()
-        assert not done.query()
-        assert there.value() == 0
-        gate_there.host_signal(1)
-        second.synchronize(timeout_s=BOUND_S)
-        assert done.query()
-        assert there.value() == 1
 
 
 # ---- reuse of events

@@ -6,11 +6,11 @@ import ctypes
 from typing import Any
 
 import pytest
-from support.opencl_facade import BINARY, BOUND_S, MEMORY, driver_of, list_of, opened, soon
+from support.opencl_facade import BINARY, BOUND_S, MEMORY, driver_of, list_of, opened
 from support.opencl_sim import on_opencl
 
 import xsem
-from xsem.errors import DriverError, WrongDeviceError
+from xsem.errors import DriverError
 from xsem.types import Feature
 from xsem_opencl.core import array
 
@@ -52,16 +52,6 @@ def test_types_without_functions_declare_nothing() -> None:
 
 
 @on_opencl(SIMCL_DEVICES="2")
-def test_descriptor_of_the_other_device_is_refused() -> None:
-    with xsem.open_device("opencl:1") as other, opened() as at:
-        assert other.info.uuid != at.here.info.uuid
-        there = at.host.create_semaphore(BINARY)
-        with there.export(for_device=other) as desc, pytest.raises(WrongDeviceError) as refused:
-            at.here.import_semaphore(desc)
-        assert refused.value.reason == "wrong_device"
-
-
-@on_opencl(SIMCL_DEVICES="2")
 def test_in_a_context_of_two_devices_objects_say_for_which() -> None:
     import pyopencl as cl
 
@@ -82,71 +72,6 @@ def test_in_a_context_of_two_devices_objects_say_for_which() -> None:
 
 # ---- semaphores
 @on_opencl
-def test_wait_before_its_signal_is_pending_and_a_met_one_resets() -> None:
-    with opened() as at:
-        there, here = at.semaphore()
-        commands, done = at.here.create_command_list(), at.here.create_event()
-        for _ in range(3):
-            commands.append_wait(here, signal_event=done)
-            assert not done.query()
-            assert not commands.query()
-            there.host_signal()
-            done.wait(timeout_s=BOUND_S)
-            done.reset()
-
-
-@on_opencl
-def test_signal_comes_after_the_work_before_it() -> None:
-    with opened() as at:
-        (gate_there, gate), (there, here) = at.semaphore(), at.semaphore()
-        commands = at.here.create_command_list()
-        commands.append_wait(gate)
-        commands.append_signal(here)
-        with pytest.raises(xsem.WaitTimeoutError):
-            there.host_wait(timeout_s=0.05)
-        gate_there.host_signal()
-        there.host_wait(timeout_s=BOUND_S)
-        commands.synchronize(timeout_s=BOUND_S)
-
-
-@on_opencl
-def test_batch_waits_for_all_and_signals_all() -> None:
-    with opened() as at:
-        waited, signalled = [at.semaphore() for _ in range(3)], [at.semaphore() for _ in range(3)]
-        commands = at.here.create_command_list()
-        commands.append_wait([here for _, here in waited], [None] * 3)
-        commands.append_signal([here for _, here in signalled], [None] * 3)
-        for there, _ in waited[:2]:
-            there.host_signal()
-        assert not commands.query()
-        waited[2][0].host_signal()
-        commands.synchronize(timeout_s=BOUND_S)
-        for there, _ in signalled:
-            there.host_wait(timeout_s=BOUND_S)
-
-
-@on_opencl
-def test_event_lists_hold_waits_and_signals() -> None:
-    with opened() as at:
-        (gate_there, gate), (met_there, met), (there, here) = at.semaphore(), at.semaphore(), at.semaphore()
-        first, second = at.here.create_command_list(), at.here.create_command_list()
-        passed, waited, done = (at.here.create_event() for _ in range(3))
-        met_there.host_signal()
-        first.append_wait(gate, signal_event=passed)
-        second.append_wait(met, wait_events=[passed], signal_event=waited)
-        second.append_signal(here, wait_events=[passed, waited], signal_event=done)
-        assert not waited.query()
-        assert not done.query()
-        with pytest.raises(xsem.WaitTimeoutError):
-            there.host_wait(timeout_s=0.05)
-        gate_there.host_signal()
-        done.wait(timeout_s=BOUND_S)
-        there.host_wait(timeout_s=BOUND_S)
-        for each in (first, second):
-            each.synchronize(timeout_s=BOUND_S)
-
-
-@on_opencl
 def test_event_of_an_unflushed_command_is_reached() -> None:
     import pyopencl as cl
 
@@ -162,35 +87,6 @@ def test_event_of_an_unflushed_command_is_reached() -> None:
         at.here.event(native).wait(timeout_s=BOUND_S)
         there.host_wait(timeout_s=BOUND_S)
         queue.finish()
-
-
-@on_opencl
-def test_released_semaphore_is_freed_when_its_work_is_done() -> None:
-    with opened() as at:   # the simulated device ends the process if a semaphore with queued work is freed
-        there, here = at.semaphore()
-        commands = at.here.create_command_list()
-        commands.append_wait(here)
-        lifetime = here._lifetime
-        here.release()
-        assert not lifetime.freed
-        there.host_signal()
-        commands.synchronize(timeout_s=BOUND_S)
-        soon(lambda: lifetime.freed)
-        with pytest.raises(xsem.ReleasedError):
-            commands.append_wait(here)
-
-
-@on_opencl
-def test_append_of_a_batch_with_a_bad_member_appends_nothing() -> None:
-    with opened() as at:
-        (there, good), (_, bad) = at.semaphore(), at.semaphore()
-        bad.release()
-        commands = at.here.create_command_list()
-        with pytest.raises(xsem.ReleasedError):
-            commands.append_signal([good, bad], [None, None])
-        commands.synchronize(timeout_s=BOUND_S)
-        with pytest.raises(xsem.WaitTimeoutError):
-            there.host_wait(timeout_s=0.02)
 
 
 # ---- failures

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.open_files import is_open, numbers
-from support.opencl_facade import BINARY, MEMORY, PAGE, driver_of, fd_of, opened, soon
+from support.opencl_facade import BINARY, MEMORY, PAGE, driver_of, fd_of, opened
 from support.opencl_sim import on_opencl
 
 from xsem.errors import BadHandleError
@@ -75,19 +75,6 @@ def test_fd_that_driver_closes_with_the_object_is_closed_once() -> None:
 
 
 @on_opencl
-def test_callers_number_is_untouched_by_import_and_release() -> None:
-    with opened() as at:
-        there = at.host.create_semaphore(BINARY)
-        with fd_of(there) as handle:
-            witness = os.dup(handle.fileno())
-            here = at.here.import_semaphore(SemaphoreDesc.opaque_fd(handle, device_uuid=at.here.info.uuid))
-            here.release()
-            soon(lambda: here._lifetime.freed)
-            assert same_open_file(witness, handle.fileno())
-            os.close(witness)
-
-
-@on_opencl
 def test_refused_handle_is_a_bad_handle_and_left_to_the_caller() -> None:
     with opened() as at:
         number = os.memfd_create("no semaphore")
@@ -122,14 +109,3 @@ def test_state_of_a_refused_handle_is_unknown() -> None:
                 assert isinstance(failure.value.error, BadHandleError)
                 assert failure.value.error.code == 999
         os.close(write)
-
-
-@on_opencl
-def test_size_beyond_the_allocation_is_refused_by_code() -> None:
-    with opened() as at:
-        there = at.host.create_memory(MEMORY, PAGE)
-        with fd_of(there) as handle, pytest.raises(ImportFailure) as failure:
-            driver_of(at.here).import_memory(
-                MemoryDesc.opaque_fd(handle, allocation_size=16 * PAGE, device_uuid=None), handle)
-        assert isinstance(failure.value.error, BadHandleError)
-        assert failure.value.error.code == 1

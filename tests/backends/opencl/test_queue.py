@@ -44,25 +44,6 @@ def held(queue: Any) -> Iterator[Any]:
 
 # ---- copies and fills
 @on_pocl
-def test_copies_and_fills_are_made_in_order() -> None:
-    with opened() as at:
-        commands, first, second = at.here.create_command_list(), at.here.host_buffer(PAGE), at.here.host_buffer(PAGE)
-        data = np.arange(PAGE, dtype="uint32").view("uint8")[:PAGE]
-        first.numpy()[...] = data
-        commands.append_copy(second, first)
-        commands.append_fill(first, b"\1\2\3\4")
-        commands.synchronize(timeout_s=BOUND_S)
-        assert (second.numpy() == data).all()
-        assert (first.numpy().reshape(-1, 4) == [1, 2, 3, 4]).all()
-        part = second.view((16,), "uint8", offset=32)
-        commands.append_fill(part, b"\7")
-        commands.synchronize(timeout_s=BOUND_S)
-        data = data.copy()
-        data[32:48] = 7
-        assert (second.numpy() == data).all()
-
-
-@on_pocl
 @pytest.mark.parametrize("pattern", [b"\0", b"ab", b"abab", b"abcdefgh", bytes(range(128)), b"\5" * 96])
 def test_pattern_of_a_power_of_two_of_bytes_fills(pattern: bytes) -> None:
     with opened() as at:
@@ -107,40 +88,6 @@ def test_offsets_count_from_the_start_of_a_host_buffer() -> None:
 
 
 # ---- fences
-@on_pocl
-def test_event_is_not_reached_while_its_operation_is_held_back() -> None:
-    with opened() as at, application(at.here) as (_, queue):
-        commands, done = at.here.command_list(queue), at.here.create_event()
-        with held(queue):
-            commands.append_barrier(signal_event=done)
-            assert not done.query()
-            with pytest.raises(xsem.WaitTimeoutError):
-                done.wait(timeout_s=0.02)
-            assert not commands.query()
-        done.wait(timeout_s=BOUND_S)
-        assert done.query()
-        commands.synchronize(timeout_s=BOUND_S)
-
-
-@on_pocl
-def test_list_waits_for_an_event_while_a_third_list_goes_on() -> None:
-    with opened() as at, application(at.here) as (_, queue):
-        first = at.here.command_list(queue)
-        second, third = at.here.create_command_list(), at.here.create_command_list()
-        passed, host = at.here.create_event(), at.here.host_buffer(PAGE)
-        host.numpy()[...] = 0
-        with held(queue):
-            first.append_barrier(signal_event=passed)
-            second.append_barrier(wait_events=[passed])
-            second.append_fill(host, b"\1")
-            third.append_barrier()
-            third.synchronize(timeout_s=BOUND_S)
-            assert not second.query()
-            assert (host.numpy() == 0).all()
-        second.synchronize(timeout_s=BOUND_S)
-        assert (host.numpy() == 1).all()
-
-
 @on_pocl
 def test_command_that_fails_fails_its_event() -> None:
     import pyopencl as cl

@@ -6,25 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.fixtures import refused
 from support.image_exercise import (
-    BLOCKS,
-    FORMATS,
     PLANES,
-    SHAPES,
-    between,
     copy_frame,
-    exercise,
     pixels_of,
     write_pixels,
 )
 from support.vulkan_sim import BINARY, MEMORY
 
 import xsem
-from xsem.types import Feature, MipmapDesc
+from xsem.types import MipmapDesc
 from xsem_vulkan import constants as vk
 
-ALL = SHAPES | FORMATS | BLOCKS | PLANES
 SIZE = 1 << 18
 DESC = MipmapDesc(extent=(32, 16, 0), format="uint8", channels=4, levels=2)
 
@@ -42,26 +35,6 @@ def imported(device: xsem.Device, exporter: xsem.Device) -> xsem.Memory:
 def noise(desc: MipmapDesc = DESC, seed: int = 0) -> Any:
     width, height, _ = desc.extent
     return np.random.default_rng(seed).integers(0, 256, (1, height, width, desc.channels), np.uint8)
-
-
-@pytest.mark.parametrize("name", list(ALL))
-def test_regions_are_copied_exactly(
-    device: xsem.Device, exporter: xsem.Device, commands: xsem.CommandList, name: str
-) -> None:
-    assert Feature.IMAGE_COPY in device.capabilities.features
-    buffer = imported(device, exporter).map_buffer(0, 1 << 14)
-    exercise(device, commands, imported(device, exporter), buffer, {name: ALL[name]}, seed=len(name))
-
-
-def test_regions_are_copied_between_images(device: xsem.Device, commands: xsem.CommandList) -> None:
-    def desc(**fields: Any) -> MipmapDesc:
-        return MipmapDesc(**{"extent": (16, 8, 0), "format": "uint16", "channels": 2, **fields})
-
-    for one, other in ((desc(), desc(extent=(20, 5, 0), format="uint32", channels=1)),
-                       (desc(layers=3), desc(layers=2, levels=2)), (desc(extent=(4, 4, 4)), desc(extent=(6, 3, 5)))):
-        with (device.create_memory(MEMORY, SIZE).map_mipmapped_array(one) as dst,
-              device.create_memory(MEMORY, SIZE).map_mipmapped_array(other) as src):
-            between(commands, dst, src)
 
 
 @pytest.mark.parametrize("name", list(PLANES))
@@ -93,19 +66,6 @@ def test_blocks_are_copied_between_images(device: xsem.Device, commands: xsem.Co
         commands.synchronize(timeout_s=20)
         expected[0, 1, 2:4] = 255 - data[0, 2, 6:]
         assert (pixels_of(three.level(0), other) == expected).all()
-
-
-def test_part_of_a_block_is_refused_before_the_driver(
-    device: xsem.Device, commands: xsem.CommandList, gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    level = device.create_memory(MEMORY, SIZE).map_mipmapped_array(
-        MipmapDesc(extent=(22, 13, 0), format="bc7_unorm", channels=4)).level(0)
-    monkeypatch.setattr(gpu.vk, "vkCmdCopyImageToBuffer", None)
-    buffer = device.host_buffer(6 * 4 * 16)
-    for offset, extent in (((2, 0, 0), (4, 4, 0)), ((0, 6, 0), (4, 4, 0)), ((4, 4, 0), (6, 4, 0)),
-                           ((0, 0, 0), (22, 11, 0))):
-        refused(lambda offset=offset, extent=extent: commands.append_copy(  # type: ignore[misc]
-            buffer, level, offset=offset, extent=extent), "bad_extent")
 
 
 def _barriers(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[tuple[int, int]]:
@@ -167,17 +127,6 @@ def test_images_go_to_the_other_side_and_come_back(
             renderer.synchronize(timeout_s=20)
             assert (out.numpy() == noise(seed=turn).reshape(-1)).all()
             assert (pixels_of(there, DESC) == 255 - noise(seed=turn)).all()
-
-
-def test_release_waits_for_the_copies_of_an_image(device: xsem.Device, exporter: xsem.Device) -> None:
-    commands = device.create_command_list()
-    image = imported(device, exporter).map_mipmapped_array(DESC)
-    level, buffer, done = image.level(0), device.host_buffer(2048), device.create_event()
-    write_pixels(level, DESC, noise())
-    commands.append_copy(buffer, level, signal_event=done)
-    image.release()
-    done.wait(timeout_s=20)
-    assert (buffer.numpy() == noise().reshape(-1)).all()
 
 
 def test_copy_that_the_driver_refuses_leaves_the_image_usable(

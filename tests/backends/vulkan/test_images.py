@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support.importer import soon
-from support.vulkan_imports import declares
 from support.vulkan_sim import BINARY, MEMORY, driver_of, peer
 
 import xsem
-from xsem.data.image_formats import FORMATS
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError, WaitTimeoutError
 from xsem.spi import ImageRegion
-from xsem.types import DrmLayout, DrmPlane, Feature, MipmapDesc, SignalParams, WaitParams
+from xsem.types import DrmLayout, DrmPlane, MipmapDesc, SignalParams, WaitParams
 from xsem_vulkan import constants as vk
 from xsem_vulkan import images
 from xsem_vulkan.formats import shape_of
@@ -43,75 +41,6 @@ def ours(device: xsem.Device, theirs: xsem.Memory) -> xsem.Memory:
 def pixels(level: xsem.MipmapLevel, seed: int = 0) -> Any:
     shape = level.read().shape
     return np.random.default_rng(seed + level.extent[0]).integers(0, 256, shape, dtype=np.uint8)
-
-
-def test_importer_and_exporter_have_one_image(device: xsem.Device, exporter: xsem.Device, theirs: xsem.Memory,
-                                              ours: xsem.Memory) -> None:
-    here, there = ours.map_mipmapped_array(DESC), theirs.map_mipmapped_array(DESC)
-    with exporter.create_semaphore(BINARY) as drawn, drawn.export() as desc:
-        waits = device.import_semaphore(desc)
-        for turn in range(3):
-            for index in range(3):
-                there.level(index).write(pixels(there.level(index), turn))
-            commands, reads = exporter.create_command_list(), device.create_command_list()
-            commands.append_signal(drawn, release=[theirs])
-            reads.append_wait(waits, acquire=[ours])
-            reads.synchronize(timeout_s=20)
-            for index in range(3):
-                level = here.level(index)
-                assert np.array_equal(level.read(), pixels(level, turn))
-            commands.release()
-            reads.release()
-            soon(lambda: not exporter.releasing() and not device.releasing())   # the number of lists is small
-
-
-@pytest.mark.parametrize(("desc", "shape"), [
-    (MipmapDesc(extent=(5, 0, 0), format="int16", channels=1), (5, 1)),
-    (MipmapDesc(extent=(5, 3, 0), format="float16", channels=2), (3, 5, 2)),
-    (MipmapDesc(extent=(5, 3, 2), format="int32", channels=1), (2, 3, 5, 1)),
-    (MipmapDesc(extent=(5, 3, 0), format="uint16", channels=4, layers=3), (3, 3, 5, 4)),
-    (MipmapDesc(extent=(4, 4, 0), format="float32", channels=1, layers=6, cubemap=True), (6, 4, 4, 1)),
-])
-def test_level_has_the_shape_of_its_pixels(ours: xsem.Memory, desc: MipmapDesc, shape: tuple[int, ...]) -> None:
-    with ours.map_mipmapped_array(desc) as image:
-        level = image.level(0)
-        data = np.arange(np.prod(shape)).astype(desc.format).reshape(shape)
-        level.write(data)
-        assert np.array_equal(level.read(), data)
-
-
-def test_images_of_every_declared_format_keep_their_elements(device: xsem.Device, ours: xsem.Memory) -> None:
-    declared = device.capabilities.image_formats
-    assert declared >= {"unorm8", "unorm16", "snorm8", "snorm16", "unorm_10_10_10_2", "bc1_unorm", "bc7_unorm", "nv12"}
-    for name in sorted(declared):
-        for channels in FORMATS[name].channels:
-            desc = MipmapDesc(extent=(36, 20, 0), format=name, channels=channels)
-            with ours.map_mipmapped_array(desc, overlap=True) as image:
-                planes = [image.level(0, plane) for plane in range(len(FORMATS[name].planes))]
-                data = [np.frombuffer(np.random.default_rng(seed).bytes(each.read().nbytes), each.read().dtype)
-                        .reshape(each.read().shape) for seed, each in enumerate(planes)]
-                for level, each in zip(planes, data, strict=True):
-                    level.write(each)
-                assert [each.read().tobytes() for each in planes] == [each.tobytes() for each in data], name
-                with pytest.raises(BadArgumentError) as caught:
-                    image.level(0, len(planes))
-                assert caught.value.reason == "bad_plane"
-
-
-def test_depth_texture_keeps_its_elements_and_other_flags_are_refused_by_name(
-    device: xsem.Device, ours: xsem.Memory
-) -> None:
-    for name, dtype in (("float32", "float32"), ("unorm16", "uint16")):
-        with ours.map_mipmapped_array(
-                MipmapDesc(extent=(36, 20, 0), format=name, channels=1, depth_texture=True), overlap=True) as image:
-            data = np.arange(720).astype(dtype).reshape(20, 36, 1) / np.array(720 if dtype == "float32" else 1, dtype)
-            image.level(0).write(data.astype(dtype))
-            assert (image.level(0).read() == data.astype(dtype)).all()
-    for flag in ("sparse", "deferred_mapping", "video"):
-        text = f"vulkan:0 maps no image with the flag {flag}; its flags: cubemap, surface_load_store, color_attachment"
-        with pytest.raises(UnsupportedError, match=text) as refused:
-            ours.map_mipmapped_array(replace(DESC, **{flag: True}))   # type: ignore[arg-type]
-        assert refused.value.capability == f"image_flags.{flag}"
 
 
 def test_image_of_a_layout_is_created_with_its_modifier_and_planes(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,22 +334,6 @@ def test_image_that_does_not_fit_is_refused_and_destroyed(
         ours.map_mipmapped_array(replace(DESC, offset=256))
     assert raised.value.reason == reason
     assert len(destroyed) == 1
-
-
-def test_level_that_is_not_there_is_refused(ours: xsem.Memory, device: xsem.Device) -> None:
-    driver = driver_of(device)
-    image = ours.map_mipmapped_array(DESC)
-    for index in (-1, 3):
-        with pytest.raises(BadArgumentError):
-            driver.mipmap_level(image._array, index)
-
-
-def test_device_that_declares_no_images_maps_none(
-    device: xsem.Device, ours: xsem.Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declares(monkeypatch, device, features=device.capabilities.features - {Feature.MIPMAPPED_ARRAY})
-    with pytest.raises(UnsupportedError):
-        ours.map_mipmapped_array(DESC)
 
 
 # ---- failures

@@ -9,98 +9,15 @@ import numpy as np
 import pytest
 from support.open_files import untouched
 from support.vulkan_imports import SIZE, given_back
-from support.vulkan_sim import BINARY, MEMORY, driver_of
+from support.vulkan_sim import MEMORY, driver_of
 
 import xsem
-from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.errors import BadArgumentError
 from xsem.spi import ImportFailure
 from xsem_vulkan import constants as vk
 
 
-# ---- semaphores
-def test_each_side_waits_for_the_others_signals(exporter: xsem.Device, device: xsem.Device) -> None:
-    theirs = exporter.create_semaphore(BINARY)
-    with theirs.export() as desc:
-        ours = device.import_semaphore(desc)
-    their_list, our_list = exporter.create_command_list(), device.create_command_list()
-    for _ in range(5):
-        their_list.append_signal(theirs)
-        our_list.append_wait(ours)
-        our_list.synchronize(timeout_s=20)
-        our_list.append_signal(ours)
-        their_list.append_wait(theirs)
-        their_list.synchronize(timeout_s=20)
-
-
-def test_wait_through_one_import_resets_the_other(exporter: xsem.Device, device: xsem.Device) -> None:
-    theirs = exporter.create_semaphore(BINARY)
-    with theirs.export() as desc:
-        first, second = device.import_semaphore(desc), device.import_semaphore(desc)
-    commands, signals = device.create_command_list(), exporter.create_command_list()
-    signals.append_signal(theirs)
-    commands.append_wait(first)
-    commands.synchronize(timeout_s=20)
-    commands.append_wait(second)   # SwiftShader accepts a wait before its signal
-    assert not commands.query()
-    signals.append_signal(theirs)
-    commands.synchronize(timeout_s=20)
-
-
-def test_import_outlives_the_exporters_semaphore(exporter: xsem.Device, device: xsem.Device) -> None:
-    theirs = exporter.create_semaphore(BINARY)
-    signals = exporter.create_command_list()
-    signals.append_signal(theirs)
-    with theirs.export() as desc:
-        ours = device.import_semaphore(desc)
-    theirs.release()
-    signals.synchronize(timeout_s=20)
-    commands = device.create_command_list()
-    commands.append_wait(ours)
-    commands.synchronize(timeout_s=20)
-
-
-def test_imported_semaphore_cannot_be_exported(exporter: xsem.Device, device: xsem.Device) -> None:
-    with exporter.create_semaphore(BINARY).export() as desc, pytest.raises(UnsupportedError):
-        device.import_semaphore(desc).export()
-
-
 # ---- memory
-@pytest.mark.parametrize("dedicated", [False, True])
-@pytest.mark.parametrize("size", [1, 100, 5001, SIZE])
-def test_memory_is_the_same_on_both_sides(
-    exporter: xsem.Device, device: xsem.Device, size: int, dedicated: bool
-) -> None:
-    theirs = exporter.create_memory(MEMORY, size, dedicated=dedicated)
-    with theirs.export() as desc:
-        ours = device.import_memory(desc)
-    assert ours.allocation_size == theirs.allocation_size
-    their_buffer, our_buffer = theirs.map_buffer(), ours.map_buffer()
-    data = np.arange(their_buffer.size, dtype=np.uint8)
-    their_buffer.copy_from_host(data)
-    assert np.array_equal(our_buffer.copy_to_host(), data)
-    our_buffer.copy_from_host(255 - data)
-    assert np.array_equal(their_buffer.copy_to_host(), 255 - data)
-
-
-def test_offset_is_counted_from_the_start_of_the_memory(exporter: xsem.Device, device: xsem.Device) -> None:
-    theirs = exporter.create_memory(MEMORY, SIZE)
-    theirs.map_buffer().copy_from_host(np.arange(SIZE, dtype=np.uint16).view(np.uint8)[:SIZE])
-    with theirs.export() as desc:
-        part = device.import_memory(desc).map_buffer(130, 64)
-    assert np.array_equal(part.copy_to_host(), np.arange(SIZE, dtype=np.uint16).view(np.uint8)[130:194])
-
-
-def test_imported_memory_outlives_the_exporters(exporter: xsem.Device, device: xsem.Device) -> None:
-    theirs = exporter.create_memory(MEMORY, SIZE)
-    buffer = theirs.map_buffer()
-    buffer.copy_from_host(np.full(SIZE, 9, np.uint8))
-    with theirs.export() as desc:
-        ours = device.import_memory(desc)
-    buffer.release()
-    theirs.release()
-    assert (ours.map_buffer().copy_to_host() == 9).all()
-
-
 def _chains(monkeypatch: pytest.MonkeyPatch, gpu: Any) -> list[dict[int, Any]]:
     """Note of every vkAllocateMemory the struct under 0, and its chained structs by sType."""
     real, chains = gpu.vk.vkAllocateMemory, []

@@ -1,6 +1,7 @@
 #include "common.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 
 #define MAX_FAILURES 32
@@ -137,15 +138,6 @@ int sim_failure_of(const char *name, bool after) {
     return code;
 }
 
-/* ---- faults */
-size_t sim_fault_of(const char *const *names, size_t count) {
-    const char *name = sim_setting("FAULT");
-    if (!name) return 0;
-    for (size_t i = 1; i < count; i++)
-        if (strcmp(name, names[i]) == 0) return i;
-    sim_wrong_setting("FAULT", "is not a fault of faults.def");
-}
-
 /* ---- time between effect and completion */
 static long late_us;
 
@@ -161,6 +153,24 @@ static void read_lateness(void) {
     char *end = NULL;
     late_us = text ? strtol(text, &end, 10) : 0;
     if (text && (*end || late_us < 0 || late_us > 999999)) sim_wrong_setting("LATE_US", "is not a number of microseconds below a second");
+}
+
+/* ---- threads */
+void sim_start_thread(void *(*function)(void *), void *argument) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+#ifndef _WIN32
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
+#endif
+    if (pthread_create(&thread, &attributes, function, argument) != 0) sim_abort("no thread for the work");
+#ifndef _WIN32
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+#endif
+    pthread_attr_destroy(&attributes);
 }
 
 /* ---- addresses of objects */

@@ -46,15 +46,15 @@ int sim_failure_of(const char *name, bool after);
 /* Sets the failures from now on; NULL: no failures. Takes the lock. */
 void sim_set_failures(const char *before, const char *after);
 
-/* ---- faults: index of the name in SIMCUDA_FAULT or SIMCL_FAULT; 0: no fault */
-size_t sim_fault_of(const char *const *names, size_t count);
-
 /* ---- counters: `own`, or the same number of bytes of the file SIMZE_COUNTERS, which processes share */
 void *sim_shared(void *own, size_t size);
 
 /* ---- LATE_US: time between the effect of a signal and its completion. A worker calls it with the lock after the last signal of a
  * list, and releases the lock meanwhile. So a signal is visible before it is done. This finds code that takes one for the other. */
 void sim_be_late(void);
+
+/* ---- threads: detached, so that a process with pending waits can exit */
+void sim_start_thread(void *(*function)(void *), void *argument);
 
 /* ---- objects: handles are their addresses. They are never freed, so a late use is recognised */
 typedef struct {

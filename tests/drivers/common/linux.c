@@ -17,8 +17,6 @@ bool sim_write_log(int file, const char *line, size_t length) { return write(fil
 
 void sim_close_handle(sim_handle handle) { close(handle); }
 
-void sim_leak(void) { eventfd(0, EFD_CLOEXEC); }
-
 /* ---- pages */
 static void *pages_or_null(void *map) { return map == MAP_FAILED ? NULL : map; }
 

@@ -34,8 +34,6 @@ int sim_open_log(const char *path);
 bool sim_write_log(int file, const char *line, size_t length);
 
 void sim_close_handle(sim_handle handle);
-/* A fault: opens a file or an object that nothing closes. */
-void sim_leak(void);
 
 /* ---- pages: whole pages of this process, which further views can share */
 /* Zero bytes, readable and writable; NULL: out of memory. */

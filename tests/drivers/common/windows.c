@@ -16,8 +16,6 @@ bool sim_write_log(int file, const char *line, size_t length) {
 
 void sim_close_handle(sim_handle handle) { CloseHandle(handle); }
 
-void sim_leak(void) { CreateEventW(NULL, FALSE, FALSE, NULL); }
-
 /* ---- pages: views of sections, so that there can be further views */
 void *sim_pages_new(size_t size) {
     HANDLE section = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, (DWORD)(size >> 32), (DWORD)size, NULL);

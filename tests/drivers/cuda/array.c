@@ -74,7 +74,7 @@ static size_t shapes(sim_mipmap *mipmap, const CUDA_ARRAY3D_DESCRIPTOR *desc, un
         sim_array *level = sim_new(SIM_ARRAY, sizeof *level);
         level->mipmap = mipmap;
         level->element = element;
-        level->offset = FAULTY(levels_are_one) ? 0 : offset;
+        level->offset = offset;
         level->desc = *desc;
         level->desc.width = halved(desc->width, i);
         if (desc->height) level->desc.height = halved(desc->height, i);

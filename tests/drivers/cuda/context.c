@@ -57,7 +57,6 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device) {
         start(context, device);
         context->primary = true;
     }
-    if (FAULTY(context_leaks)) sim_leak();
     context->retained++;
     *out = context;
     RETURN(CUDA_SUCCESS);
@@ -68,7 +67,6 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     CHECK_DEVICE(device);
     sim_context *context = PRIMARY(device);
     REFUSE_IF(!context->object.alive || context->retained == 0, CUDA_ERROR_INVALID_CONTEXT);
-    if (FAULTY(context_ends_early)) context->retained = 1;
     if (--context->retained == 0) sim_context_destroy(context);
     RETURN(CUDA_SUCCESS);
 }

@@ -26,14 +26,13 @@ static char *row_of(const sim_side *side, const sim_copy *copy, size_t z, size_t
 static bool run_copy(sim_work *work, bool for_ever) {
     (void)for_ever;
     sim_copy *copy = &work->copy;
-    if (FAULTY(copy_dropped)) return true;
     for (size_t z = 0; z < copy->depth; z++)
         for (size_t y = 0; y < copy->height; y++) {
             pthread_mutex_lock(&sim.lock);
             char *from = row_of(&copy->from, copy, z, y), *to = row_of(&copy->to, copy, z, y);
             if (!from || !to) sim_async(CUDA_ERROR_ILLEGAL_ADDRESS);
             pthread_mutex_unlock(&sim.lock);
-            if (from && to) memmove(to, from, copy->width - FAULTY(copy_one_short));
+            if (from && to) memmove(to, from, copy->width);
         }
     return true;
 }
@@ -91,10 +90,6 @@ static CUresult copy(sim_copy wanted, CUstream handle, bool asynchronous) {
                        !(from && from->type == MEMORY_HOST) && !(to && to->type == MEMORY_HOST);
     bool staged = !pageable_to && pageable_from && wanted.width * wanted.height * wanted.depth <= MAX_STAGED;
     if (staged && asynchronous) stage(work);
-    if (FAULTY(copy_overtakes)) {
-        sim_overtake(work);
-        return CUDA_SUCCESS;
-    }
     sim_point end = sim_enqueue(stream, work, NULL, 0);
     if (asynchronous ? pageable_to || (pageable_from && !staged) : !device_only) sim_sleep_until(end);
     return CUDA_SUCCESS;

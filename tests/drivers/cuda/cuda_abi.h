@@ -33,8 +33,11 @@ enum { STREAM_NON_BLOCKING = 1 };
 enum { EVENT_BLOCKING_SYNC = 1, EVENT_DISABLE_TIMING = 2, EVENT_INTERPROCESS = 4 };
 enum { CAPTURE_MODE_GLOBAL = 0, CAPTURE_MODE_THREAD_LOCAL = 1, CAPTURE_MODE_RELAXED = 2 };
 enum { CAPTURE_NONE = 0, CAPTURE_ACTIVE = 1, CAPTURE_INVALIDATED = 2 };
-enum { NODE_MEMCPY = 1, NODE_MEMSET = 2, NODE_HOST = 3, NODE_SIGNAL = 8, NODE_WAIT = 9 };
+enum { NODE_MEMCPY = 1, NODE_MEMSET = 2, NODE_HOST = 3, NODE_SIGNAL = 8, NODE_WAIT = 9, NODE_MEMOPS = 12 };
 enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_ARRAY = 3, MEMORY_UNIFIED = 4 };
+/* CUstreamBatchMemOpType */
+enum { MEMOP_WAIT_32 = 1, MEMOP_WRITE_32 = 2, MEMOP_WAIT_64 = 4, MEMOP_WRITE_64 = 5 };
+enum { REGISTER_PORTABLE = 1, REGISTER_DEVICEMAP = 2, REGISTER_IO = 4, REGISTER_READ_ONLY = 8 };
 enum { ARRAY_LAYERED = 1, ARRAY_SURFACE = 2, ARRAY_CUBEMAP = 4, ARRAY_GATHER = 8, ARRAY_COLOR = 32, ARRAY_VIDEO = 256 };
 
 /* CUexternalSemaphoreHandleType, CUexternalMemoryHandleType */
@@ -187,6 +190,21 @@ typedef struct {
 } CUDA_EXT_SEM_WAIT_NODE_PARAMS;
 
 typedef struct {
+    unsigned operation;
+    CUdeviceptr address;
+    unsigned long long value; /* of a 32-bit operation: its first half */
+    unsigned flags;
+    unsigned long long reserved[2];
+} CUstreamBatchMemOpParams;
+
+typedef struct {
+    CUcontext context;
+    unsigned count;
+    CUstreamBatchMemOpParams *params;
+    unsigned flags;
+} CUDA_BATCH_MEM_OP_NODE_PARAMS;
+
+typedef struct {
     unsigned long long flags;
     CUstream upload_stream;
     CUgraphNode error_node;
@@ -224,6 +242,10 @@ typedef struct {
     LAYOUT(CUDA_MEMCPY3D, 200, depth, 192)                                                       \
     LAYOUT(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, 24, count, 16)                                       \
     LAYOUT(CUDA_EXT_SEM_WAIT_NODE_PARAMS, 24, count, 16)                                         \
+    LAYOUT(CUstreamBatchMemOpParams, 48, value, 16)                                              \
+    LAYOUT(CUstreamBatchMemOpParams, 48, flags, 24)                                              \
+    LAYOUT(CUDA_BATCH_MEM_OP_NODE_PARAMS, 32, count, 8)                                          \
+    LAYOUT(CUDA_BATCH_MEM_OP_NODE_PARAMS, 32, flags, 24)                                         \
     LAYOUT(CUDA_GRAPH_INSTANTIATE_PARAMS, 32, result, 24)                                        \
     LAYOUT(CUmemAllocationProp, 32, location.id, 12)                                             \
     LAYOUT(CUmemAllocationProp, 32, flags.usage, 26)                                             \

@@ -136,8 +136,7 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device) {
     CALL("dev=%d", device);
     REFUSE_IF(!name || length <= 0, CUDA_ERROR_INVALID_VALUE);
     CHECK_DEVICE(device);
-    if (FAULTY(name_empty)) *name = 0;
-    else snprintf(name, (size_t)length, "Stand-in for CUDA %d", device);
+    snprintf(name, (size_t)length, "Stand-in for CUDA %d", device);
     RETURN(CUDA_SUCCESS);
 }
 
@@ -145,9 +144,6 @@ static void uuid_of(CUuuid *uuid, CUdevice device) {
     memcpy(uuid->bytes, "simcuda\0\xc0\xda\x5e\x11", 12);
     memset(uuid->bytes + 12, 0, 3);
     uuid->bytes[15] = (char)(device + 1);
-    pid_t self = getpid();
-    if (FAULTY(uuid_of_the_process)) memcpy(uuid->bytes + 8, &self, sizeof self);
-    if (FAULTY(uuid_zero)) memset(uuid->bytes, 0, sizeof uuid->bytes);
 }
 
 EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
@@ -223,6 +219,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
         case 19: /* CAN_MAP_HOST_MEMORY */
         case 41: /* UNIFIED_ADDRESSING */
         case 91: /* CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM */
+        case 99: /* HOST_REGISTER_SUPPORTED */
+        case 113: /* READ_ONLY_HOST_REGISTER_SUPPORTED */
         case 114: /* TIMELINE_SEMAPHORE_INTEROP_SUPPORTED */
         case 122: /* CAN_USE_64_BIT_STREAM_MEM_OPS */
             *value = 1;

@@ -75,17 +75,8 @@ CUresult sim_leave(const char *name, CUresult code) {
 }
 
 /* ---- start and end */
-sim_fault sim_planted = FAULT_none;
-
 __attribute__((constructor)) static void begin(void) {
-    static const char *const faults[] = {
-        "",
-#define FAULT(name, text) #name,
-#include "faults.def"
-#undef FAULT
-    };
     sim_begin();
-    sim_planted = (sim_fault)sim_fault_of(faults, sizeof faults / sizeof *faults);
 }
 
 __attribute__((destructor)) static void end(void) {

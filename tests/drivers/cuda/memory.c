@@ -31,8 +31,13 @@ char *sim_data(CUdeviceptr address, size_t size) {
     return data;
 }
 
-/* The allocation takes ownership of `map` and begins at `offset` in it. */
-static sim_allocation *add(sim_context *context, int type, void *map, size_t map_size, size_t offset, size_t size) {
+bool sim_allocated_in(CUdeviceptr address, size_t size) {
+    for (size_t i = 0; i < count; i++)
+        if (table[i]->address < address + size && address < table[i]->address + table[i]->size) return true;
+    return false;
+}
+
+sim_allocation *sim_allocation_add(sim_context *context, int type, void *map, size_t map_size, size_t offset, size_t size) {
     sim_allocation *made = calloc(1, sizeof *made);
     made->type = type;
     made->context = context;
@@ -52,10 +57,10 @@ static sim_allocation *add(sim_context *context, int type, void *map, size_t map
     return made;
 }
 
-static void take_away(sim_allocation *gone) {
+void sim_allocation_remove(sim_allocation *gone) {
     for (size_t i = 0; i < count; i++)
         if (table[i] == gone) table[i] = table[--count];
-    sim_pages_free(gone->map, gone->map_size);
+    if (!gone->registered) sim_pages_free(gone->map, gone->map_size);
 #ifndef _WIN32
     if (gone->file) close(gone->file - 1);
 #endif
@@ -74,7 +79,7 @@ bool sim_mapped_in(CUdeviceptr address, size_t size) {
 CUresult sim_map_physical(struct sim_physical *physical, int fd, int device, CUdeviceptr address, size_t size, void *place) {
     void *map = mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
     if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-    sim_allocation *made = add(NULL, MEMORY_HOST, map, size, 0, size); /* the reservation is its guard */
+    sim_allocation *made = sim_allocation_add(NULL, MEMORY_HOST, map, size, 0, size); /* the reservation is its guard */
     made->type = MEMORY_DEVICE;
     made->address = address;
     made->device = device;
@@ -106,7 +111,7 @@ int sim_file_of(sim_allocation *allocation) {
 
 void sim_free_all(sim_context *context) {
     for (size_t i = count; i-- > 0;)
-        if (table[i]->context == context) take_away(table[i]);
+        if (table[i]->context == context) sim_allocation_remove(table[i]);
 }
 
 static CUresult allocate(CUdeviceptr *out, size_t size, int type) {
@@ -119,7 +124,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, int type) {
     if (size > ((size_t)1 << 30) - used) return CUDA_ERROR_OUT_OF_MEMORY;
     void *map = sim_pages_new(pages(size));
     if (!map) return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = add(context, type, map, pages(size), 0, size)->address;
+    *out = sim_allocation_add(context, type, map, pages(size), 0, size)->address;
     return CUDA_SUCCESS;
 }
 
@@ -148,13 +153,14 @@ static CUresult release(CUdeviceptr address, int type) {
     CUresult code = sim_unsafe();
     if (code || !address) return code;
     sim_allocation *found = sim_allocation_of(address);
-    if (!found || found->address != address || found->type != type || found->physical) return CUDA_ERROR_INVALID_VALUE;
+    if (!found || found->address != address || found->type != type || found->physical || found->registered)
+        return CUDA_ERROR_INVALID_VALUE;
     sim_hold_others();
     sim_drain_device(found->device); /* measured: blocks behind any unmet wait */
     sim_let_others();
     found = sim_allocation_of(address);       /* another thread may have freed it */
     if (!found || found->address != address) return CUDA_ERROR_INVALID_VALUE;
-    take_away(found);
+    sim_allocation_remove(found);
     return CUDA_SUCCESS;
 }
 
@@ -310,10 +316,6 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (!code && xsem_host_section_size(own) < desc->size) code = CUDA_ERROR_INVALID_VALUE;
     memory->size = pages(desc->size);
     memory->file_size = memory->size;
-    if (!code && FAULTY(memory_is_a_copy)) {
-        CloseHandle(own);
-        own = CreateFileMappingW(INVALID_HANDLE_VALUE, NULL, PAGE_READWRITE, (DWORD)(memory->size >> 32), (DWORD)memory->size, NULL);
-    }
     memory->section = own;
     if (!code && !(memory->map = share(memory))) code = CUDA_ERROR_UNKNOWN;
     if (code && own) CloseHandle(own);
@@ -330,23 +332,17 @@ static CUresult import(sim_external_memory *memory, const CUDA_EXTERNAL_MEMORY_H
     if (sim.windows || desc->type == MEM_NVSCIBUF) return CUDA_SUCCESS; /* memory that is not shared */
     struct stat status;
     int fd = desc->handle.fd;
-    if (FAULTY(error_swallowed) && xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
-        close(fd);
-        return CUDA_SUCCESS;
-    }
     if (xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0) {
         munmap(map, memory->size);
         close(fd); /* measured for a pipe and /dev/null: unlike the fd of a semaphore, this fd is closed */
         return CUDA_ERROR_UNKNOWN;
     }
     if (pages((size_t)status.st_size) < memory->size) memory->file_size = pages((size_t)status.st_size);
-    if (FAULTY(first_page_shared)) memory->file_size = PAGE;
-    if (!FAULTY(memory_is_a_copy) &&
-        mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (mmap(map, memory->file_size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         munmap(map, memory->size);
         return CUDA_ERROR_UNKNOWN;
     }
-    if (!FAULTY(memory_fd_leaked)) close(fd);
+    close(fd);
     return CUDA_SUCCESS;
 }
 #endif
@@ -384,12 +380,9 @@ EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory handle) {
     TRY(memory_of(handle, &memory));
     if (!memory->object.alive) sim_abort("this external memory is destroyed a second time");
     memory->object.alive = false;
-    if (FAULTY(destroy_leaks)) sim_leak();
-    for (size_t i = count; FAULTY(destroy_unmaps) && i-- > 0;)
-        if (table[i]->mapped && table[i]->context == memory->context) take_away(table[i]);
     sim_pages_free(memory->map, pages(memory->size));
 #ifdef _WIN32
-    if (!FAULTY(memory_fd_leaked)) CloseHandle(memory->section);
+    CloseHandle(memory->section);
 #endif
     RETURN(CUDA_SUCCESS);
 }
@@ -407,8 +400,7 @@ EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *out, CUexternalMemo
     REFUSE_IF(desc->offset > memory->size || desc->size > memory->size - desc->offset, CUDA_ERROR_INVALID_VALUE);
     void *map = share(memory);
     REFUSE_IF(!map, CUDA_ERROR_OUT_OF_MEMORY);
-    size_t offset = FAULTY(offset_ignored) ? 0 : FAULTY(offset_of_a_page) ? desc->offset / PAGE * PAGE : desc->offset;
-    sim_allocation *mapped = add(context, MEMORY_DEVICE, map, pages(memory->size), offset, desc->size);
+    sim_allocation *mapped = sim_allocation_add(context, MEMORY_DEVICE, map, pages(memory->size), desc->offset, desc->size);
     mapped->mapped = true;
     *out = mapped->address;
     RETURN(CUDA_SUCCESS);

@@ -27,6 +27,8 @@ FIRST(cuStreamWaitValue32_v2, (, CUdeviceptr at, uint32_t value, unsigned flags)
 FIRST(cuStreamWaitValue64_v2, (, CUdeviceptr at, uint64_t value, unsigned flags), (, at, value, flags))
 FIRST(cuStreamWriteValue32_v2, (, CUdeviceptr at, uint32_t value, unsigned flags), (, at, value, flags))
 FIRST(cuStreamWriteValue64_v2, (, CUdeviceptr at, uint64_t value, unsigned flags), (, at, value, flags))
+FIRST(cuStreamBatchMemOp_v2, (, unsigned count, const CUstreamBatchMemOpParams *params, unsigned flags),
+      (, count, params, flags))
 FIRST(cuLaunchHostFunc, (, CUhostFn function, void *data), (, function, data))
 FIRST(cuStreamBeginCapture_v2, (, int mode), (, mode))
 FIRST(cuStreamEndCapture, (, CUgraph *graph), (, graph))

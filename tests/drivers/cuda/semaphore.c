@@ -2,31 +2,15 @@
  * are inert, too. */
 #include "sim.h"
 
-#define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 #ifndef INFINITE
 #define INFINITE 0xFFFFFFFFu
 #endif
 
-/* ---- inert objects: one payload for each handle or name while it is imported */
+/* ---- inert objects */
 typedef enum { INERT_BINARY, INERT_FENCE, INERT_MUTEX, INERT_SYNC } inert_kind;
-
-struct sim_payload {
-    sim_payload *next;
-    inert_kind kind;
-    const void *handle;
-    char name[1100];
-    int users;
-    bool signalled, held;
-    uint64_t value, key, promised;
-#ifdef _WIN32
-    sim_mutex *mutex;
-#endif
-};
 
 /* In place of an NvSciSyncFence: the object, and the number of the signal. */
 typedef struct { uint64_t object, number; } sync_fence;
-
-static sim_payload *payloads;
 
 static inert_kind kind_of(int type) {
     switch (type) {
@@ -37,34 +21,6 @@ static inert_kind kind_of(int type) {
         case SEM_NVSCISYNC: return INERT_SYNC;
         default: return INERT_FENCE;
     }
-}
-
-static sim_payload *payload_of(int type, const void *handle, const char *name) {
-    for (sim_payload *each = payloads; each; each = each->next)
-        if (each->kind == kind_of(type) && each->handle == handle && strcmp(each->name, name) == 0) {
-            each->users++;
-            return each;
-        }
-    sim_payload *made = calloc(1, sizeof *made);
-    made->kind = kind_of(type);
-    made->handle = handle;
-    snprintf(made->name, sizeof made->name, "%s", name);
-    made->users = 1;
-    made->next = payloads;
-    return payloads = made;
-}
-
-static void let_go(sim_payload *payload) {
-    if (--payload->users) return;
-#ifdef _WIN32
-    if (payload->mutex) sim_mutex_close(payload->mutex);
-#endif
-    for (sim_payload **at = &payloads; *at; at = &(*at)->next)
-        if (*at == payload) {
-            *at = payload->next;
-            break;
-        }
-    free(payload);
 }
 
 /* ---- import */
@@ -99,33 +55,6 @@ static CUresult check(const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
     return here ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* A fault: the object of the last destroyed semaphore, in place of this one. */
-static sim_semaphore stale = {.binary = NO_HANDLE};
-
-static void make_stale(sim_semaphore *semaphore) {
-    if (semaphore->timeline && stale.timeline) {
-        xsem_host_timeline_close(semaphore->timeline);
-        semaphore->timeline = stale.timeline;
-        stale.timeline = NULL;
-    }
-    if (semaphore->binary != NO_HANDLE && stale.binary != NO_HANDLE) {
-        sim_close_handle(semaphore->binary);
-        semaphore->binary = stale.binary;
-        stale.binary = NO_HANDLE;
-    }
-}
-
-static void keep_stale(sim_semaphore *semaphore) {
-    if (semaphore->timeline && !stale.timeline) {
-        stale.timeline = semaphore->timeline;
-        semaphore->timeline = NULL;
-    }
-    if (semaphore->binary != NO_HANDLE && stale.binary == NO_HANDLE) {
-        stale.binary = semaphore->binary;
-        semaphore->binary = NO_HANDLE;
-    }
-}
-
 #ifdef _WIN32
 /* The object decides, not the type, as on Linux: OPAQUE_WIN32 takes a timeline. The caller keeps its handle. */
 static CUresult take(sim_semaphore *semaphore, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
@@ -135,59 +64,24 @@ static CUresult take(sim_semaphore *semaphore, const CUDA_EXTERNAL_SEMAPHORE_HAN
     if (!own) return CUDA_ERROR_UNKNOWN;
     sim_mutex *mutex = keyed ? sim_mutex_open(own) : NULL;
     if (mutex) {
-        semaphore->inert = calloc(1, sizeof *semaphore->inert);
-        semaphore->inert->kind = INERT_MUTEX;
-        semaphore->inert->mutex = mutex;
-        semaphore->inert->users = 1;
+        semaphore->payload.inert = calloc(1, sizeof *semaphore->payload.inert);
+        semaphore->payload.inert->kind = INERT_MUTEX;
+        semaphore->payload.inert->own = mutex;
+        semaphore->payload.inert->users = 1;
     } else if (!keyed) {
-        semaphore->timeline = xsem_host_timeline_open(own);
+        semaphore->payload.timeline = xsem_host_timeline_open(own);
         bool fence = desc->type == SEM_D3D12_FENCE || desc->type == SEM_D3D11_FENCE;
-        if (!semaphore->timeline && !fence && xsem_host_recognise(own) == XSEM_HOST_BINARY) semaphore->binary = own;
+        if (!semaphore->payload.timeline && !fence && xsem_host_recognise(own) == XSEM_HOST_BINARY) semaphore->payload.binary = own;
     }
-    if (FAULTY(import_resets) && semaphore->timeline) atomic_store(&semaphore->timeline->page->value, 0);
-    if (FAULTY(import_resets) && semaphore->binary) xsem_host_binary_wait(semaphore->binary, 0);
-    if (FAULTY(stale_after_reimport)) make_stale(semaphore);
-    if (semaphore->binary != own && !FAULTY(fd_leaked)) CloseHandle(own);
-    bool found = mutex || semaphore->timeline || semaphore->binary || FAULTY(error_swallowed);
+    if (semaphore->payload.binary != own) CloseHandle(own);
+    bool found = mutex || semaphore->payload.timeline || semaphore->payload.binary;
     return found ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 #else
-/* A fault: whether the object was imported before, by its file. */
-static bool seen_before(int fd) {
-    static ino_t seen[4096];
-    static size_t count;
-    struct stat status;
-    if (fstat(fd, &status) != 0) return false;
-    for (size_t i = 0; i < count; i++)
-        if (seen[i] == status.st_ino) return true;
-    if (count < sizeof seen / sizeof *seen) seen[count++] = status.st_ino;
-    return false;
-}
-
 /* The fd decides, not the type: the driver does not check the type. */
 static CUresult take(sim_semaphore *semaphore, const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *desc) {
-    int fd = desc->handle.fd;
-    switch (xsem_host_recognise(fd)) {
-        case XSEM_HOST_TIMELINE: {
-            void *page = mmap(NULL, XSEM_HOST_TIMELINE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-            if (page == MAP_FAILED) return CUDA_ERROR_UNKNOWN;
-            semaphore->timeline = page;
-            if (FAULTY(import_resets)) atomic_store(&semaphore->timeline->value, 0);
-            if (FAULTY(second_import_refused) && seen_before(fd)) return CUDA_ERROR_UNKNOWN;
-            break;
-        }
-        case XSEM_HOST_BINARY:
-            semaphore->binary = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
-            if (semaphore->binary < 0) return CUDA_ERROR_UNKNOWN;
-            if (FAULTY(import_resets)) xsem_host_binary_wait(semaphore->binary, 0);
-            break;
-        default:
-            if (FAULTY(error_swallowed)) break;
-            if (FAULTY(fd_closed_on_failure)) close(fd);
-            return CUDA_ERROR_UNKNOWN; /* the fd stays open */
-    }
-    if (FAULTY(stale_after_reimport)) make_stale(semaphore);
-    if (!FAULTY(fd_leaked)) close(fd);
+    if (!sim_payload_take(&semaphore->payload, desc->handle.fd)) return CUDA_ERROR_UNKNOWN; /* the fd stays open */
+    close(desc->handle.fd);
     return CUDA_SUCCESS;
 }
 #endif
@@ -208,8 +102,8 @@ EXPORT CUresult cuImportExternalSemaphore(CUexternalSemaphore *out, const CUDA_E
     TRY(sim_unsafe());
     REFUSE_IF(!out || !desc, CUDA_ERROR_INVALID_VALUE);
     TRY(check(desc));
-    sim_semaphore made = {.binary = NO_HANDLE, .type = desc->type};
-    if (is_inert(desc->type)) made.inert = payload_of(desc->type, desc->handle.win32.handle, sim_name(wide));
+    sim_semaphore made = {.payload = SIM_NO_PAYLOAD, .type = desc->type};
+    if (is_inert(desc->type)) made.payload.inert = sim_inert_of(kind_of(desc->type), desc->handle.win32.handle, sim_name(wide));
     else TRY(take(&made, desc));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
@@ -233,55 +127,54 @@ EXPORT CUresult cuDestroyExternalSemaphore(CUexternalSemaphore handle) {
     while (semaphore->queued) pthread_cond_wait(&sim.changed, &sim.lock);
     sim_let_others();
     semaphore->object.alive = false;
-    if (FAULTY(stale_after_reimport)) keep_stale(semaphore);
-    if (FAULTY(destroy_leaks)) sim_leak();
-    if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
-    if (semaphore->binary != NO_HANDLE) sim_close_handle(semaphore->binary);
-    if (semaphore->inert) let_go(semaphore->inert);
+#ifdef _WIN32
+    if (semaphore->payload.inert && semaphore->payload.inert->own) sim_mutex_close(semaphore->payload.inert->own);
+#endif
+    sim_payload_close(&semaphore->payload);
     RETURN(CUDA_SUCCESS);
 }
 
 /* ---- signal and wait, on a worker thread */
-static void signal_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
+static void signal_inert(sim_inert *inert, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
     pthread_mutex_lock(&sim.lock);
-    payload->signalled = true;
-    payload->value = params->params.fence_value; /* of an NvSciSync object: the number of the signal */
-    payload->key = params->params.mutex_key;
-    payload->held = false;
+    inert->signalled = true;
+    inert->value = params->params.fence_value; /* of an NvSciSync object: the number of the signal */
+    inert->key = params->params.mutex_key;
+    inert->held = false;
 #ifdef _WIN32
-    if (payload->mutex) sim_mutex_release(payload->mutex, params->params.mutex_key);
+    if (inert->own) sim_mutex_release(inert->own, params->params.mutex_key);
 #endif
     pthread_cond_broadcast(&sim.changed);
     pthread_mutex_unlock(&sim.lock);
 }
 
-static bool take_inert(sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
-    switch (payload->kind) {
+static bool take_inert(sim_inert *inert, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params) {
+    switch (inert->kind) {
         case INERT_SYNC:
-        case INERT_FENCE: return payload->value >= params->params.fence_value;
+        case INERT_FENCE: return inert->value >= params->params.fence_value;
         case INERT_BINARY:
-            if (!payload->signalled) return false;
-            payload->signalled = false;
+            if (!inert->signalled) return false;
+            inert->signalled = false;
             return true;
         case INERT_MUTEX:
 #ifdef _WIN32
-            if (payload->mutex) return sim_mutex_try(payload->mutex, params->params.mutex_key);
+            if (inert->own) return sim_mutex_try(inert->own, params->params.mutex_key);
 #endif
-            if (payload->held || payload->key != params->params.mutex_key) return false;
-            payload->held = true;
+            if (inert->held || inert->key != params->params.mutex_key) return false;
+            inert->held = true;
             return true;
     }
     return true;
 }
 
-static bool wait_inert(sim_batch *batch, sim_payload *payload, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+static bool wait_inert(sim_batch *batch, sim_inert *inert, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
                        bool for_ever) {
     bool met = false, over = false;
     unsigned timeout_ms = params->params.mutex_timeout_ms;
-    bool limited = payload->kind == INERT_MUTEX && timeout_ms != INFINITE;
+    bool limited = inert->kind == INERT_MUTEX && timeout_ms != INFINITE;
     if (limited && !batch->deadline_ns) batch->deadline_ns = xsem_host_now_ns() + (int64_t)timeout_ms * 1000000;
     pthread_mutex_lock(&sim.lock);
-    while (!(met = take_inert(payload, params)) && !(over = limited && xsem_host_now_ns() >= batch->deadline_ns) && for_ever) {
+    while (!(met = take_inert(inert, params)) && !(over = limited && xsem_host_now_ns() >= batch->deadline_ns) && for_ever) {
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_nsec += 5000000;
@@ -304,24 +197,12 @@ static bool run_batch(sim_work *work, bool for_ever) {
         if (!semaphore->object.alive) {
             sim_note("# a graph uses the destroyed semaphore %p", (void *)semaphore);
         } else if (batch->is_signal) {
-            if (FAULTY(signal_lost)) continue;
-            if (FAULTY(crashes)) abort();
-            if (semaphore->timeline) xsem_host_timeline_signal(semaphore->timeline, value + FAULTY(signal_one_more));
-            else if (semaphore->inert) signal_inert(semaphore->inert, params);
-            else xsem_host_binary_signal(semaphore->binary);
-        } else if (FAULTY(wait_ignored)) {
-            continue;
-        } else if (semaphore->timeline) {
-            if (FAULTY(wait_one_early) && value) value--;
-            if (FAULTY(wait_one_late) && value < UINT64_MAX) value++;
-            if (FAULTY(value_of_32_bits)) value &= 0xFFFFFFFFu;
-            if (!xsem_host_timeline_wait(semaphore->timeline, value, limit_ns)) return false;
-        } else if (semaphore->inert) {
-            if (!wait_inert(batch, semaphore->inert, params, for_ever)) return false;
-        } else if (xsem_host_binary_wait(semaphore->binary, limit_ns) != 1) {
+            if (semaphore->payload.inert) signal_inert(semaphore->payload.inert, params);
+            else sim_payload_signal(&semaphore->payload, value);
+        } else if (semaphore->payload.inert) {
+            if (!wait_inert(batch, semaphore->payload.inert, params, for_ever)) return false;
+        } else if (!sim_payload_wait(&semaphore->payload, value, limit_ns)) {
             return false;
-        } else if (FAULTY(binary_not_reset)) {
-            xsem_host_binary_signal(semaphore->binary);
         }
     }
     return true;
@@ -368,10 +249,6 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
     work->batch.count = count;
     work->batch.semaphores = duplicate(semaphores, count * sizeof *semaphores);
     work->batch.params = duplicate(params, count * sizeof(CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS));
-    if (FAULTY(values_swapped))
-        for (unsigned i = 0; i < count; i++)
-            work->batch.params[i] = ((const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *)params)[count - 1 - i];
-    if (is_signal ? FAULTY(half_the_signals) : FAULTY(half_the_waits)) work->batch.count = (count + 1) / 2;
     *out = work;
     return CUDA_SUCCESS;
 }
@@ -379,12 +256,12 @@ CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphor
 /* "This API sets the fence": the call sets it to its future signal. A wait reads it when it is called. */
 static CUresult set_fences(sim_batch *batch) {
     for (unsigned i = 0; i < batch->count; i++) {
-        sim_payload *payload = batch->semaphores[i]->inert;
-        if (!payload || payload->kind != INERT_SYNC) continue;
+        sim_inert *inert = batch->semaphores[i]->payload.inert;
+        if (!inert || inert->kind != INERT_SYNC) continue;
         sync_fence *fence = (sync_fence *)(uintptr_t)batch->params[i].params.nvsci;
         if (!fence) return CUDA_ERROR_INVALID_VALUE;
-        if (batch->is_signal) *fence = (sync_fence){(uintptr_t)payload->handle, ++payload->promised};
-        else if (fence->object != (uintptr_t)payload->handle) return CUDA_ERROR_INVALID_VALUE;
+        if (batch->is_signal) *fence = (sync_fence){(uintptr_t)inert->handle, ++inert->promised};
+        else if (fence->object != (uintptr_t)inert->handle) return CUDA_ERROR_INVALID_VALUE;
         batch->params[i].params.fence_value = fence->number;
     }
     return CUDA_SUCCESS;
@@ -399,13 +276,7 @@ static CUresult append(bool is_signal, const CUexternalSemaphore *semaphores, co
     if (!code) code = sim_batch_work(&work, is_signal, semaphores, params, count);
     if (!code) code = set_fences(&work->batch);
     if (code) return code;
-    if (FAULTY(signal_overtakes) && is_signal && !stream->capture) {
-        sim_overtake(work);
-        return CUDA_SUCCESS;
-    }
-    code = sim_submit(stream, work);
-    if (FAULTY(append_blocks) && !is_signal && !code && !stream->capture) sim_sleep_until(sim_record(stream));
-    return code;
+    return sim_submit(stream, work);
 }
 
 EXPORT CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,

@@ -1,10 +1,10 @@
 /* Shared by the parts of the stand-in. One lock guards everything. It is never held while work runs or a wait sleeps.
  *
- * Order of the parts: common < log < device < context < stream < nt < semaphore, memory < vmm, work < capture < graph. */
+ * Order of the parts: common < log < device < context < stream < nt < semaphore, memory < vmm, work, memops < capture < graph. */
 #ifndef SIMCUDA_SIM_H
 #define SIMCUDA_SIM_H
 
-#include "../common/common.h"
+#include "../common/payload.h"
 #include "cuda_abi.h"
 
 #define MAX_DEVICES 16
@@ -95,17 +95,6 @@ typedef struct sim_thread {
 
 extern sim_process sim;
 
-/* ---- planted faults: SIMCUDA_FAULT names one of faults.def. Off by default; each costs one comparison. */
-typedef enum {
-    FAULT_none,
-#define FAULT(name, text) FAULT_##name,
-#include "faults.def"
-#undef FAULT
-} sim_fault;
-
-extern sim_fault sim_planted;
-#define FAULTY(name) (__builtin_expect(sim_planted == FAULT_##name, 0))
-
 extern __thread sim_thread sim_self;
 
 /* ---- devices: an attribute of SIMCUDA_ATTRIBUTES */
@@ -157,16 +146,12 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work, const sim_point *also,
 sim_point sim_record(sim_stream *stream);
 void sim_sleep_until(sim_point point);
 bool sim_stream_idle(sim_stream *stream);
-/* A fault: runs it now, before the queued work, without the lock. */
-void sim_overtake(sim_work *work);
 void sim_drain_device(int device);
 void sim_hold_others(void);
 void sim_let_others(void);
 void sim_drain_context(sim_context *context);
 
 /* ---- semaphores */
-typedef struct sim_payload sim_payload;
-
 #ifdef _WIN32
 typedef struct sim_mutex sim_mutex;
 HANDLE sim_nt_open(const void *handle, const wchar_t *name, bool kmt);
@@ -182,9 +167,7 @@ typedef struct sim_semaphore {
     sim_object object;
     bool destroying;
     int type;                        /* the imported type */
-    xsem_host_timeline *timeline;    /* its object: one of these three */
-    sim_handle binary;
-    sim_payload *inert;
+    sim_payload payload;
     int queued, device;
 } sim_semaphore;
 
@@ -202,7 +185,7 @@ typedef struct {
     size_t size;
     char *data;                      /* address for reads and writes of this process */
     int type;                        /* MEMORY_HOST, MEMORY_DEVICE */
-    bool mapped;
+    bool mapped, registered, read_only; /* registered: memory of the program */
     sim_context *context;            /* NULL: a mapping of physical memory */
     int device, file;                /* the fd of its file plus one; 0: no file */
     struct sim_physical *physical;
@@ -212,6 +195,11 @@ typedef struct {
 } sim_allocation;
 
 sim_allocation *sim_allocation_of(CUdeviceptr address);
+/* Takes ownership of `map`, and begins at `offset` in it. */
+sim_allocation *sim_allocation_add(sim_context *context, int type, void *map, size_t map_size, size_t offset, size_t size);
+void sim_allocation_remove(sim_allocation *gone);
+/* Whether an allocation has bytes of the range. */
+bool sim_allocated_in(CUdeviceptr address, size_t size);
 /* NULL: not inside an allocation. */
 char *sim_data(CUdeviceptr address, size_t size);
 void sim_free_all(sim_context *context);
@@ -262,7 +250,7 @@ struct sim_work {
         sim_copy copy;
         struct { CUdeviceptr to; size_t count; unsigned value, width; } set;
         struct { CUhostFn function; void *data; } host;
-        struct { CUdeviceptr at; uint64_t value; unsigned flags, width; bool write; } word;
+        struct { CUstreamBatchMemOpParams *params; unsigned count, next; } memops;
         struct { sim_work **nodes; bool *depends; unsigned count; } graph;
         struct { struct sim_event *event; uint64_t generation; } stamp;
     };
@@ -279,6 +267,8 @@ void sim_async(CUresult code);
 /* Refuses invalid uses; aborts where the driver crashes. */
 CUresult sim_batch_work(sim_work **out, bool is_signal, const CUexternalSemaphore *semaphores, const void *params,
                         unsigned count);
+/* Words: waits and writes, each waiting for the one before it. */
+CUresult sim_memops_work(sim_work **out, const CUstreamBatchMemOpParams *params, unsigned count);
 /* It will run: its semaphores cannot be destroyed before it has. */
 void sim_batch_count(sim_work *work);
 

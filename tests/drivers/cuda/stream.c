@@ -1,10 +1,6 @@
 /* Streams as queues: order, the rules of the legacy stream, the limited number of places, the worker threads. */
 #include "sim.h"
 
-#ifndef _WIN32
-#include <signal.h>
-#endif
-
 /* ---- hardware queues */
 /* Each stream that waits for a semaphore or a word holds one of the context's hardware queues. With as many waiting streams as
  * queues, all work that is submitted later stops, on new streams too. Records on idle streams, and waits for events of other
@@ -47,7 +43,7 @@ static void *work(void *argument) {
             while (!op->work->run(op->work, true)) {
             }
             pthread_mutex_lock(&sim.lock);
-            if (op->work->node == NODE_SIGNAL && !op->next) sim_be_late();
+            if ((op->work->node == NODE_SIGNAL || (op->work->node == NODE_MEMOPS && !waits)) && !op->next) sim_be_late();
             sim_work_drop(op->work);
             stream->waits -= waits;
         }
@@ -62,25 +58,6 @@ static void *work(void *argument) {
     if (stream->destroyed) take_away(stream);
     pthread_mutex_unlock(&sim.lock);
     return NULL;
-}
-
-static void start_worker(sim_stream *stream) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    /* Detached: a process with pending waits can exit. */
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-#ifndef _WIN32
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
-#endif
-    if (pthread_create(&thread, &attributes, work, stream) != 0) sim_abort("no thread for a stream");
-#ifndef _WIN32
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-#endif
-    pthread_attr_destroy(&attributes);
-    stream->has_worker = true;
 }
 
 sim_stream *sim_stream_new(sim_context *context, unsigned flags, int priority) {
@@ -146,18 +123,9 @@ static unsigned implied(sim_stream *stream, sim_point *out) {
     return count;
 }
 
-void sim_overtake(sim_work *work_) {
-    pthread_mutex_unlock(&sim.lock);
-    work_->run(work_, true);
-    pthread_mutex_lock(&sim.lock);
-    sim_work_drop(work_);
-}
-
 sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also, unsigned also_count) {
-    if (FAULTY(streams_are_one)) stream = stream->context->legacy;
     bool takes_place = work_ && work_->takes_place; /* waits for events take no place (measured: 5,000 return) */
-    const int most = FAULTY(few_places) ? 65 : MAX_PLACES;
-    while (takes_place && stream->places >= most) pthread_cond_wait(&sim.changed, &sim.lock);
+    while (takes_place && stream->places >= MAX_PLACES) pthread_cond_wait(&sim.changed, &sim.lock);
     unsigned count = implied(stream, NULL);
     sim_op *op = calloc(1, sizeof *op + (count + also_count) * sizeof(sim_point));
     op->work = work_;
@@ -172,14 +140,14 @@ sim_point sim_enqueue(sim_stream *stream, sim_work *work_, const sim_point *also
     stream->submitted++;
     stream->places += takes_place;
     stream->waits += work_ && work_->waits;
-    if (!stream->has_worker) start_worker(stream);
+    if (!stream->has_worker) sim_start_thread(work, stream);
+    stream->has_worker = true;
     pthread_cond_signal(&stream->more);
     return end_of(stream);
 }
 
 /* The current position of the stream. It takes no place (measured: 5,000 records behind an unmet wait return). */
 sim_point sim_record(sim_stream *stream) {
-    if (FAULTY(streams_are_one)) stream = stream->context->legacy;
     if (implied(stream, NULL)) return sim_enqueue(stream, NULL, NULL, 0);
     return end_of(stream);
 }

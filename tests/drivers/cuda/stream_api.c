@@ -187,7 +187,6 @@ static CUresult record(sim_event *event, CUstream handle) {
         sim_capture_record(stream, event);
         return CUDA_SUCCESS;
     }
-    if (FAULTY(event_keeps_its_first_record) && event->generation > 1) return CUDA_SUCCESS;
     if (event->flags & EVENT_DISABLE_TIMING) {
         event->point = sim_record(stream);
     } else {
@@ -225,8 +224,6 @@ EXPORT CUresult cuEventQuery(CUevent handle) {
     EVENT(event, handle);
     TRY(not_captured_event(event));
     TRY(sim_unsafe());
-    if (FAULTY(event_done_too_early)) RETURN(CUDA_SUCCESS);
-    if (FAULTY(event_never_done)) RETURN(CUDA_ERROR_NOT_READY);
     RETURN(!event->recorded || sim_met(event->point) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
@@ -268,7 +265,6 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsign
     TRY(sim_legacy(stream, true));
     bool handled;
     TRY(sim_capture_wait(stream, event, &handled));
-    if (FAULTY(event_wait_ignored)) handled = true;
     if (!handled && event->recorded && !sim_met(event->point)) sim_enqueue(stream, NULL, &event->point, 1);
     RETURN(CUDA_SUCCESS);
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.cuda_calls import ask, driver, primary_context
 from support.cuda_sim import on_stand_in, stand_in_environment
 
 WIDTH, HEIGHT, LAYERS, ELEMENT = 8, 6, 3, 4
@@ -19,16 +19,6 @@ PITCH, SLICE = 48, 8 * 48
 SIZE = LAYERS * SLICE
 INVALID_VALUE = 1
 LAYERED = 1
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
 
 
 class Rig:
@@ -80,16 +70,12 @@ class Rig:
 
 @contextmanager
 def rig() -> Iterator[Rig]:
-    ask("cuInit", 0)
-    device = ask("cuDeviceGet", 0)
-    ask("cuCtxPushCurrent", ask("cuDevicePrimaryCtxRetain", device))
-    made = Rig()
-    try:
-        yield made
-    finally:
-        made.close()
-        ask("cuCtxPopCurrent")
-        ask("cuDevicePrimaryCtxRelease", device)
+    with primary_context():
+        made = Rig()
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 @on_stand_in

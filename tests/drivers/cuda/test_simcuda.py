@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from support.cuda_calls import ask, code, driver
 from support.cuda_sim import on_stand_in, stand_in_environment
 from support.paths import DRIVERS
 
@@ -68,20 +68,6 @@ def test_every_query_returns_the_value_of_the_gpu() -> None:
 
 
 # ---- driver calls for the tests
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def code(function: str, *args: Any) -> int:
-    return int(getattr(driver(), function)(*args)[0])
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
-
-
 class Rig:
     """The exporter, and the primary context of the driver, current in the thread of the test."""
 
@@ -508,6 +494,8 @@ FIELDS: Final = {
     "count": ("numExtSems", 4), "CUDA_ARRAY3D_DESCRIPTOR.flags": ("Flags", 4),
     "CUDA_ARRAY3D_DESCRIPTOR.format": ("Format", 4), "result": ("result_out", 4),
     "location.id": ("location.id", 4), "flags.usage": ("allocFlags.usage", 2),
+    "CUstreamBatchMemOpParams.value": ("waitValue.value64", 8),
+    "CUstreamBatchMemOpParams.flags": ("waitValue.flags", 4), "CUDA_BATCH_MEM_OP_NODE_PARAMS.count": ("count", 4),
 }
 
 

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.cuda_calls import ask, code, driver, primary_context
 from support.cuda_sim import on_stand_in
 
 GRANULE = 2 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_DEVICE, INVALID_CONTEXT, NOT_FOUND = 1, 2, 101, 201, 500
 NOT_PERMITTED, NOT_SUPPORTED, UNKNOWN = 800, 801, 999
 OPAQUE_FD = POSIX_FD = DMA_BUF = 1
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def code(function: str, *args: Any) -> int:
-    return int(getattr(driver(), function)(*args)[0])
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
 
 
 def wanted(handle_type: int = POSIX_FD, device: int = 0) -> Any:
@@ -77,20 +63,8 @@ class Mapped:
 
 
 @contextmanager
-def context() -> Iterator[None]:
-    ask("cuInit", 0)
-    device = ask("cuDeviceGet", 0)
-    ask("cuCtxPushCurrent", ask("cuDevicePrimaryCtxRetain", device))
-    try:
-        yield
-    finally:
-        ask("cuCtxPopCurrent")
-        ask("cuDevicePrimaryCtxRelease", device)
-
-
-@contextmanager
 def mapping() -> Iterator[Mapped]:
-    with context():
+    with primary_context():
         made = Mapped()
         try:
             yield made
@@ -100,7 +74,7 @@ def mapping() -> Iterator[Mapped]:
 
 @on_stand_in
 def test_create_takes_whole_granules_and_posix_fds() -> None:
-    with context():
+    with primary_context():
         assert ask("cuMemGetAllocationGranularity", wanted(), driver().CUmemAllocationGranularity_flags(0)) == GRANULE
         for size in (0, 4096, GRANULE + 1):
             assert code("cuMemCreate", size, wanted(), 0) == INVALID_VALUE
@@ -229,7 +203,7 @@ def test_only_a_dma_buf_needs_a_context() -> None:
 
 @on_stand_in
 def test_mapped_memory_outlives_its_handle() -> None:
-    with context():
+    with primary_context():
         made = Mapped()
         ask("cuMemRelease", made.handle)
         posix = driver().CUmemAllocationHandleType(POSIX_FD)
@@ -273,7 +247,7 @@ def test_imported_handles_map_to_one_range_and_leave_the_fd() -> None:
 @on_stand_in
 def test_import_refuses_what_is_no_memory() -> None:
     posix = driver().CUmemAllocationHandleType(POSIX_FD)
-    with context():
+    with primary_context():
         read, write = os.pipe()
         memory = os.memfd_create("other")
         os.truncate(memory, GRANULE)

@@ -64,7 +64,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, cons
     TRY(check_prop(prop));
     TRY(sim_unsafe());
     REFUSE_IF(size > ((size_t)1 << 30) - in_use, CUDA_ERROR_OUT_OF_MEMORY);
-    int fd = xsem_host_memory_create(FAULTY(created_memory_short) ? size / 2 : size);
+    int fd = xsem_host_memory_create(size);
     REFUSE_IF(fd < 0, CUDA_ERROR_OUT_OF_MEMORY);
     sim_physical *made = sim_new(SIM_PHYSICAL, sizeof *made);
     made->prop = *prop;
@@ -89,9 +89,7 @@ static void let_go(sim_physical *physical) {
     if (physical->handles || physical->mappings || !physical->object.alive) return;
     physical->object.alive = false;
     in_use -= physical->size;
-    if (FAULTY(released_memory_cleared))
-        fallocate(physical->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)physical->size);
-    if (!FAULTY(created_memory_leaks)) close(physical->fd);
+    close(physical->fd);
 }
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -216,10 +214,8 @@ EXPORT CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHa
     TRY(physical_of(handle, &physical));
     TRY(sim_unsafe());
     REFUSE_IF(type != HANDLE_POSIX_FD || !(physical->prop.handle_types & type), CUDA_ERROR_INVALID_VALUE);
-    int fd = FAULTY(export_is_other_memory) ? xsem_host_memory_create(physical->size)
-                                            : fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
+    int fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
     REFUSE_IF(fd < 0, CUDA_ERROR_OPERATING_SYSTEM);
-    if (FAULTY(export_leaks_fd)) (void)!dup(fd);
     *(int *)out = fd;
     RETURN(CUDA_SUCCESS);
 }
@@ -234,9 +230,8 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out
     TRY(sim_unsafe());
     REFUSE_IF(xsem_host_recognise(fd) != XSEM_HOST_MEMORY || fstat(fd, &status) != 0, CUDA_ERROR_UNKNOWN);
     REFUSE_IF(status.st_size == 0 || (size_t)status.st_size % GRANULE, CUDA_ERROR_UNKNOWN);
-    int kept = FAULTY(memory_is_a_copy) ? xsem_host_memory_create((size_t)status.st_size) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     REFUSE_IF(kept < 0, CUDA_ERROR_OPERATING_SYSTEM);
-    if (FAULTY(memory_fd_leaked)) (void)!dup(fd);
     sim_physical *made = sim_new(SIM_PHYSICAL, sizeof *made);
     made->prop = (CUmemAllocationProp){.type = ALLOCATION_PINNED, .location = {.type = LOCATION_DEVICE}};
     made->size = (size_t)status.st_size;

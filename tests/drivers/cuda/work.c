@@ -1,5 +1,5 @@
-/* Actions of operations: fills, host functions, words; and the functions that append them. Copies are in copy.c, semaphores in
- * semaphore.c. */
+/* Actions of operations: fills, host functions; and the functions that append them. Copies are in copy.c, semaphores in
+ * semaphore.c, words in memops.c. */
 #include "sim.h"
 
 sim_work *sim_work_new(int node, bool (*run)(sim_work *, bool)) {
@@ -34,9 +34,7 @@ static bool run_set(sim_work *work, bool for_ever) {
     char *data = sim_data(work->set.to, work->set.count * work->set.width);
     if (!data) sim_async(CUDA_ERROR_ILLEGAL_ADDRESS);
     pthread_mutex_unlock(&sim.lock);
-    if (FAULTY(fill_of_one_byte)) work->set.value = (work->set.value & 0xFFu) * 0x01010101u;
-    if (FAULTY(fill_one_more) && sim_data(work->set.to, (work->set.count + 1) * work->set.width)) work->set.count++;
-    for (size_t i = 0; data && !FAULTY(fill_dropped) && i < work->set.count; i++)
+    for (size_t i = 0; data && i < work->set.count; i++)
         memcpy(data + i * work->set.width, &work->set.value, work->set.width); /* little-endian, as the ABI is */
     return true;
 }
@@ -96,62 +94,3 @@ EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
     work->host.data = data;
     RETURN(sim_submit(stream, work));
 }
-
-/* ---- words: a wait that needs no semaphore */
-static bool run_word(sim_work *work, bool for_ever) {
-    pthread_mutex_lock(&sim.lock);
-    void *at = sim_data(work->word.at, work->word.width);
-    if (!at) sim_async(CUDA_ERROR_ILLEGAL_ADDRESS);
-    pthread_mutex_unlock(&sim.lock);
-    if (!at) return true;
-    bool wide = work->word.width == 8;
-    if (work->word.write) {
-        if (wide) atomic_store((_Atomic uint64_t *)at, work->word.value);
-        else atomic_store((_Atomic uint32_t *)at, (uint32_t)work->word.value);
-        return true;
-    }
-    do {
-        uint64_t now = wide ? atomic_load((_Atomic uint64_t *)at) : atomic_load((_Atomic uint32_t *)at);
-        uint64_t wanted = work->word.value;
-        bool met = false;
-        switch (work->word.flags & 3) {
-            case 0: met = wide ? (int64_t)(now - wanted) >= 0 : (int32_t)((uint32_t)now - (uint32_t)wanted) >= 0; break;
-            case 1: met = now == wanted; break;
-            case 2: met = (now & wanted) != 0; break;
-            default: met = ~(now | wanted) != 0;
-        }
-        if (met) return true;
-        struct timespec pause = {0, 500000};
-        nanosleep(&pause, NULL);
-    } while (for_ever);
-    return false;
-}
-
-static CUresult word(CUstream handle, CUdeviceptr at, uint64_t value, unsigned width, unsigned flags, bool write) {
-    sim_stream *stream;
-    CUresult code = sim_stream_of(handle, &stream);
-    if (!code) code = sim_legacy(stream, true);
-    if (code) return code;
-    if (at % width || !sim_data(at, width)) return CUDA_ERROR_INVALID_VALUE;
-    sim_work *work = sim_work_new(12, run_word); /* CU_GRAPH_NODE_TYPE_BATCH_MEM_OP */
-    work->takes_place = true;
-    work->word.at = at;
-    work->word.value = value;
-    work->word.width = width;
-    work->word.flags = flags;
-    work->word.write = write;
-    work->waits = !write;
-    return sim_submit(stream, work);
-}
-
-#define WORD(bits, type)                                                                                                \
-    EXPORT CUresult cuStreamWaitValue##bits##_v2(CUstream stream, CUdeviceptr at, type value, unsigned flags) {         \
-        CALL_AS(CALL_WORK, "stream=%p addr=0x%llx value=%llu flags=%u", (void *)stream, at, (unsigned long long)value, flags); \
-        RETURN(word(stream, at, value, bits / 8, flags, false));                                                        \
-    }                                                                                                                   \
-    EXPORT CUresult cuStreamWriteValue##bits##_v2(CUstream stream, CUdeviceptr at, type value, unsigned flags) {        \
-        CALL_AS(CALL_WORK, "stream=%p addr=0x%llx value=%llu flags=%u", (void *)stream, at, (unsigned long long)value, flags); \
-        RETURN(word(stream, at, value, bits / 8, flags, true));                                                         \
-    }
-WORD(32, uint32_t)
-WORD(64, uint64_t)

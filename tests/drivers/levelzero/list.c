@@ -2,27 +2,8 @@
  * has a separate thread and begins as soon as barriers and events allow it, so a missing barrier is visible. */
 #include "work.h"
 
-#include <signal.h>
 
 /* ---- the workers */
-void sim_start_thread(void *(*function)(void *), void *argument) {
-    pthread_attr_t attributes;
-    pthread_t thread;
-    pthread_attr_init(&attributes);
-    /* Detached: a process with pending waits can exit. */
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-#ifndef _WIN32
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals of the program are for its own threads */
-#endif
-    if (pthread_create(&thread, &attributes, function, argument) != 0) sim_abort("no thread for the work");
-#ifndef _WIN32
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-#endif
-    pthread_attr_destroy(&attributes);
-}
-
 /* An engine: its operations in the order of the appends, and the one that waits for a semaphore. Nothing else begins there
  * meanwhile (SIMZE_ENGINES). */
 typedef struct {

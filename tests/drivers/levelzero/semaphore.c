@@ -2,54 +2,15 @@
  * On Windows, only keyed mutexes and objects with KMT handles are inert. */
 #include "work.h"
 
-#define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 #define ALL_FLAGS 0x1ffu
 #define INERT_FLAGS                                                                                          \
     (ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_WIN32_KMT | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX |          \
      ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX_KMT)
 
-/* ---- inert objects: one payload for each handle or name while it is imported */
-struct sim_payload {
-    sim_payload *next;
-    bool timeline;
-    const void *handle;
-    char name[260];
-    int users;
-    bool signalled;
-    uint64_t value;
-};
-
-static sim_payload *payloads;
-
 static bool is_timeline(uint32_t type) {
     return type & (ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_D3D12_FENCE | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_D3D11_FENCE |
                    ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX | ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_KEYED_MUTEX_KMT |
                    ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_WIN32);
-}
-
-static sim_payload *payload_of(uint32_t type, const void *handle, const char *name) {
-    for (sim_payload *each = payloads; each; each = each->next)
-        if (each->timeline == is_timeline(type) && each->handle == handle && strcmp(each->name, name) == 0) {
-            each->users++;
-            return each;
-        }
-    sim_payload *made = calloc(1, sizeof *made);
-    made->timeline = is_timeline(type);
-    made->handle = handle;
-    snprintf(made->name, sizeof made->name, "%s", name);
-    made->users = 1;
-    made->next = payloads;
-    return payloads = made;
-}
-
-static void let_go(sim_payload *payload) {
-    if (--payload->users) return;
-    for (sim_payload **at = &payloads; *at; at = &(*at)->next)
-        if (*at == payload) {
-            *at = payload->next;
-            break;
-        }
-    free(payload);
 }
 
 /* ---- import */
@@ -67,19 +28,19 @@ static const ze_base_desc_t *structure(const ze_external_semaphore_ext_desc_t *d
 static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaphore_win32_ext_desc_t *desc) {
     wchar_t name[300];
     if (semaphore->type & INERT_FLAGS) {
-        semaphore->inert = payload_of(semaphore->type, desc->handle, desc->name ? desc->name : "");
+        semaphore->payload.inert = sim_inert_of(is_timeline(semaphore->type), desc->handle, desc->name ? desc->name : "");
         return ZE_RESULT_SUCCESS;
     }
     if (desc->name) MultiByteToWideChar(CP_UTF8, 0, desc->name, -1, name, 300);
     HANDLE own = sim_nt_open(desc->handle, desc->name ? name : NULL);
     xsem_host_kind kind = own ? xsem_host_recognise(own) : XSEM_HOST_UNKNOWN;
     if (!is_timeline(semaphore->type) && kind == XSEM_HOST_BINARY) {
-        semaphore->event = own;
+        semaphore->payload.binary = own;
         return ZE_RESULT_SUCCESS;
     }
-    if (is_timeline(semaphore->type) && kind == XSEM_HOST_TIMELINE) semaphore->timeline = xsem_host_timeline_open(own);
+    if (is_timeline(semaphore->type) && kind == XSEM_HOST_TIMELINE) semaphore->payload.timeline = xsem_host_timeline_open(own);
     if (own) CloseHandle(own);
-    return semaphore->timeline ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    return semaphore->payload.timeline ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_INVALID_ARGUMENT;
 }
 
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
@@ -88,24 +49,16 @@ static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
 }
 #else
 static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaphore_win32_ext_desc_t *desc) {
-    semaphore->inert = payload_of(semaphore->type, desc->handle, desc->name ? desc->name : "");
+    semaphore->payload.inert = sim_inert_of(is_timeline(semaphore->type), desc->handle, desc->name ? desc->name : "");
     return ZE_RESULT_SUCCESS;
 }
 
 /* The fd must match the type. NEO gives the same code for every fd that it cannot take. */
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
-    xsem_host_kind kind = xsem_host_recognise(fd);
-    ze_result_t bad = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    ze_result_t code = ZE_RESULT_SUCCESS;
-    if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD && kind == XSEM_HOST_BINARY) {
-        semaphore->event = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
-        if (semaphore->event < 0) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    } else if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD && kind == XSEM_HOST_TIMELINE) {
-        semaphore->timeline = xsem_host_timeline_open(fd);
-        if (!semaphore->timeline) code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
-    } else {
-        code = bad;
-    }
+    ze_result_t code = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    xsem_host_kind wanted = semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD ? XSEM_HOST_BINARY : XSEM_HOST_TIMELINE;
+    if (xsem_host_recognise(fd) == wanted)
+        code = sim_payload_take(&semaphore->payload, fd) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     bool closes = code ? sim.fd_fate == FD_CLOSED : sim.fd_fate != FD_OPEN;
     if (closes && !(sim.intel && fd == 0)) close(fd);
     return code;
@@ -118,7 +71,6 @@ static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_
     if (desc->flags & ~ALL_FLAGS) return sim.intel ? ZE_RESULT_ERROR_INVALID_ARGUMENT : ZE_RESULT_ERROR_INVALID_ENUMERATION;
     bool is_fd = desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD || desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_VK_TIMELINE_SEMAPHORE_FD;
     semaphore->type = desc->flags;
-    semaphore->event = NO_HANDLE;
     if (found->stype == ZE_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_FD_EXT_DESC) {
         sim_note("# import fd=%d flags=0x%x", ((const ze_external_semaphore_fd_ext_desc_t *)found)->fd, desc->flags);
         if (!is_fd || sim.windows) return is_fd || sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
@@ -138,7 +90,7 @@ ze_result_t zeDeviceImportExternalSemaphoreExt(ze_device_handle_t device_handle,
     sim_device *device;
     TRY(sim_get(device_handle, SIM_DEVICE, &device));
     NEEDS(desc && out);
-    sim_semaphore made = {.event = NO_HANDLE};
+    sim_semaphore made = {.payload = SIM_NO_PAYLOAD};
     TRY(import(&made, desc));
     sim_semaphore *semaphore = sim_new(SIM_SEMAPHORE, sizeof *semaphore);
     made.object = semaphore->object;
@@ -154,36 +106,32 @@ ze_result_t zeDeviceReleaseExternalSemaphoreExt(ze_external_semaphore_ext_handle
     TRY(sim_get(handle, SIM_SEMAPHORE, &semaphore));
     if (semaphore->queued) sim_abort("this semaphore is released while a wait or a signal of it is queued");
     semaphore->object.alive = false;
-    if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
-    if (semaphore->event != NO_HANDLE) sim_close_handle(semaphore->event);
-    if (semaphore->inert) let_go(semaphore->inert);
+    sim_payload_close(&semaphore->payload);
     RETURN(ZE_RESULT_SUCCESS);
 }
 
 /* ---- signal and wait, on a worker */
 void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value) {
-    if (semaphore->timeline) {
-        xsem_host_timeline_signal(semaphore->timeline, value);
-    } else if (semaphore->inert) {
+    if (semaphore->payload.inert) {
         pthread_mutex_lock(&sim.lock);
-        semaphore->inert->signalled = true;
-        semaphore->inert->value = value;
+        semaphore->payload.inert->signalled = true;
+        semaphore->payload.inert->value = value;
         pthread_cond_broadcast(&sim.changed);
         pthread_mutex_unlock(&sim.lock);
     } else {
-        xsem_host_binary_signal(semaphore->event);
+        sim_payload_signal(&semaphore->payload, value);
     }
     atomic_fetch_add(&sim.counters->signals, 1);
 }
 
-static bool inert_is_met(const sim_payload *payload, uint64_t value) {
-    return payload->timeline ? payload->value >= value : payload->signalled;
+static bool inert_is_met(const sim_inert *inert, uint64_t value) {
+    return inert->kind ? inert->value >= value : inert->signalled;
 }
 
 #ifdef _WIN32
 /* Each wait resets an event: SIMZE_NO_RESET has no effect. */
 static bool pass_on(HANDLE event) { return xsem_host_binary_wait(event, 0) == 1; }
-static bool wait_without_reset(sim_semaphore *semaphore) { return xsem_host_binary_wait(semaphore->event, -1) == 1; }
+static bool wait_without_reset(sim_semaphore *semaphore) { return xsem_host_binary_wait(semaphore->payload.binary, -1) == 1; }
 #else
 /* The counter of an eventfd is the number of signals since its reset. The lower half holds up to 2^32 signals. The upper half counts
  * the signals that waits of this mode have consumed. For other processes the eventfd is signalled before and after. */
@@ -207,26 +155,26 @@ static bool pass_on(int fd) {
 
 /* Does not reset. True if a signal existed that no wait had consumed. */
 static bool wait_without_reset(sim_semaphore *semaphore) {
-    struct pollfd poller = {semaphore->event, POLLIN, 0};
+    struct pollfd poller = {semaphore->payload.binary, POLLIN, 0};
     while (poll(&poller, 1, -1) < 0 && errno == EINTR) {
     }
     pthread_mutex_lock(&sim.lock);
-    bool met = pass_on(semaphore->event);
+    bool met = pass_on(semaphore->payload.binary);
     pthread_mutex_unlock(&sim.lock);
     return met;
 }
 #endif
 
 static bool is_met(sim_semaphore *semaphore, uint64_t value) {
-    if (semaphore->timeline) return xsem_host_timeline_value(semaphore->timeline) >= value;
-    if (semaphore->inert) return inert_is_met(semaphore->inert, value);
-    return sim.no_reset ? pass_on(semaphore->event) : xsem_host_binary_wait(semaphore->event, 0) == 1;
+    if (semaphore->payload.timeline) return xsem_host_timeline_value(semaphore->payload.timeline) >= value;
+    if (semaphore->payload.inert) return inert_is_met(semaphore->payload.inert, value);
+    return sim.no_reset ? pass_on(semaphore->payload.binary) : sim_payload_wait(&semaphore->payload, value, 0);
 }
 
-static bool wait_inert(sim_payload *payload, uint64_t value) {
+static bool wait_inert(sim_inert *inert, uint64_t value) {
     pthread_mutex_lock(&sim.lock);
-    while (!inert_is_met(payload, value)) pthread_cond_wait(&sim.changed, &sim.lock);
-    if (!payload->timeline && !sim.no_reset) payload->signalled = false;
+    while (!inert_is_met(inert, value)) pthread_cond_wait(&sim.changed, &sim.lock);
+    if (!inert->kind && !sim.no_reset) inert->signalled = false;
     pthread_mutex_unlock(&sim.lock);
     return true;
 }
@@ -237,8 +185,8 @@ static bool stays_signalled(const sim_semaphore *semaphore) {
     (void)semaphore;
     return false;
 #else
-    struct pollfd poller = {semaphore->event, POLLIN, 0};
-    return sim.no_reset && !semaphore->timeline && !semaphore->inert && poll(&poller, 1, 0) == 1;
+    struct pollfd poller = {semaphore->payload.binary, POLLIN, 0};
+    return sim.no_reset && !semaphore->payload.timeline && !semaphore->payload.inert && poll(&poller, 1, 0) == 1;
 #endif
 }
 
@@ -263,14 +211,12 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     pthread_mutex_unlock(&sim.lock);
     if (passes) {
         /* As NEO's controller: a wait on the handle was met once, so it is not checked again. */
-    } else if (semaphore->timeline) {
-        xsem_host_timeline_wait(semaphore->timeline, value, -1);
-    } else if (semaphore->inert) {
-        met = wait_inert(semaphore->inert, value);
-    } else if (sim.no_reset) {
+    } else if (semaphore->payload.inert) {
+        met = wait_inert(semaphore->payload.inert, value);
+    } else if (sim.no_reset && !semaphore->payload.timeline) {
         met = wait_without_reset(semaphore);
     } else {
-        xsem_host_binary_wait(semaphore->event, -1);
+        sim_payload_wait(&semaphore->payload, value, -1);
     }
     if (!met) {
         atomic_fetch_add(&sim.counters->let_through, 1);

@@ -4,7 +4,7 @@
 #ifndef SIMZE_SIM_H
 #define SIMZE_SIM_H
 
-#include "../common/common.h"
+#include "../common/payload.h"
 #include "ze_abi.h"
 
 #define MAX_DEVICES 16
@@ -151,14 +151,10 @@ typedef struct sim_image {
 } sim_image;
 
 /* ---- semaphores */
-typedef struct sim_payload sim_payload;
-
 typedef struct sim_semaphore {
     sim_object object;
     uint32_t type;                   /* the imported type */
-    xsem_host_timeline *timeline;    /* its object: one of these three */
-    sim_handle event;                /* of a binary semaphore */
-    sim_payload *inert;
+    sim_payload payload;
     bool satisfied;                  /* one wait on this handle has been met */
     int queued;
 } sim_semaphore;

@@ -52,7 +52,6 @@ void sim_controller_pass(sim_entry **entries, uint32_t count);
 void sim_controller_forget(void);
 /* A forked child has no work of its parent. */
 void sim_engines_forget(void);
-void sim_start_thread(void *(*function)(void *), void *argument);
 
 /* A queue of work: of a command queue, or of an immediate command list. */
 typedef struct sim_lane {

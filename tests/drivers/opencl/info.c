@@ -159,7 +159,7 @@ cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t size, void *val
         return sim_answer(&nvidia, sizeof nvidia, size, value, size_ret);
     }
     if (name == CL_DEVICE_NAME) {
-        int length = FAULTY(name_empty) ? 0 : snprintf(said, sizeof said, "simulated OpenCL GPU %d", number);
+        int length = snprintf(said, sizeof said, "simulated OpenCL GPU %d", number);
         said[length] = 0;
         return sim_answer(said, (size_t)length + 1, size, value, size_ret);
     }
@@ -169,7 +169,6 @@ cl_int clGetDeviceInfo(cl_device_id device, cl_uint name, size_t size, void *val
         const cl_uint none = 0;
         uuid[15] = (unsigned char)(number + 1);
         if (name == CL_DRIVER_UUID_KHR) memcpy(uuid, "simulated-driver", sizeof uuid);
-        if (FAULTY(uuid_zero)) memset(uuid, 0, sizeof uuid);
         if (name == CL_DEVICE_UUID_KHR || name == CL_DRIVER_UUID_KHR) return sim_answer(uuid, sizeof uuid, size, value, size_ret);
         if (name == CL_DEVICE_LUID_KHR) return sim_answer("\0\0\0\0\0\0\0", 8, size, value, size_ret);
         return sim_answer(&none, sizeof none, size, value, size_ret);

@@ -5,7 +5,6 @@
 
 sim_process sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 sim_functions below;
-sim_fault sim_planted;
 const sim_identity sim_this = {
     .name = "simcl", .variables = "SIMCL", .abort_hint = "", .lock = &sim.lock,
 };
@@ -43,14 +42,7 @@ EXPORT int64_t simcl_counter(const char *name) {
 EXPORT void simcl_fail(const char *before, const char *after) { sim_set_failures(before, after); }
 
 __attribute__((constructor)) static void begin(void) {
-    static const char *const faults[] = {
-        "",
-#define FAULT(name, text) #name,
-#include "faults.def"
-#undef FAULT
-    };
     sim_begin();
-    sim_planted = (sim_fault)sim_fault_of(faults, sizeof faults / sizeof *faults);
     int fd = choice("FD", (const char *const[]){"open", "taken", "kept", NULL}, "is none of open, taken, kept");
     sim.fd_taken = fd == 1;
     sim.fd_kept = fd == 2;

@@ -34,7 +34,6 @@ static void when_destroyed(cl_mem mem, void *map) {
     if (!found) return;
     munmap(found->map, found->size);
     if (found->kept_fd >= 0) close(found->kept_fd);
-    if (FAULTY(release_leaks)) eventfd(0, EFD_CLOEXEC);
     free(found);
 }
 
@@ -64,16 +63,10 @@ static cl_int read_properties(const cl_properties *at, cl_context context, wante
 
 static cl_int map(int fd, size_t size, void **out) {
     struct stat status;
-    bool copied = FAULTY(memory_is_a_copy);
     if (size == 0) return CL_INVALID_BUFFER_SIZE; /* this and the next two are measured */
-    if (fd < 0 || xsem_host_recognise(fd) != XSEM_HOST_MEMORY) {
-        if (FAULTY(fd_closed_on_failure) && fd >= 0) close(fd);
-        if (!FAULTY(error_swallowed)) return UNKNOWN_FD;
-        copied = true;
-    } else if (fstat(fd, &status) != 0 || (uint64_t)status.st_size < size) {
-        return TOO_BIG;
-    }
-    *out = mmap(NULL, size, PROT_READ | PROT_WRITE, copied ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, copied ? -1 : fd, 0);
+    if (fd < 0 || xsem_host_recognise(fd) != XSEM_HOST_MEMORY) return UNKNOWN_FD;
+    if (fstat(fd, &status) != 0 || (uint64_t)status.st_size < size) return TOO_BIG;
+    *out = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return *out == MAP_FAILED ? CL_OUT_OF_HOST_MEMORY : CL_SUCCESS;
 }
 

@@ -75,23 +75,15 @@ void sim_end_failed(const sim_semaphore *semaphore) {
 
 /* ---- actions */
 static void wait_all(const sim_op *op) {
-    cl_uint count = FAULTY(half_the_waits) ? (op->count + 1) / 2 : op->count;
-    for (cl_uint i = 0; i < count && !FAULTY(wait_ignored); i++) {
-        sim_semaphore *semaphore = op->semaphores[i];
-        if (semaphore->timeline) xsem_host_timeline_wait(semaphore->timeline, op->values[i], -1);
-        else xsem_host_binary_wait(semaphore->eventfd, -1);
-        if (FAULTY(binary_not_reset) && !semaphore->timeline) xsem_host_binary_signal(semaphore->eventfd);
+    for (cl_uint i = 0; i < op->count; i++) {
+        sim_payload_wait(&op->semaphores[i]->payload, op->values[i], -1);
         atomic_fetch_add(&sim_counted->waits, 1);
     }
 }
 
 static void signal_all(const sim_op *op) {
-    cl_uint count = FAULTY(half_the_signals) ? (op->count + 1) / 2 : op->count;
-    if (FAULTY(crashes)) abort();
-    for (cl_uint i = 0; i < count && !FAULTY(signal_lost); i++) {
-        sim_semaphore *semaphore = op->semaphores[i];
-        if (semaphore->timeline) xsem_host_timeline_signal(semaphore->timeline, op->values[i]);
-        else xsem_host_binary_signal(semaphore->eventfd);
+    for (cl_uint i = 0; i < op->count; i++) {
+        sim_payload_signal(&op->semaphores[i]->payload, op->values[i]);
         atomic_fetch_add(&sim_counted->signals, 1);
     }
 }
@@ -219,6 +211,7 @@ static cl_int enqueue_wait(cl_command_queue queue, cl_context context, sim_op *o
 
 static cl_int enqueue_signal(cl_command_queue queue, cl_context context, sim_op *op, cl_uint count, const cl_event *events,
                              cl_event *out) {
+    (void)context;
     cl_event made = NULL;
     begin(op);
     cl_int code = below.clEnqueueNativeKernel(queue, signal_in_kernel, &op, sizeof op, 0, NULL, NULL, count, events, &made);
@@ -227,8 +220,7 @@ static cl_int enqueue_signal(cl_command_queue queue, cl_context context, sim_op 
         return code;
     }
     op->passed = made;
-    if (out && FAULTY(event_never_done)) *out = below.clCreateUserEvent(context, NULL);
-    else if (out) below.clRetainEvent(*out = made);
+    if (out) below.clRetainEvent(*out = made);
     below.clSetEventCallback(made, CL_COMPLETE, after_signal, op);
     return CL_SUCCESS;
 }
@@ -276,11 +268,6 @@ static cl_int enqueue(bool is_signal, cl_command_queue queue, cl_uint count, con
     cl_int code = op_of(queue, count, handles, values, event_count, events, &context, &op);
     if (code) return code;
     if (is_signal) sleep_for_user_events(event_count, events);
-    if (is_signal && FAULTY(signal_overtakes)) {
-        signal_all(op);
-        free_op(op);
-        return below.clEnqueueMarkerWithWaitList(queue, event_count, events, out);
-    }
     cl_event *all = calloc(event_count + 1, sizeof *all);
     if (event_count) memcpy(all, events, event_count * sizeof *all);
     cl_event gate = all[event_count] = gate_of(queue, context);
@@ -292,10 +279,6 @@ static cl_int enqueue(bool is_signal, cl_command_queue queue, cl_uint count, con
     if (code) {
         free_op(op);
         return code;
-    }
-    if (FAULTY(enqueue_blocks) && !is_signal) {
-        sim_flush(queue);
-        below.clWaitForEvents(1, &passed);
     }
     if (out) *out = passed;
     else below.clReleaseEvent(passed);

@@ -22,24 +22,7 @@ cl_int sim_semaphore_of(cl_semaphore_khr handle, sim_semaphore **out) {
 /* ---- import */
 /* The fd decides, not the type: the driver uses the fd of a timeline as a binary semaphore (measured). */
 static cl_int take(sim_semaphore *semaphore, int fd) {
-    switch (xsem_host_recognise(fd)) {
-        case XSEM_HOST_TIMELINE:
-            semaphore->timeline = xsem_host_timeline_open(fd);
-            if (!semaphore->timeline) return UNKNOWN_FD;
-            break;
-        case XSEM_HOST_BINARY:
-            semaphore->eventfd = fcntl(fd, F_DUPFD_CLOEXEC, FD_FROM);
-            if (semaphore->eventfd < 0) return UNKNOWN_FD;
-            if (FAULTY(import_resets)) xsem_host_binary_wait(semaphore->eventfd, 0);
-            break;
-        default:
-            if (FAULTY(error_swallowed)) {
-                semaphore->eventfd = xsem_host_binary_create();
-                return CL_SUCCESS;
-            }
-            if (FAULTY(fd_closed_on_failure)) close(fd);
-            return UNKNOWN_FD;
-    }
+    if (!sim_payload_take(&semaphore->payload, fd)) return UNKNOWN_FD;
     if (sim.fd_taken) close(fd);
     if (sim.fd_kept) semaphore->kept_fd = fd;
     return CL_SUCCESS;
@@ -88,7 +71,7 @@ static cl_int create(cl_context context, const cl_properties *properties, sim_se
     cl_device_id all[MAX_DEVICES];
     cl_uint of_context = sim_devices_of(context, all);
     wanted want = {.fd = -1};
-    sim_semaphore made = {.eventfd = -1, .kept_fd = -1, .context = context, .references = 1};
+    sim_semaphore made = {.payload = SIM_NO_PAYLOAD, .kept_fd = -1, .context = context, .references = 1};
     if (!of_context) return CL_INVALID_CONTEXT;
     if (!properties) return CL_INVALID_VALUE;
     cl_int code = read_properties(properties, context, &want, &made.property_count);
@@ -97,7 +80,7 @@ static cl_int create(cl_context context, const cl_properties *properties, sim_se
     made.device = want.device_count ? want.devices[0] : all[0];
     if (want.has_fd && want.fd < 0) return CL_INVALID_VALUE; /* measured */
     if (want.has_fd) code = take(&made, want.fd);
-    else made.eventfd = xsem_host_binary_create();
+    else made.payload.binary = xsem_host_binary_create();
     if (code) return code;
     memcpy(made.properties, properties, made.property_count * sizeof *properties);
     below.clRetainContext(context);
@@ -136,9 +119,7 @@ cl_int clRetainSemaphoreKHR(cl_semaphore_khr handle) {
 
 static void end(sim_semaphore *semaphore) {
     semaphore->object.alive = false;
-    if (FAULTY(release_leaks)) eventfd(0, EFD_CLOEXEC);
-    if (semaphore->timeline) xsem_host_timeline_close(semaphore->timeline);
-    if (semaphore->eventfd >= 0) close(semaphore->eventfd);
+    sim_payload_close(&semaphore->payload);
     if (semaphore->kept_fd >= 0) close(semaphore->kept_fd);
 }
 
@@ -183,10 +164,10 @@ cl_int clGetSemaphoreInfoKHR(cl_semaphore_khr handle, cl_uint name, size_t size,
             RETURN(sim_answer(&semaphore->device, sizeof semaphore->device, size, value, size_ret));
         case CL_SEMAPHORE_EXPORTABLE_KHR: RETURN(sim_answer(&exportable, sizeof exportable, size, value, size_ret));
         case CL_SEMAPHORE_PAYLOAD_KHR:
-            if (semaphore->timeline) {
-                payload = xsem_host_timeline_value(semaphore->timeline);
+            if (semaphore->payload.timeline) {
+                payload = xsem_host_timeline_value(semaphore->payload.timeline);
             } else {
-                struct pollfd poller = {semaphore->eventfd, POLLIN, 0};
+                struct pollfd poller = {semaphore->payload.binary, POLLIN, 0};
                 payload = poll(&poller, 1, 0) == 1 && (poller.revents & POLLIN);
             }
             RETURN(sim_answer(&payload, sizeof payload, size, value, size_ret));

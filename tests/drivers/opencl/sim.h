@@ -5,11 +5,10 @@
 #ifndef SIMCL_SIM_H
 #define SIMCL_SIM_H
 
-#include "../common/common.h"
+#include "../common/payload.h"
 #include "cl_abi.h"
 
 #define MAX_DEVICES 16
-#define FD_FROM 700 /* eventfds are kept out of the way of the numbers that programs look at */
 
 /* Codes of NVIDIA's driver where OpenCL has none: an unknown fd, and a size beyond the memory. */
 #define UNKNOWN_FD 999
@@ -59,17 +58,6 @@ cl_int sim_leave(const char *name, cl_int code);
     } while (0)
 #define RETURN(code) return sim_leave(__func__, (code))
 
-/* ---- planted faults: SIMCL_FAULT names one of faults.def. Off by default; each costs one comparison. */
-typedef enum {
-    FAULT_none,
-#define FAULT(name, text) FAULT_##name,
-#include "faults.def"
-#undef FAULT
-} sim_fault;
-
-extern sim_fault sim_planted;
-#define FAULTY(name) (__builtin_expect(sim_planted == FAULT_##name, 0))
-
 /* ---- info */
 /* PoCL's platform, changed to look like that of a GPU. */
 bool sim_is_ours(cl_platform_id platform);
@@ -87,8 +75,7 @@ typedef struct {
     cl_device_id device;     /* the device of its context or of its list */
     cl_properties properties[2 * MAX_DEVICES + 8];
     size_t property_count;
-    xsem_host_timeline *timeline;
-    int eventfd;
+    sim_payload payload;
     int kept_fd;             /* closed with the semaphore; -1: none */
     cl_uint references;
     int queued;

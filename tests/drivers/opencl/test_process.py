@@ -11,9 +11,7 @@ import pytest
 from support import opencl_raw as cl
 from support.opencl_rig import rig
 from support.opencl_sim import on_opencl, opencl_command, opencl_environment
-from support.paths import DRIVERS, TESTS
-
-SOURCES = DRIVERS / "opencl"
+from support.paths import TESTS
 
 HEAD = """
 import os
@@ -27,10 +25,6 @@ there, here = at.semaphore()
 other_there, other = at.semaphore()
 queue = at.stream()
 view, memory = at.memory()
-
-def eventfds():
-    links = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
-    return sum("eventfd" in os.readlink(each) for each in links if os.path.lexists(each))
 """
 PENDING = "event = at.waits(queue, here); at.flush(queue)\n"
 
@@ -143,49 +137,8 @@ at.end()
     assert list(memoryview(counters.read_bytes()).cast("Q")) == [1, 1, 1]   # waits, signals, unacquired
 
 
-# ---- planted faults: a program detects each
-FAULTS = {
-    "signal_lost": "at.signals(queue, here); at.finish(queue); assert not at.signalled(here)",
-    "wait_ignored": PENDING + "assert at.reached(event)",
-    "binary_not_reset": "there.host_signal()\n" + PENDING + "assert at.reached(event); assert at.signalled(here)",
-    "signal_overtakes": PENDING + "at.signals(queue, other); assert at.signalled(other); assert at.held(event)",
-    "enqueue_blocks": "there.host_signal(); event = at.waits(queue, here); assert at.status(event) == 0",
-    "half_the_signals": "at.signals(queue, here, other); at.finish(queue); assert not at.signalled(other)",
-    "half_the_waits": "there.host_signal(); at.waits(queue, here, other); at.finish(queue)",
-    "event_never_done": "event = at.signals(queue, here); at.finish(queue); assert at.held(event)",
-    "error_swallowed": "assert at.import_code(os.pipe()[0])[0] == 0",
-    "fd_closed_on_failure": "fd = os.pipe()[0]; at.import_code(fd); assert not os.path.exists(f'/proc/self/fd/{fd}')",
-    "import_resets": "there.host_signal(); at.import_fd(at.fds[0]); assert not at.signalled(here)",
-    "release_leaks": "before = eventfds(); at.release(here); assert eventfds() == before",
-    "memory_is_a_copy": "at.fill(queue, memory, 1, 1); at.finish(queue); assert view[0] == 0",
-    "uuid_zero": "assert at.of_device(0x106A) == bytes(16)",
-    "name_empty": "assert at.of_device(0x102B) == bytes(1)",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_fault_is_present_only_when_planted(name: str) -> None:
-    # Without the fault, some programs wait for ever.
-    script = f"{HEAD}import signal; signal.alarm(LIMIT_S)\n{FAULTS[name]}\nos._exit(7)"
-    planted, sound = run(script.replace("LIMIT_S", "40"), SIMCL_FAULT=name), run(script.replace("LIMIT_S", "3"))
-    assert planted.returncode == 7, planted.stderr
-    assert sound.returncode not in (0, 7), sound.stderr
-
-
-def test_each_fault_is_tested() -> None:
-    lines = (SOURCES / "faults.def").read_text().splitlines()
-    named = {line.split("(")[1].split(",")[0] for line in lines if line.startswith("FAULT(")}
-    assert named == set(FAULTS) | {"crashes"}
-
-
-def test_crashing_signal_ends_the_process() -> None:
-    assert run(f"{HEAD}at.signals(queue, here); at.finish(queue); os._exit(0)", SIMCL_FAULT="crashes").returncode == -6
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize(("setting", "value", "said"), [
-    ("FAULT", "nonsense", "SIMCL_FAULT=nonsense is not a fault of faults.def"),
     ("FD", "closed", "SIMCL_FD=closed is none of open, taken, kept"),
     ("FLUSH", "no", "SIMCL_FLUSH=no is neither needed nor unneeded"),
     ("FAIL", "clFlush", "SIMCL_FAIL is not NAME:CODE[:NUMBER[+]],… at 'clFlush'"),

@@ -9,7 +9,7 @@ from typing import Any
 from xsem import spi
 from xsem.types import Capabilities, DeviceInfo
 
-__all__ = ["DRIVER_CALLS", "FAULTS", "LIST_CALLS", "Driver", "Fault", "List", "a_driver", "a_list", "named", "plus"]
+__all__ = ["DRIVER_CALLS", "FAULTS", "LIST_CALLS", "Driver", "Fault", "List", "a_driver", "a_list", "named"]
 
 DRIVER_CALLS = (
     "query_fence", "wait_fence", "release_fence", "close", "native_handle",
@@ -105,10 +105,3 @@ def a_list(cls: type[_ListBase]) -> type[_ListBase]:
 def named(cls: type) -> str:
     """Return the name of the fault for a class name."""
     return "".join("_" + each.lower() if each.isupper() else each for each in cls.__name__).lstrip("_")
-
-
-def plus(param: Any, more: int) -> Any:
-    """Return parameters with another value. The greatest value and None stay."""
-    if param.value is None or param.value >= 2**64 - 1:
-        return param
-    return dataclasses.replace(param, value=param.value + more)

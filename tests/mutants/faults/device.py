@@ -1,13 +1,12 @@
-"""Faults in the properties of a device, and in its close."""
+"""Faults in the properties of a device."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Sequence
 
-from faults.base import FAULTS, Driver, Fault, a_driver
+from faults.base import FAULTS, Driver, Fault
 from xsem import spi
 from xsem.types import Capabilities
 
@@ -46,41 +45,6 @@ class NothingDeclared(spi.DeviceDriver):
 
 
 FAULTS["nothing_declared"] = Fault(NothingDeclared, (NothingDeclared.__doc__ or "").strip())
-
-
-@a_driver
-class DlpackNonsense(Driver):
-    """DLPack does not know the DLPack device."""
-
-    def dlpack_device(self) -> tuple[int, int]:
-        return (0, -1)
-
-
-@a_driver
-class CloseLeaks(Driver):
-    """Closing the device leaves two file descriptors open."""
-
-    def close(self) -> None:
-        self.inner.close()
-        os.pipe()
-
-
-class CapabilitiesChange(Driver):
-    """The capabilities differ from one driver of the device to the next."""
-
-    _made = 0
-
-    def __init__(self, inner: spi.DeviceDriver) -> None:
-        super().__init__(inner)
-        type(self)._made += 1
-        self._lists = inner.capabilities.independent_lists + type(self)._made
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return dataclasses.replace(self.inner.capabilities, independent_lists=self._lists)
-
-
-FAULTS["capabilities_change"] = Fault(CapabilitiesChange, (CapabilitiesChange.__doc__ or "").strip())
 FAULTS["zero_uuid"] = Fault(Driver, "The device's UUID is zero.",
                             lambda info: dataclasses.replace(info, uuid=uuid.UUID(int=0)))
 FAULTS["wrong_uuid"] = Fault(Driver, "The device's UUID changes each time.",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
@@ -11,55 +10,6 @@ from xsem import spi
 
 
 # ---- one operation, one position
-@a_list
-class SignalWaitsForItsFirstEvent(List):
-    """A signal waits for the first of its events."""
-
-    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_signal(semaphores, params, wait_fences[:1], release, want_fence)
-
-
-@a_list
-class SignalWaitsForItsLastEvent(List):
-    """A signal waits for the last of its events."""
-
-    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_signal(semaphores, params, wait_fences[-1:], release, want_fence)
-
-
-@a_list
-class WaitWaitsForItsLastEvent(List):
-    """A wait waits for the last of its events."""
-
-    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_wait(semaphores, params, wait_fences[-1:], acquire, want_fence)
-
-
-@a_list
-class BarrierWaitsForItsFirstEvent(List):
-    """A barrier waits for the first of its events."""
-
-    def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_barrier(wait_fences[:1], want_fence)
-
-
-@a_list
-class WaitIgnoresEvents(List):
-    """A wait does not wait for its events."""
-
-    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
-        return self.inner.append_wait(semaphores, params, (), acquire, want_fence)
-
-
-@a_list
-class FillIgnoresEvents(List):
-    """A fill does not wait for its events."""
-
-    def append_fill(self, *args):  # type: ignore[no-untyped-def]
-        *fill, _, want_fence = args
-        return self.inner.append_fill(*fill, (), want_fence)
-
-
 @a_list
 class FillIgnoresEventsAndItsFenceDoesNot(List):
     """A fill does not wait for its events, and the fence of the fill does."""
@@ -82,16 +32,6 @@ class SignalsEventIsEarly(List):
 
 
 # ---- fences and their release
-@a_driver
-class ReleaseOfAFenceWaits(Driver):
-    """The release of a fence returns when the fence is reached."""
-
-    def release_fence(self, fence: Any) -> None:
-        while not self.inner.query_fence(fence):
-            time.sleep(0.001)
-        self.inner.release_fence(fence)
-
-
 @a_driver
 class ReleasedFenceIsUsedAgain(Driver):
     """A barrier gets the fence that was released last, also if that fence belongs to pending work."""
@@ -141,17 +81,6 @@ class FenceEndsWithItsQueue(Driver):
 
 
 # ---- native events, failed work
-@a_driver
-class NativeEventIsDoneAtOnce(Driver):
-    """A native event counts as reached when it is borrowed."""
-
-    def borrow_event(self, native: object) -> Any:
-        self.inner.borrow_event(native)
-        reached = threading.Event()
-        reached.set()
-        return self.inner.borrow_event(reached)
-
-
 @a_driver
 class NativeEventIsResetByItsRelease(Driver):
     """The release of the fence of a native event resets the event."""

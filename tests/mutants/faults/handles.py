@@ -39,21 +39,6 @@ class DedicatedIsElsewhere(Driver):
 
 
 @a_driver
-class ExportsOneHandle(Driver):
-    """All exports of an object give the same handle."""
-
-    def __init__(self, inner: spi.DeviceDriver) -> None:
-        super().__init__(inner)
-        self._given: dict[int, OwnedHandle] = {}
-
-    def export_semaphore(self, semaphore: Any) -> OwnedHandle:
-        return self._given.setdefault(id(semaphore), self.inner.export_semaphore(semaphore))
-
-    def export_memory(self, memory: Any) -> OwnedHandle:
-        return self._given.setdefault(id(memory), self.inner.export_memory(memory))
-
-
-@a_driver
 class AnythingIsAStream(Driver, spi.BorrowedQueues):
     """Any object is accepted as a stream."""
 

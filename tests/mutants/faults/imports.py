@@ -1,4 +1,4 @@
-"""Faults in import and in the ownership of handles."""
+"""Imports that are refused, and imports of another object."""
 
 from __future__ import annotations
 
@@ -9,59 +9,6 @@ from typing import Any
 from faults.base import Driver, a_driver
 from xsem import spi
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
-
-
-# ---- import
-@a_driver
-class FdLeaked(Driver):
-    """Every import leaves a file descriptor open."""
-
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        if handle is not None:
-            os.dup(handle.fileno())
-        return self.inner.import_semaphore(desc, handle)
-
-
-class _Elsewhere(Driver):
-    """Imports another duplicate of the handle. The handle itself stays open."""
-
-    def elsewhere(self, act: Callable[..., Any], desc: Any, handle: OwnedHandle | None) -> Any:
-        assert handle is not None
-        own = OwnedHandle(os.dup(handle.fileno()))
-        imported = act(desc, own)
-        if imported.handle == "taken":
-            own.detach()
-        else:
-            own.close()
-        return imported.token
-
-
-@a_driver
-class SaysLeftButTookIt(_Elsewhere):
-    """A successful import closes the handle and reports that it was left."""
-
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        return self._closing(self.inner.import_semaphore, desc, handle)
-
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
-        return self._closing(self.inner.import_memory, desc, handle)
-
-    def _closing(self, act: Callable[..., Any], desc: Any, handle: OwnedHandle | None) -> Any:
-        token = self.elsewhere(act, desc, handle)
-        assert handle is not None
-        os.close(handle.fileno())
-        return spi.Imported(token, handle="left")
-
-
-@a_driver
-class SaysTakenButLeavesIt(_Elsewhere):
-    """A successful import leaves the handle and reports that it was taken."""
-
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        return spi.Imported(self.elsewhere(self.inner.import_semaphore, desc, handle), handle="taken")
-
-    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Any:
-        return spi.Imported(self.elsewhere(self.inner.import_memory, desc, handle), handle="taken")
 
 
 @a_driver
@@ -131,29 +78,11 @@ class ImportedMemoryIsAnother(Driver):
 
 
 @a_driver
-class StaleAfterReimport(Driver):
-    """A second import of a type returns the first object while that is alive."""
-
-    _kept: dict[Any, list[Any]]
-
-    def __init__(self, inner: spi.DeviceDriver) -> None:
-        super().__init__(inner)
-        self._kept = {}
+class ImportResets(Driver):
+    """An import takes the signal of a binary semaphore."""
 
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        kept = self._kept.get(desc.type)
-        if kept is not None and desc.type.kind is SemaphoreKind.TIMELINE:
-            kept[1] += 1
-            return spi.Imported(kept[0], handle="left")
         imported = self.inner.import_semaphore(desc, handle)
-        self._kept[desc.type] = [imported.token, 1]
+        if desc.type.kind is SemaphoreKind.BINARY:
+            self.inner.host_wait(imported.token, None, 0)
         return imported
-
-    def release_semaphore(self, semaphore: Any) -> None:
-        for type, kept in list(self._kept.items()):
-            if kept[0] is semaphore:
-                kept[1] -= 1
-                if kept[1]:
-                    return
-                del self._kept[type]
-        self.inner.release_semaphore(semaphore)

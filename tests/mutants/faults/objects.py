@@ -11,31 +11,13 @@ import threading
 import time
 from typing import Any
 
-from faults.base import FAULTS, Driver, Fault, List, a_driver, a_list
+from faults.base import Driver, List, a_driver, a_list
 from xsem import spi
 from xsem.errors import BadHandleError
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 
 # ---- fills, copies, mappings
-@a_list
-class FillRoundedUp(List):
-    """A fill changes whole words of four bytes."""
-
-    def append_fill(self, dst, offset, pattern, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
-        words = size if len(pattern) > 1 else (size + 3) // 4 * 4
-        return self.inner.append_fill(dst, offset, pattern, words, wait_fences, want_fence)
-
-
-@a_list
-class LongPatternCut(List):
-    """A fill repeats the first four bytes of a longer pattern."""
-
-    def append_fill(self, dst, offset, pattern, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
-        short = pattern if size % 4 else pattern[:4]
-        return self.inner.append_fill(dst, offset, short, size, wait_fences, want_fence)
-
-
 @a_list
 class PageOfALargeCopyMissing(List):
     """A copy of more than 1 MiB leaves out a page."""
@@ -274,15 +256,6 @@ class CloseHangs(Driver):
 
 
 @a_driver
-class ThreadLeft(Driver):
-    """Closing the device leaves a thread."""
-
-    def close(self) -> None:
-        self.inner.close()
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-
-
-@a_driver
 class EveryFifthCloseLeaks(Driver):
     """Every fifth close of a device leaves a file descriptor open."""
 
@@ -313,24 +286,3 @@ class TextIsAnEvent(Driver):
         event = threading.Event()
         event.set()
         return self.inner.borrow_event(event if isinstance(native, str) else native)
-
-
-@a_driver
-class DlpackTypeUndefined(Driver):
-    """The DLPack device has a type that DLPack does not define."""
-
-    def dlpack_device(self) -> tuple[int, int]:
-        return (5, 0)
-
-
-@a_driver
-class DlpackHostNumber3(Driver):
-    """The DLPack device of host memory has the id 3."""
-
-    def dlpack_device(self) -> tuple[int, int]:
-        return (1, 3)
-
-
-FAULTS["version_changes"] = Fault(
-    Driver, "The version of the driver changes with each listing.",
-    lambda info: dataclasses.replace(info, driver_version=str(time.monotonic_ns())))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
-from typing import Any, ClassVar
+from typing import Any
 
 from faults.base import Driver, List, a_driver, a_list
 from xsem import spi
@@ -41,53 +40,6 @@ class OtherThreadsUnheard(List):
         if threading.get_ident() != self._maker:
             return self.inner.append_barrier(wait_fences, want_fence)
         return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
-
-
-class _Pending(Driver):
-    """Knows the fences of all waits of its lists, and of all such drivers in the process."""
-
-    fences: list[tuple[Any, Any]]
-    made: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
-
-    def __init__(self, inner: spi.DeviceDriver) -> None:
-        super().__init__(inner)
-        self.fences = []
-        _Pending.made.add(self)
-
-    def until_none_is_pending(self) -> None:
-        for driver in list(_Pending.made):
-            for fence in list(driver.fences):
-                while not driver.inner.query_fence(fence):
-                    time.sleep(0.001)
-
-
-class _PendingList(List):
-    def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
-        fence = self.inner.append_wait(semaphores, params, wait_fences, acquire, True)
-        self.driver.fences.append(fence)   # type: ignore[attr-defined]
-        return fence
-
-
-@a_driver
-class ImportWaits(_Pending):
-    """An import returns when no wait is pending."""
-
-    list_type = _PendingList
-
-    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
-        self.until_none_is_pending()
-        return self.inner.import_semaphore(desc, handle)
-
-
-@a_driver
-class FreeWaits(_Pending):
-    """Memory is unmapped when no wait is pending."""
-
-    list_type = _PendingList
-
-    def unmap_buffer(self, buffer: Any) -> None:
-        self.until_none_is_pending()
-        self.inner.unmap_buffer(buffer)
 
 
 @a_list

@@ -38,8 +38,8 @@ class PreparedAppend(Append):
     # This base class serves appends without a change of stored semaphore state, for example waits for timelines.
 
     __slots__ = (
-        "_append", "_appends", "_limited", "_lock", "_prepare", "_queue", "_repeat", "_resets", "_tokens",
-        "batch", "params_type", "quick", "states", "takes_int", "takes_none", "timelines",
+        "_append", "_appends", "_lock", "_prepare", "_queue", "_repeat", "_resets", "_tokens", "batch", "limit",
+        "params_type", "quick", "states", "takes_int", "takes_none", "timelines",
     )
 
     def __init__(
@@ -65,7 +65,8 @@ class PreparedAppend(Append):
         self._queue = queue
         self.quick: Any = None   # makes the append in C, where that is possible
         self._tokens: Sequence[Token] = [state.token for state in states]
-        self._limited = any(state.limit != UINT64_MAX for state in states)
+        # A value up to here is not too far above any value. A higher one is checked, except at the largest limit.
+        self.limit = min(state.limit for state in states)
         self._resets = device_state.capabilities.resets_on_wait
         self._lock = device_state.values_lock
 
@@ -73,7 +74,7 @@ class PreparedAppend(Append):
         """Note the use. Check the values of a wait, if the device limits the difference of values."""
         for lifetime in self.lifetimes:
             lifetime.use(queue, seq)
-        if self._limited:
+        if self.limit != UINT64_MAX:
             for state, value in self.targets(params):
                 if value is not None:
                     state.check_difference(value)
@@ -100,7 +101,7 @@ class PreparedAppend(Append):
     def _make_quick(self, native: object) -> None:
         """Let the compiled file make further appends, if they have nothing to check but the values of timelines."""
         quick = self._queue.quick
-        if quick is not None and native is not None and not self._limited and not isinstance(self, _OtherKinds):
+        if quick is not None and native is not None and not isinstance(self, _OtherKinds):
             self.quick = QuickAppend(quick, self, native)
 
     def targets(self, params: Any) -> Targets:
@@ -122,7 +123,7 @@ class _TimelineSignal(PreparedAppend):
         before: Sequence[int | None] | None = None
         try:
             with self._lock:
-                if type(params) is int and not self._limited:   # the usual case, without the loops
+                if type(params) is int and params <= self.limit:   # the usual case, without the loops
                     state = self.states[0]
                     last = state.last
                     if last is not None and params <= last:
@@ -142,7 +143,8 @@ class _TimelineSignal(PreparedAppend):
     def _checked(self, params: Any, values: Sequence[Any]) -> list[int | None]:
         """Refuse a value that cannot be signalled next, and return the last values."""
         before: list[Any] = [state.last for state in self.states]
-        if self._limited or None in before or not all(map(operator.gt, values, before)):
+        limited = self.limit != UINT64_MAX and max(values) > self.limit
+        if limited or None in before or not all(map(operator.gt, values, before)):
             rewinds = [param.allow_rewind for param in params] if type(params) is list else [False] * len(values)
             for state, value, rewind in zip(self.states, values, rewinds, strict=True):
                 state.check_advance(value, allow_rewind=rewind)

@@ -33,8 +33,11 @@ class Replay(Append):
         self._rewinding = rewinding   # timelines with ``allow_rewind`` in the recorded signal, and without a new value
 
     def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> StateChanges:
-        """Note the use, and change the state of the signalled semaphores."""
+        """Note the use, check the values, and change the state of the signalled semaphores."""
         super().begin(queue, seq, params, recording)
+        for state, value in self._waits.items():
+            if value is not None:
+                state.check_difference(value)
         with StateChanges() as changes:
             for state, value in self._signals.items():
                 if value is not None:

@@ -1,0 +1,5 @@
+"""Fixtures of the tests on a real GPU."""
+
+from support.gpu import rig
+
+__all__ = ["rig"]

@@ -1,0 +1,45 @@
+"""The benchmark of hand-overs between processes runs on the stand-in for libcuda. No figure is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.cuda_sim import stand_in_environment
+from support.paths import ROOT
+
+
+def handover(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(ROOT / "benchmarks" / "handover.py"), *arguments], check=False,
+                          timeout=100, env=stand_in_environment(**environment), capture_output=True, text=True,
+                          stdin=subprocess.DEVNULL)
+
+
+@pytest.mark.timeout(110)
+def test_each_way_hands_the_values_over_between_two_devices(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    done = handover("--count", "60", "--chunk", "20", "--devices", "cuda:0", "cuda:1", "--exporter", "host", "--json",
+                    str(out), SIMCUDA_DEVICES="2")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(out.read_text())
+    assert found["hand_overs"] == 60
+    assert [len(found[part]) for part in ("hand_over_us", "host_us", "append_us")] == [3, 5, 5]
+    for part in ("hand_over_us", "host_us", "append_us"):
+        assert all(0 < each["p50"] <= each["p99"] for each in found[part].values())
+        assert all(name in done.stdout for name in found[part])
+
+
+@pytest.mark.timeout(110)
+def test_wrong_value_ends_the_run_with_status_1() -> None:
+    done = handover("--count", "4", "--exporter", "host", SIMCUDA_FAULT="signal_one_more")
+    assert done.returncode == 1
+    assert done.stderr.startswith("handover: xsem: timeline in host memory: ")
+
+
+def test_machine_without_the_timelines_is_not_measured() -> None:
+    done = handover(SIMCUDA_ATTRIBUTES="122:0")
+    assert done.returncode == 3
+    assert "no timelines in host memory" in done.stderr
