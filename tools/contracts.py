@@ -43,7 +43,8 @@ LAYERS = {
     "xsem.portable": """
         opening | memory
         linux_timeline | windows_timeline
-        timeline | files
+        holders | timeline
+        files
         semaphore_base
         linux | windows
     """,

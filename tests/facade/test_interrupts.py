@@ -173,6 +173,7 @@ ELSEWHERE: dict[str, str] = {
     "Device.companion_exporter": "as open_device",
     "Device.nvscisync_attributes": "only on Tegra",
     "Device.watch": "tests/runtime/test_watchdog.py",
+    "Semaphore.abandon": "as host_signal",
     "Semaphore.reached": "a coroutine: asyncio takes the signal",
     "Semaphore.signalled_by": "changes nothing but a set",
     "Memory.map_mipmapped_array": "as map_buffer",

@@ -157,6 +157,7 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("device", "releasing"): lambda x: x.releasing(),
     ("device", "watch"): lambda x: x.watch(after_s=1),
     ("semaphore", "export"): lambda x: x.export(),
+    ("semaphore", "abandon"): lambda x: x.abandon(),
     ("semaphore", "mark_reset"): lambda x: x.mark_reset(),
     ("semaphore", "signalled_by"): lambda x: x.signalled_by(),
     ("semaphore", "value"): lambda x: x.value(),

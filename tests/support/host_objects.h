@@ -31,6 +31,10 @@
 #define XSEM_HOST_VERSION 2u
 #define XSEM_HOST_POLL_NS 100000
 #define XSEM_HOST_KIND_TIMELINE 2u
+#define XSEM_HOST_PLACES 64
+#define XSEM_HOST_FIRST_LOCK 4096
+#define XSEM_HOST_ABANDONED 1u
+#define XSEM_HOST_RAISED_BY ((uint64_t)1 << 62)
 #define XSEM_HOST_TIMELINE_BYTES 4096u
 #define XSEM_HOST_SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW)
 #define XSEM_HOST_TIMELINE_LINK "/memfd:xsem-timeline (deleted)"
@@ -46,6 +50,15 @@ typedef struct xsem_host_timeline {
     _Atomic uint64_t value;
     _Atomic uint32_t sequence;
     _Atomic uint32_t silent; /* not 0: some signals wake no waiter, so waits look at least once in XSEM_HOST_POLL_NS */
+    _Atomic uint32_t abandoned; /* 1: no signal will follow, and the value was raised to end the waits */
+    uint32_t unused;
+    _Atomic uint64_t last; /* the value before it was raised */
+    uint64_t unused2[58];
+    struct {
+        uint32_t pid; /* 0: its owner left */
+        uint32_t count;
+        uint64_t started;
+    } places[XSEM_HOST_PLACES];
 } xsem_host_timeline;
 
 _Static_assert(sizeof(xsem_host_timeline) <= XSEM_HOST_TIMELINE_BYTES, "one page");
@@ -54,6 +67,9 @@ _Static_assert(offsetof(xsem_host_timeline, kind) == 12, "kind");
 _Static_assert(offsetof(xsem_host_timeline, value) == 16, "value");
 _Static_assert(offsetof(xsem_host_timeline, sequence) == 24, "sequence");
 _Static_assert(offsetof(xsem_host_timeline, silent) == 28, "silent");
+_Static_assert(offsetof(xsem_host_timeline, abandoned) == 32, "abandoned");
+_Static_assert(offsetof(xsem_host_timeline, last) == 40, "last");
+_Static_assert(offsetof(xsem_host_timeline, places) == 512, "places");
 
 typedef enum xsem_host_kind {
     XSEM_HOST_UNKNOWN = 0,
@@ -211,34 +227,139 @@ static inline xsem_host_timeline *xsem_host_timeline_open(int fd) {
 static inline void xsem_host_timeline_close(xsem_host_timeline *timeline) { munmap(timeline, XSEM_HOST_TIMELINE_BYTES); }
 
 static inline uint64_t xsem_host_timeline_value(xsem_host_timeline *timeline) {
-    return atomic_load_explicit(&timeline->value, memory_order_acquire);
+    uint64_t value = atomic_load_explicit(&timeline->value, memory_order_acquire);
+    return atomic_load(&timeline->abandoned) == XSEM_HOST_ABANDONED ? atomic_load(&timeline->last) : value;
 }
 
-static inline void xsem_host_timeline_signal(xsem_host_timeline *timeline, uint64_t value) {
+static inline void xsem_host_timeline_wake(xsem_host_timeline *timeline) {
     int saved = errno;
-    atomic_store_explicit(&timeline->value, value, memory_order_release);
     syscall(SYS_futex, &timeline->sequence, FUTEX_WAKE_OP, INT_MAX, (void *)0, &timeline->sequence,
             FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_EQ, 0));
     errno = saved;
 }
 
-/* 1: met. 0: the time is over. timeout_ns < 0: no limit. */
+static inline void xsem_host_timeline_signal(xsem_host_timeline *timeline, uint64_t value) {
+    if (atomic_load(&timeline->abandoned) == XSEM_HOST_ABANDONED) return;
+    atomic_store_explicit(&timeline->value, value, memory_order_release);
+    xsem_host_timeline_wake(timeline);
+}
+
+/* Ends the waits for values that no process will signal. */
+static inline void xsem_host_timeline_abandon(xsem_host_timeline *timeline) {
+    uint64_t last = atomic_load(&timeline->value); /* before the flag: another process may raise the value now */
+    if (atomic_load(&timeline->abandoned) == XSEM_HOST_ABANDONED) return;
+    atomic_store(&timeline->last, last);
+    atomic_store(&timeline->abandoned, XSEM_HOST_ABANDONED);
+    atomic_store(&timeline->value, last > UINT64_MAX - XSEM_HOST_RAISED_BY ? UINT64_MAX : last + XSEM_HOST_RAISED_BY);
+    xsem_host_timeline_wake(timeline);
+}
+
+/* 1: met. 0: the time is over. -1 with EOWNERDEAD: the timeline was abandoned. timeout_ns < 0: no limit. */
 static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t value, int64_t timeout_ns) {
     xsem_host_looks looks = xsem_host_looks_begin(timeout_ns);
     for (;;) {
         uint32_t sequence = atomic_load_explicit(&timeline->sequence, memory_order_acquire);
         if (xsem_host_timeline_value(timeline) >= value) return 1;
+        if (atomic_load(&timeline->abandoned) == XSEM_HOST_ABANDONED) {
+            errno = EOWNERDEAD;
+            return -1;
+        }
         int64_t sleep_ns = xsem_host_looks_sleep(&looks);
         if (sleep_ns == 0) return 0;
         if (atomic_load(&timeline->silent)) {
             struct timespec pause = {0, XSEM_HOST_POLL_NS};
-            while (xsem_host_timeline_value(timeline) < value && xsem_host_now_ns() < looks.deadline)
+            while (xsem_host_timeline_value(timeline) < value && xsem_host_now_ns() < looks.deadline &&
+                   atomic_load(&timeline->abandoned) != XSEM_HOST_ABANDONED)
                 nanosleep(&pause, NULL);
-            return xsem_host_timeline_value(timeline) >= value;
+            continue;
         }
         struct timespec timeout = {sleep_ns / 1000000000, sleep_ns % 1000000000};
         syscall(SYS_futex, &timeline->sequence, FUTEX_WAIT, sequence, &timeout, NULL, 0);
     }
+}
+
+/* ---- places: which processes hold a page */
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+static inline uint64_t xsem_host_start_time(void) { /* in clock ticks; 0: unknown */
+    char line[1024], *at;
+    unsigned long long started = 0;
+    int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC), field;
+    if (fd < 0) return 0;
+    ssize_t length = read(fd, line, sizeof line - 1);
+    close(fd);
+    if (length <= 0) return 0;
+    line[length] = 0;
+    at = strrchr(line, ')'); /* the name of the program can contain any character */
+    for (field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    if (at) sscanf(at, " %llu", &started);
+    return started;
+}
+
+/* A process takes one place for a page, before it maps the page for writing. Returns the fd of the place. The place ends
+ * with the last descriptor of its file description, so do not duplicate the fd, and close it in forked children. -1 with
+ * EUSERS: all places are taken. */
+static inline int xsem_host_place_take(int fd, int *number) {
+    char path[64];
+    int own, failed;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if ((own = open(path, O_RDWR | O_CLOEXEC)) < 0) return -1;
+    for (*number = 0; *number < XSEM_HOST_PLACES; ++*number) {
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = XSEM_HOST_FIRST_LOCK + *number, .l_len = 1};
+        struct {
+            uint32_t pid, count;
+            uint64_t started;
+        } record;
+        const off_t at = (off_t)offsetof(xsem_host_timeline, places) + *number * (off_t)sizeof record;
+        if (fcntl(own, F_OFD_SETLK, &lock) != 0) {
+            if (errno == EAGAIN || errno == EACCES) continue;
+            break;
+        }
+        if (pread(own, &record, sizeof record, at) != (ssize_t)sizeof record) break;
+        record.pid = (uint32_t)getpid();
+        record.count++;
+        record.started = xsem_host_start_time();
+        if (pwrite(own, &record, sizeof record, at) != (ssize_t)sizeof record) break;
+        return own;
+    }
+    failed = *number == XSEM_HOST_PLACES ? EUSERS : errno;
+    close(own);
+    errno = failed;
+    return -1;
+}
+
+/* Leaves the place, so that no reader takes it for the place of an ended process. */
+static inline void xsem_host_place_leave(int place, int number) {
+    struct {
+        uint32_t pid, count;
+        uint64_t started;
+    } record;
+    const off_t at = (off_t)offsetof(xsem_host_timeline, places) + number * (off_t)sizeof record;
+    if (pread(place, &record, sizeof record, at) == (ssize_t)sizeof record) {
+        record.pid = 0;
+        record.started = 0;
+        if (pwrite(place, &record, sizeof record, at) < 0) {
+            /* The record only names the process. */
+        }
+    }
+    close(place);
+}
+
+/* 1: another process holds the page. 0: none. -1: errno. `place` is the own place, or any fd of a read-only holder. */
+static inline int xsem_host_place_others(int place) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = XSEM_HOST_FIRST_LOCK, .l_len = XSEM_HOST_PLACES};
+    return fcntl(place, F_OFD_GETLK, &lock) != 0 ? -1 : lock.l_type != F_UNLCK;
+}
+
+/* How many processes have taken a place until now, modulo 2^32. */
+static inline uint32_t xsem_host_place_joined(const xsem_host_timeline *timeline) {
+    uint32_t joined = 0;
+    int number;
+    for (number = 0; number < XSEM_HOST_PLACES; number++) joined += timeline->places[number].count;
+    return joined;
 }
 
 #endif

@@ -1,16 +1,16 @@
 """The other processes that can signal a semaphore, as far as this process can see where its handles go.
 
 The rule is: a process is a possible signaller if xsem received the semaphore from it, or sent the semaphore to it. If a
-handle can have gone another way, the signallers are not known, and the end of no process tells anything.
-docs/explanation/peers.md has the rule for users.
+handle can have gone another way, the signallers are not known, and the end of no process tells anything, unless the
+semaphore is a page that shows its holders. docs/explanation/peers.md has the rule for users.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from xsem.data import locks
 from xsem.data.handle_types import MemoryHandleType, SemaphoreHandleType
@@ -26,6 +26,9 @@ SENT: Final[Role] = "sent"
 _RECEIVED: Final[Role] = "received"
 _MANY_USERS: Final = 16
 _SAID: Final[Role] = "declared"
+_Did: TypeAlias = Role | Literal["held"]
+_HELD: Final[_Did] = "held"
+_WORDS: Final[Mapping[str, str]] = ROLES | {"held": "which held the timeline"}
 
 
 class _Described(Protocol):
@@ -34,6 +37,14 @@ class _Described(Protocol):
 
     @property
     def handle(self) -> Handle | None: ...
+
+
+class PageHolder(Protocol):
+    """One import of a timeline's page in this process."""
+
+    def joined(self) -> int | None: ...
+
+    def ended(self) -> tuple[Peer, ...] | None: ...
 
 
 class OpenTransfer(Protocol):
@@ -48,12 +59,14 @@ class OpenTransfer(Protocol):
 class Ended:
     """The processes whose end leaves no signaller, and what they did with the semaphore."""
 
-    peers: tuple[Peer, ...]   # at least one
-    role: Role | None   # what they did with the semaphore; None if they did different things
+    peers: tuple[Peer, ...]   # empty only if the others have all released the semaphore
+    role: _Did | None   # what they did with the semaphore; None if they did different things
 
     def __str__(self) -> str:
+        if not self.peers:
+            return "every other process that held the timeline has released it"
         *others, last = [str(peer.pid) for peer in self.peers]
-        did = "which had the semaphore" if self.role is None else ROLES[self.role]
+        did = "which had the semaphore" if self.role is None else _WORDS[self.role]
         if not others:
             return f"process {last}, {did}, has ended"
         return f"processes {', '.join(others)} and {last}, {did}, have ended"
@@ -63,7 +76,8 @@ class Signallers:
     """The other processes that can signal one semaphore, shared by the exporter and all imports of one handle."""
 
     __slots__ = (
-        "__weakref__", "_exported_here", "_lock", "_many", "_open", "_peers", "_said", "_unseen", "known", "users",
+        "__weakref__", "_exported_here", "_joined", "_lock", "_many", "_open", "_peers", "_said", "_unseen", "known",
+        "users",
     )
 
     def __init__(self, *, exported_here: bool) -> None:
@@ -75,6 +89,7 @@ class Signallers:
         self._open: list[weakref.ref[OpenTransfer]] = []
         self._said: tuple[Peer, ...] | None = None
         self._unseen = False
+        self._joined: int | None = None   # how many processes had joined the page when `lose` was called; None: unknown
         # The end of processes can end a wait. A list reads this at each append of a wait.
         self.known = False
         # The semaphores of this process, each behind the queues of its device.
@@ -102,7 +117,12 @@ class Signallers:
 
     def lose(self) -> None:
         """Note that other processes can have the semaphore, too."""
-        self._unseen = True   # without the lock, which a forked child may never get
+        # Without the lock, which a forked child may never get.
+        pages = [state.page for _, user in self.users.copy() if (state := user()) is not None]
+        found = [joined for page in pages if page is not None and page.holder is not None
+                 and (joined := page.holder.joined()) is not None]
+        self._joined = found[0] if found else None
+        self._unseen = True
         self._note_known()
 
     def number_given(self) -> None:
@@ -128,24 +148,47 @@ class Signallers:
                 self._many = max(_MANY_USERS, 2 * len(self.users))
             self.users.append((weakref.ref(queues), weakref.ref(state)))
 
-    def ended(self) -> Ended | None:
-        """Return the signallers if all are known and have ended; otherwise None."""
+    def ended(self, holder: PageHolder | None = None) -> Ended | None:
+        """Return the signallers if all are known and have ended; otherwise None. `holder` is the import of the page."""
         if self._said is not None:
-            peers = dict.fromkeys(self._said, _SAID)
+            peers: Mapping[Peer, _Did] = dict.fromkeys(self._said, _SAID)
         else:
             # The transfers first: a transfer that is not open any more has noted its receiver.
-            if self._unseen or any(transfer.open for ref in self._open if (transfer := ref()) is not None):
+            if any(transfer.open for ref in self._open if (transfer := ref()) is not None):
+                return None
+            if holder is not None:
+                return self._ended_holders(holder)
+            if self._unseen:
                 return None
             peers = self._peers
         if not peers or any(peer.alive for peer in peers):
             return None
-        roles = set(peers.values())
-        return Ended(tuple(peers), roles.pop() if len(roles) == 1 else None)
+        return _ended(peers)
 
+    def _ended_holders(self, holder: PageHolder) -> Ended | None:
+        """Return the holders of a page and the known signallers, if all have ended and every handle has arrived."""
+        joined, held = holder.joined(), holder.ended()
+        if joined is None or held is None or any(peer.alive for peer in self._peers):
+            return None
+        if self._unseen:
+            # A handle can have gone to a process that has not joined yet. One that has joined since shows its arrival.
+            if self._joined is None:
+                self._joined = joined
+            if joined == self._joined:
+                return None
+        elif not joined and not self._peers:
+            return None
+        did: dict[Peer, _Did] = dict.fromkeys(held, _HELD)
+        return _ended(did | self._peers)
     def processes(self) -> tuple[SignallerProcess, ...]:
         """Return the known signallers."""
         peers = self._peers if self._said is None else dict.fromkeys(self._said, _SAID)
         return tuple(SignallerProcess(pid=peer.pid, role=role, ended=not peer.alive) for peer, role in peers.items())
+
+
+def _ended(peers: Mapping[Peer, _Did]) -> Ended:
+    roles = set(peers.values())
+    return Ended(tuple(peers), roles.pop() if len(roles) == 1 else None)
 
 
 def signallers_of(handle: object) -> Signallers | None:

@@ -76,7 +76,8 @@ def _check_sequence(semaphores: object, call: str) -> None:
 
 
 def check_can_signal(state: SemaphoreState) -> None:
-    """Refuse to signal an imported sync file."""
+    """Refuse to signal an imported sync file, or a timeline that was imported only for reading."""
+    state.check_can_signal()
     # The file stands for the signal of its exporter, so no device can signal it.
     if state.kind is SemaphoreKind.SYNC_FILE and state.imported:
         raise BadArgumentError("a sync file that was imported can only be waited for", reason="signal_of_sync_file",

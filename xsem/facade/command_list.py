@@ -503,9 +503,11 @@ class CommandList(DeviceObject):
         WaitTimeoutError
             ``timeout``, with the pending operations. If xsem can identify the blocked operation, it comes first. The
             work stays pending. ``peer_ended``: the list waits for a semaphore, every process that can signal it has
-            ended (docs/explanation/peers.md), and no signal that is pending in this process meets the wait.
+            ended (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. xsem then
+            abandons a portable timeline (`Semaphore.abandon`), so that the list ends, and the next call raises
+            DriverError.
         DriverError
-            Earlier work failed.
+            Earlier work failed. ``abandoned``: a wait of the list ended because its timeline was abandoned.
         BusyError
             ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
         BadArgumentError
@@ -517,12 +519,15 @@ class CommandList(DeviceObject):
         queue = self._queue
         with self._lifetime.held(), self._device_state.calling():
             target = queue.appended()
-            done, ended = host_wait(lambda slice_ns: queue.wait(target, slice_ns),
-                                    QueueBlocker(self.device._queues, queue, target), timeout_s)
+            blocker = QueueBlocker(self.device._queues, queue, target)
+            done, ended = host_wait(lambda slice_ns: queue.wait(target, slice_ns), blocker, timeout_s)
         self._check_stopped()
         if not done:
-            raise timeout_error(self._device_state, queue.name, timeout_s,
-                                queue_pending(self.device._queues, queue, target), ended)
+            error = timeout_error(self._device_state, queue.name, timeout_s,
+                                  queue_pending(self.device._queues, queue, target), ended)
+            if ended is not None:
+                blocker.give_up()
+            raise error
         self._device_state.releaser.wake()
 
     def record(self) -> Recording:

@@ -20,6 +20,7 @@ from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray, share_array
 from xsem.plugins import check_implements, check_queue_implements
 from xsem.runtime.device_state import FIRST, DeviceState
+from xsem.runtime.diagnostics.host_waits import unblock_released
 from xsem.runtime.diagnostics.pending_operations import device_pending
 from xsem.runtime.diagnostics.watchdog import watch
 from xsem.runtime.forks import check_generation, generation
@@ -87,6 +88,7 @@ class Device(Releasable):
         self._device_state = DeviceState(info, driver)
         self._borrowing = driver if isinstance(driver, BorrowedQueues) else None
         self._queues = QueueTable(self._device_state)
+        unblock_released(self._queues)
         self._lifetime = self._device_state.lifetime
         self.capabilities: Capabilities = self._device_state.capabilities
 

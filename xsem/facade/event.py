@@ -110,11 +110,15 @@ class Event(DeviceObject):
         """
         check_timeout(timeout_s)
         fence = self._running()
+        blocker = self._blocker(fence)
         with self._lifetime.held(), self._device_state.calling():
-            done, ended = host_wait(fence.wait, self._blocker(fence), timeout_s)
+            done, ended = host_wait(fence.wait, blocker, timeout_s)
         self._reached(done, fence)
         if not done:
-            raise self._not_done(fence, timeout_s, ended)
+            error = self._not_done(fence, timeout_s, ended)
+            if ended is not None:
+                blocker.give_up()
+            raise error
 
     def reset(self) -> None:
         """Unbind the event.
@@ -179,7 +183,11 @@ class Event(DeviceObject):
             ended = blocker.ended_peers()
             return None if ended is None else self._not_done(fence, None, ended)
 
-        yield from wait_until_done(self._device_state, fence, blocked)
+        try:
+            yield from wait_until_done(self._device_state, fence, blocked)
+        except WaitTimeoutError:
+            blocker.give_up()
+            raise
 
     def _blocker(self, fence: Fence) -> QueueBlocker:
         return QueueBlocker(self.device._queues, fence.queue, fence.seq)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from xsem.data.handles import OwnedHandle, follow
-from xsem.data.params import UINT64_MAX, check_int, parse_index, parse_member
+from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_index, parse_member
 from xsem.data.peers import Peer
 from xsem.data.signallers import SENT, Ended, Signallers, signallers_of
 from xsem.data.uuids import UUIDLike
-from xsem.errors import BadArgumentError, BusyError, WaitTimeoutError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError, WaitTimeoutError
 from xsem.facade.awaiting import wait_until_done
 from xsem.facade.resource import Resource
 from xsem.portable import Timeline
@@ -20,6 +21,7 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.diagnostics.host_waits import SemaphoreBlocker, host_wait
 from xsem.runtime.diagnostics.pending_operations import host_wait_timeout
 from xsem.runtime.diagnostics.pending_signals import queued_signal
+from xsem.runtime.diagnostics.timeout_error import Abandoned
 from xsem.runtime.handle_import import TOKEN, import_with_duplicate, refuse_imported
 from xsem.runtime.lifetime import Lifetime
 from xsem.runtime.portable_timelines import LARGEST_DIFFERENCE, PortableTimeline, PortableTimelines
@@ -76,7 +78,9 @@ class Semaphore(Resource):
         self.label: str = state.label
         self._state = state
 
-    def export(self, *, for_device: Device | UUIDLike | None = None) -> SemaphoreDesc:
+    def export(
+        self, *, for_device: Device | UUIDLike | None = None, read_only: bool = False
+    ) -> SemaphoreDesc:
         """Export the semaphore as a descriptor with a new `OwnedHandle`.
 
         A sync file is made from an appended signal. The export consumes this signal, as a wait does: each signal serves
@@ -89,6 +93,10 @@ class Semaphore(Resource):
             The importing device. If another process opens this device, pass its UUID. Objects of `host` belong to no
             device, and their descriptor gets this UUID. The descriptor of a portable type gets none. A device-bound
             type of any other exporter needs the same physical device.
+        read_only : bool
+            Only for portable timelines on Linux: the file descriptor is open only for reading. Its importers wait, and
+            xsem refuses their signals. It protects against errors, not against attacks: a process with the rights of
+            this one can open the file again for writing.
 
         Returns
         -------
@@ -100,15 +108,19 @@ class Semaphore(Resource):
         ------
         UnsupportedError
             ``imported``: only the exporting process exports the semaphore; forward the received descriptor.
-            ``unsupported``: the device does not export this type.
+            ``unsupported``: the device does not export this type. ``not_portable``: `read_only`, and the semaphore is
+            not a portable timeline, or the system is Windows.
         WrongDeviceError
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
-            ``bad_uuid``: `for_device` is neither a device nor a UUID.
+            ``bad_uuid``: `for_device` is neither a device nor a UUID. ``not_a_bool``.
+        BadHandleError
+            ``no_proc``: `read_only`, and /proc is not mounted.
         BusyError
             ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
         """
         self._check()
+        check_bool("read_only", read_only)
         device_state, state = self._device_state, self._state
         capability = f"semaphore.export.{state.type.value}"
         if state.imported:
@@ -117,18 +129,31 @@ class Semaphore(Resource):
             device_state.unsupported(capability)
         device_uuid, driver_uuid = identity_for(device_state.info, for_device, state.type)
         with device_state.calling(state.type, self._lifetime):
-            if state.page is not None:
-                handle: OwnedHandle | None = state.page.duplicate()
+            handle: OwnedHandle | None
+            if read_only:
+                handle = self._read_only_handle()
+            elif state.page is not None:
+                handle = state.page.duplicate()
             elif state.kind is SemaphoreKind.SYNC_FILE:
                 handle = _export_signal(device_state.ability(SemaphoreExport, "semaphore.export"), state)
             else:
                 handle = device_state.ability(SemaphoreExport, "semaphore.export").export_semaphore(state.token)
         state.exported = True
         if handle is not None:
-            follow(handle, state.signallers)
+            if not read_only:   # its holders signal nothing
+                follow(handle, state.signallers)
             note_origin(handle, device_state, state)
         return SemaphoreDesc(type=state.type, handle=-1 if handle is None else handle, device_uuid=device_uuid,
                              driver_uuid=driver_uuid)
+
+    def _read_only_handle(self) -> OwnedHandle:
+        if self._state.page is None or sys.platform == "win32":
+            raise self._not_portable("export(read_only=True)")
+        return self._state.page.duplicate_read_only()
+
+    def _not_portable(self, call: str) -> UnsupportedError:
+        return UnsupportedError(f"{call} needs a portable timeline (HOST_TIMELINE_FD), not {self._state.described}",
+                                capability=call, reason="not_portable", backend=self._device_state.info.backend)
 
     def mark_reset(self) -> None:
         """Declare that the exporter has reset a binary semaphore.
@@ -145,7 +170,7 @@ class Semaphore(Resource):
         Returns
         -------
         int
-            0 … 2**64 - 1.
+            0 … 2**64 - 1. For an abandoned timeline, the value before it was abandoned.
 
         Raises
         ------
@@ -172,7 +197,8 @@ class Semaphore(Resource):
         Raises
         ------
         UnsupportedError
-            The host cannot signal semaphores of this device.
+            The host cannot signal semaphores of this device. ``only_waits``: the semaphore was imported from a handle
+            of ``export(read_only=True)``.
         BadArgumentError
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``; ``value_not_above_last``,
             ``value_difference``.
@@ -184,6 +210,7 @@ class Semaphore(Resource):
         self._check()
         device_state, state = self._device_state, self._state
         host = host_side(device_state, state, Feature.HOST_SIGNAL)
+        state.check_can_signal()
         value = self._check_value(value)
         # One signal at a time: if two threads signal, the lower value must not be stored last.
         with device_state.calling(self.type, self._lifetime), state.host_order:
@@ -221,8 +248,9 @@ class Semaphore(Resource):
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
             ``timeout``. ``peer_ended``: every process that can signal the semaphore has ended, as far as xsem knows
-            (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. The error has one
-            `PendingOp` with the possible signallers.
+            (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. ``abandoned``:
+            the timeline was abandoned before it had this value (`abandon`). The error has one `PendingOp` with the
+            possible signallers.
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -233,8 +261,9 @@ class Semaphore(Resource):
         with device_state.calling(held=self._lifetime):
             done, ended = host_wait(lambda slice_ns: host.wait(value, slice_ns),
                                     SemaphoreBlocker(self.device._queues, state, value), timeout_s)
-        if not done:
-            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began, ended)
+        found = ended or _abandoned(state, value)
+        if not done or found is not None:
+            raise host_wait_timeout(self.device._queues, state, value, timeout_s, time.monotonic() - began, found)
 
     async def reached(self, value: int, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Wait in asyncio until the value of the timeline is at least `value`.
@@ -259,7 +288,7 @@ class Semaphore(Resource):
         BadArgumentError
             ``not_a_timeline``; ``value_required``, ``value_out_of_range``, ``not_an_int``, ``bad_timeout``.
         WaitTimeoutError
-            ``timeout``, ``peer_ended``, as for `host_wait`.
+            ``timeout``, ``peer_ended``, ``abandoned``, as for `host_wait`.
         ReleasedError
             The semaphore or the device is released, also during the wait.
         DriverError
@@ -278,11 +307,11 @@ class Semaphore(Resource):
         queues, state, began = self.device._queues, self._state, time.monotonic()
         reached = _Reached(device_state, state, least)
 
-        def failure(ended: Ended | None) -> WaitTimeoutError:
+        def failure(ended: Ended | Abandoned | None) -> WaitTimeoutError:
             return host_wait_timeout(queues, state, least, timeout_s, time.monotonic() - began, ended)
 
         def blocked() -> Exception | None:
-            ended = SemaphoreBlocker(queues, state, least).ended_peers()
+            ended = _abandoned(state, least) or SemaphoreBlocker(queues, state, least).ended_peers()
             return None if ended is None else failure(ended)
 
         limit = asyncio.timeout(None if timeout_s is None else min(timeout_s, FOREVER_S))
@@ -294,6 +323,53 @@ class Semaphore(Resource):
                 raise
             if not reached.done():   # a timeout of 0 leaves no time for the thread that polls
                 raise failure(None) from None
+
+    def abandon(self) -> None:
+        """End all waits for a portable timeline that no process will signal any more, in all processes.
+
+        Each holder of a writable handle can abandon the timeline, for example after ``peer_ended``. The waits of the
+        devices end as if they were met, so that no list stays blocked. The waits of the host raise. The work behind a
+        wait that ended so ran without its data. Its list therefore fails: from the moment in which xsem sees the end of
+        the wait, each append, `CommandList.query` and `CommandList.synchronize` of the list raises DriverError
+        (``abandoned``), and so do the events behind the wait. Waits for values that the timeline had before pass as
+        usual.
+
+        An abandoned timeline cannot be used again: create a new one. `value` returns the last value, and signals and
+        waits for higher values raise ReleasedError (``abandoned``). The handles keep their owners. A second call has no
+        effect.
+
+        xsem abandons a timeline itself after a ``peer_ended`` of a `CommandList.synchronize` or of an `Event` behind a
+        wait for it, and if a list or a device is released behind such a wait.
+
+        Raises
+        ------
+        UnsupportedError
+            ``not_portable``: the semaphore is not a portable timeline. ``only_waits``, as for `host_signal`.
+        BusyError
+            ``signal_pending``: a signal of this timeline, appended here, is pending. Its value would be stored after
+            this call.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline(label="frames")
+        ...     frames.host_signal(3)
+        ...     frames.abandon()
+        ...     frames.value()
+        3
+        """
+        self._check()
+        device_state, state = self._device_state, self._state
+        if state.page is None:
+            raise self._not_portable("abandon()")
+        state.check_can_signal()
+        with device_state.calling(self.type, self._lifetime), state.host_order:
+            if state.last is not None:
+                self._check_none_queued(state.last, state.last)
+            state.page.abandon()
+        for queue in self.device._queues.live():
+            queue.note_abandoned(queue.last_seq)
 
     def signalled_by(self, *peers: Peer) -> None:
         """Declare the processes that signal the semaphore, in place of those that xsem has noted.
@@ -402,6 +478,12 @@ class _Reached:
             return read_value(self._device_state, self.queue) >= self.seq
 
 
+def _abandoned(state: SemaphoreState, value: int | None) -> Abandoned | None:
+    """Return the last value of a timeline that was abandoned before it met a wait for `value`."""
+    page = state.page
+    return Abandoned(page.value) if page is not None and page.lost(value) else None
+
+
 def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreDesc, label: str) -> Semaphore:
     """Import a semaphore, as `Device.import_semaphore` describes."""
     _check_label(label)
@@ -446,7 +528,7 @@ def _signallers(desc: SemaphoreDesc, *, exported_here: bool) -> Signallers:
     signallers = known or Signallers(exported_here=False)
     if desc.peer is not None:
         signallers.add(desc.peer, SENT)
-    elif not exported_here:
+    elif not exported_here and not desc.type.portable:   # a page shows its holders
         signallers.lose()
     return signallers
 

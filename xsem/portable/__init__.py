@@ -10,8 +10,9 @@ from xsem.portable.semaphore_base import SemaphoreBase
 
 if sys.platform == "win32":
     from xsem.portable.windows_timeline import Timeline, new_timeline, open_timeline
+    from xsem.portable.windows_timeline import open_timeline as open_any_timeline
 else:
-    from xsem.portable.linux_timeline import Timeline, new_timeline, open_timeline
+    from xsem.portable.linux_timeline import Timeline, new_timeline, open_any_timeline, open_timeline
 
 __all__ = [
     "HostMapping",
@@ -22,6 +23,7 @@ __all__ = [
     "map_private",
     "new_memory",
     "new_timeline",
+    "open_any_timeline",
     "open_memory",
     "open_timeline",
     "opened",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Final
 
+from xsem.data.handles import OwnedHandle, own
 from xsem.errors import BadHandleError
-from xsem.portable.linux import SEALS, has_huge_pages, seals
+from xsem.portable.linux import SEALS, calling, elsewhere, has_huge_pages, seals
 
-__all__ = ["check_sealed_memfd", "file_name"]
+__all__ = ["check_sealed_memfd", "file_name", "is_read_only", "reopen"]
 
 
 _INSTEAD: Final = ("share memory of create_memory() in its place, which each process maps as an array, or copy the "
@@ -22,6 +24,24 @@ def file_name(fd: int) -> str:
     except OSError as error:
         raise BadHandleError(f"the type of fd {fd} is unknown: /proc cannot be read ({error.strerror}); mount it",
                              reason="no_proc") from error
+
+
+def is_read_only(fd: int) -> bool:
+    """Return whether `fd` is open only for reading."""
+    if sys.platform != "linux":
+        raise elsewhere()
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+
+
+def reopen(fd: int, mode: int) -> OwnedHandle:
+    """Open the file of `fd` again (O_RDONLY or O_RDWR): the result is a file description of its own."""
+    if sys.platform != "linux":
+        raise elsewhere()
+    file_name(fd)
+    with calling("open"):
+        return own(os.open, f"/proc/self/fd/{fd}", mode | os.O_CLOEXEC)
 
 
 def check_sealed_memfd(fd: int, what: str, size: int) -> None:

@@ -179,13 +179,13 @@ def _not_read_and_write() -> BadHandleError:
 
 # ---- mappings. Not Python's mmap objects: each keeps its own fd, and refuses to close while a buffer is exported.
 class Pages:
-    """Mapped memory, readable and writable. `close`, or the end of the last reference, unmaps it."""
+    """Mapped memory, readable and usually writable. `close`, or the end of the last reference, unmaps it."""
 
     __slots__ = ("__weakref__", "_mapped", "address", "size")
 
-    def __init__(self, size: int, flags: int, fd: int) -> None:
+    def __init__(self, size: int, flags: int, fd: int, *, writable: bool = True) -> None:
         self.size = size
-        self.address = _map(size, flags, fd)
+        self.address = _map(size, flags, fd, writable=writable)
         self._mapped = True
 
     def close(self) -> None:
@@ -204,12 +204,12 @@ class Pages:
             self.close()
 
 
-def map_shared(fd: int, size: int) -> Pages:
+def map_shared(fd: int, size: int, *, writable: bool = True) -> Pages:
     """Map the first `size` bytes of a file, shared with every process that maps it."""
     if sys.platform != "linux":
         raise elsewhere()
     try:
-        return Pages(size, mmap.MAP_SHARED, fd)
+        return Pages(size, mmap.MAP_SHARED, fd, writable=writable)
     except PermissionError as error:
         raise _not_read_and_write() from error
     except OSError as error:
@@ -224,10 +224,10 @@ def map_private(size: int) -> Pages:
         return Pages(size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
 
 
-def _map(size: int, flags: int, fd: int) -> int:
+def _map(size: int, flags: int, fd: int, *, writable: bool) -> int:
     if sys.platform != "linux":
         raise elsewhere()
-    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, fd, 0)
+    address = _libc().mmap(None, size, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0), flags, fd, 0)
     if address == ctypes.c_void_p(-1).value:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -6,13 +6,15 @@ import ctypes
 import struct
 import time
 from abc import abstractmethod
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from xsem.data.handles import OwnedHandle
-from xsem.errors import BadArgumentError, BadHandleError
+from xsem.data.params import UINT64_MAX
+from xsem.data.peers import Peer
+from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 from xsem.portable.semaphore_base import SemaphoreBase
 
-__all__ = ["HEAD", "TIMELINE_BYTES", "SharedPages", "TimelineSemaphore", "check_head"]
+__all__ = ["HEAD", "TIMELINE_BYTES", "Fields", "PageHolder", "SharedPages", "TimelineSemaphore", "check_head"]
 
 MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
 VERSION: Final = 2
@@ -21,8 +23,31 @@ TIMELINE_BYTES: Final = 4096
 _HEAD: Final = struct.Struct("=QII")
 HEAD: Final = _HEAD.pack(MAGIC, VERSION, KIND_TIMELINE)   # the first bytes of each timeline; the value follows
 _VALUE_AT: Final = len(HEAD)
+_ABANDONED: Final = 1
+_RAISED_BY: Final = 2**62   # a GPU that compares the signed difference also sees the raised value as higher
 _SHORTEST_POLL_NS: Final = 10_000
 _LONGEST_POLL_NS: Final = 250_000
+
+
+class Fields(NamedTuple):
+    """Offsets of the fields that have other places on Windows."""
+
+    silent: int
+    abandoned: int
+    last: int
+
+
+class PageHolder(Protocol):
+    """One import of a page, which knows the other processes that hold the page."""
+
+    def close(self) -> None:
+        """End the hold."""
+
+    def joined(self) -> int | None:
+        """Return how many times other processes have begun to hold the page; None after `close`."""
+
+    def ended(self) -> tuple[Peer, ...] | None:
+        """Return the holders that have ended, if all others have ended; otherwise None."""
 
 
 class SharedPages(Protocol):
@@ -40,30 +65,79 @@ class SharedPages(Protocol):
 class TimelineSemaphore(SemaphoreBase):
     """A timeline semaphore: a value in the first `TIMELINE_BYTES` of an object, which all its processes map."""
 
-    def __init__(self, handle: OwnedHandle, pages: SharedPages, silent_at: int) -> None:
-        self._pages = pages   # closed by `_free`
+    def __init__(
+        self, handle: OwnedHandle, pages: SharedPages, fields: Fields, *, read_only: bool = False,
+        holder: PageHolder | None = None,
+    ) -> None:
+        self._pages = pages   # closed by `_free`, like the holder
+        self.holder = holder   # None: the system tells nothing about other holders
         self.address = pages.address
-        self.read_only = False
+        self.read_only = read_only
         # Each access is one aligned load or store, so no process sees half a value.
         self._value = ctypes.c_uint64.from_address(pages.address + _VALUE_AT)
-        self._silent = ctypes.c_uint32.from_address(pages.address + silent_at)
+        self._silent = ctypes.c_uint32.from_address(pages.address + fields.silent)
+        self.abandoned_at = pages.address + fields.abandoned   # the address of a u32, not 0 in an abandoned timeline
+        self._abandoned = ctypes.c_uint32.from_address(self.abandoned_at)
+        self._last = ctypes.c_uint64.from_address(pages.address + fields.last)
         super().__init__(handle)
 
     @property
     def value(self) -> int:
-        """The current value."""
+        """The current value. For an abandoned timeline, the last one that was signalled."""
         with self._use():
             value = self._value.value
             self._fence()
-            return value
+            return self._last.value if self._abandoned.value == _ABANDONED else value
 
     def signal(self, value: int | None) -> None:
-        """Set the value and wake all waiters. Never blocks."""
+        """Set the value and wake all waiters. Never blocks. An abandoned timeline keeps its value."""
         wanted = _needed(value)
+        self._check_writable()
         with self._use():
             self._fence()
-            self._value.value = wanted
+            if self._abandoned.value != _ABANDONED:
+                self._value.value = wanted
+                self._wake()
+
+    # ---- abandonment
+    def abandon(self) -> None:
+        """End the waits for values that no process will signal: they are met, and the page tells why."""
+        self._check_writable()
+        with self._use():
+            # In this order, two processes that abandon the timeline at the same time do not take the raised value for
+            # the last one.
+            last = self._value.value
+            self._fence()
+            if self._abandoned.value == _ABANDONED:
+                return
+            self._last.value = last
+            self._fence()
+            self._abandoned.value = _ABANDONED
+            self._fence()
+            self._value.value = min(last + _RAISED_BY, UINT64_MAX)
             self._wake()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether a process has abandoned the timeline. False after `close`."""
+        try:
+            with self._use():
+                return self._abandoned.value == _ABANDONED
+        except ReleasedError:
+            return False
+
+    def lost(self, value: int | None) -> bool:
+        """Return whether the timeline was abandoned before it had this value. False after `close`."""
+        try:
+            with self._use():
+                return self._abandoned.value == _ABANDONED and value is not None and value > self._last.value
+        except ReleasedError:
+            return False
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise BadHandleError("the timeline was imported from a handle that is open only for reading",
+                                 reason="read_only")
 
     def wait(self, value: int | None, timeout_ns: int) -> bool:
         """Block until the timeline is at least `value` or the timeout expires; return whether it is."""
@@ -81,7 +155,7 @@ class TimelineSemaphore(SemaphoreBase):
     def _poll(self, wanted: int, timeout_ns: int) -> bool:
         """Wait without a wake-up, because some signals give none."""
         began_ns = time.monotonic_ns()
-        while self._value.value < wanted:
+        while self._value.value < wanted and self._abandoned.value != _ABANDONED:
             waited_ns = time.monotonic_ns() - began_ns
             if waited_ns >= timeout_ns:
                 return False
@@ -101,15 +175,17 @@ class TimelineSemaphore(SemaphoreBase):
         """Wait as `wait` does, inside `_use`."""
 
     def _reached(self, wanted: int) -> bool:
-        """Return whether the timeline is at least `wanted`."""
+        """Return whether the timeline is at least `wanted`, or abandoned."""
         self._fence()
-        reached = self._value.value >= wanted
+        reached = self._value.value >= wanted or self._abandoned.value == _ABANDONED
         self._fence()
         return reached
 
     def _free(self) -> None:
         super()._free()
         self._pages.close()
+        if self.holder is not None:
+            self.holder.close()
 
 
 def check_head(head: bytes, what: str) -> None:

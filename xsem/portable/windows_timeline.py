@@ -12,7 +12,7 @@ from typing import Final
 
 from xsem.data.handles import OwnedHandle
 from xsem.portable.semaphore_base import Looks
-from xsem.portable.timeline import HEAD, TIMELINE_BYTES, TimelineSemaphore, check_head
+from xsem.portable.timeline import HEAD, TIMELINE_BYTES, Fields, TimelineSemaphore, check_head
 from xsem.portable.windows import (
     check_section,
     map_shared,
@@ -28,7 +28,7 @@ __all__ = ["Timeline", "new_timeline", "open_timeline"]
 _ID_AT: Final = 24
 _ID_BYTES: Final = 16
 _FIELDS: Final = struct.Struct(f"=Q{_ID_BYTES}s")  # value, identifier
-_SILENT_AT: Final = 40
+_AT: Final = Fields(silent=40, abandoned=44, last=48)
 _WAITERS_AT: Final = 64
 _WAITERS: Final = 256
 
@@ -46,7 +46,7 @@ class Timeline(TimelineSemaphore):
         self._waiters = (ctypes.c_uint8 * _WAITERS).from_address(pages.address + _WAITERS_AT)
         # The copy of the identifier does not change if a peer overwrites the section.
         self._names = f"Local\\xsem-{ctypes.string_at(pages.address + _ID_AT, _ID_BYTES).hex()}-"
-        super().__init__(handle, pages, _SILENT_AT)
+        super().__init__(handle, pages, _AT)
 
     def _wake(self) -> None:
         self._fence()

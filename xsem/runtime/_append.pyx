@@ -15,7 +15,7 @@ from cpython.pythread cimport (
     NOWAIT_LOCK, PY_LOCK_ACQUIRED, PY_LOCK_INTR, PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock,
     PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
 )
-from libc.stdint cimport uint64_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
 import os
@@ -380,7 +380,7 @@ cdef class QuickAppend:
 
     cdef QuickQueue _queue
     cdef object _append, _kept
-    cdef tuple _states, _lifetimes, _uses, _unreadable
+    cdef tuple _states, _lifetimes, _uses, _unreadable, _abandoned
     cdef bint _signals, _waits, _one, _timelines
     cdef NativeFunction _function
     cdef uintptr_t _arguments[4]
@@ -405,6 +405,7 @@ cdef class QuickAppend:
         self._queue, self._append, self._unreadable = queue, append, append.unreadable
         self._states, self._lifetimes = states, tuple([state.lifetime for state in states])
         self._uses = tuple([state.lifetime.uses for state in states])
+        self._abandoned = tuple([state.page.abandoned_at for state in states if state.page is not None])
         self._timelines, self._limit = append.timelines, append.limit
         self._waits = append.operation == "wait"
         self._signals = append.timelines and not self._waits
@@ -431,6 +432,9 @@ cdef class QuickAppend:
         cdef Py_ssize_t number
         for lifetime in self._lifetimes:
             if lifetime.released:
+                return False
+        for address in self._abandoned:   # the page is mapped while its semaphore is not released
+            if (<uint32_t *> <uintptr_t> address)[0] != 0:
                 return False
         for waited in self._unreadable:
             if waited.signallers.known:

@@ -55,6 +55,8 @@ class DeviceState:
         self.releaser = Releaser(info.id)
         self.values_lock = Lock()   # protects the last values of the device's semaphores and the bindings of its events
         self.stop_watching: Callable[[], None] = lambda: None   # stops the watchdog, if there is one
+        # Abandons the timelines that hold a released queue, up to an operation.
+        self.unblock: Callable[[Any, int], None] = lambda queue, seq: None
         self.notifier = Notifier(info.id, self.calling)
         self.callbacks_thread = self.notifier.thread
         self._fences: dict[int, Token] = {}

@@ -47,6 +47,7 @@ class QueueProgress(Protocol):
     def closed(self) -> bool: ...
     def ensure_marker(self, seq: int) -> None: ...
     def poll(self) -> None: ...
+    def unblock(self, seq: int) -> None: ...
 
 
 class Usable:
@@ -418,7 +419,8 @@ class Releaser:
         while not exiting():
             self.drain()
             before = len(self._waiting) + len(self._ready)
-            _look(self._waiting.copy())
+            for queue, seq in _look(self._waiting.copy()).items():
+                queue.unblock(seq)
             self._settle()
             self._free_ready()
             self._rounds += 1
@@ -477,8 +479,8 @@ class Releaser:
                 self.wake(_NUDGE_IN_APPEND_S)
 
 
-def _look(lifetimes: Iterable[Lifetime]) -> None:
-    """Update the progress of the queues that some lifetimes wait for. Each queue is polled once."""
+def _look(lifetimes: Iterable[Lifetime]) -> dict[QueueProgress, int]:
+    """Update the progress of the queues that some lifetimes wait for, and return them. Each queue is polled once."""
     wanted: dict[QueueProgress, int] = {}
     for lifetime in lifetimes:
         for queue, seq in lifetime.uses.copy().items():
@@ -487,3 +489,4 @@ def _look(lifetimes: Iterable[Lifetime]) -> None:
     for queue, seq in wanted.items():
         queue.ensure_marker(seq)
         queue.poll()
+    return wanted

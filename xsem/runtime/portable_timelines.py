@@ -6,7 +6,7 @@ import contextlib
 from typing import Final, NamedTuple
 
 from xsem.errors import XsemError
-from xsem.portable import Timeline, new_timeline, open_timeline, opened
+from xsem.portable import Timeline, new_timeline, open_any_timeline, opened
 from xsem.runtime.device_state import DeviceState
 from xsem.spi import HostTimelines, Imported, ImportFailure, Token
 from xsem.types import OwnedHandle, SemaphoreDesc, SemaphoreHandleType
@@ -38,7 +38,7 @@ class PortableTimelines:
     def open(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
         """Import a timeline, as `SemaphoreImport.import_semaphore`; the token is a `PortableTimeline`."""
         try:
-            return Imported(self._taken(opened(desc, handle, open_timeline)), handle="left")
+            return Imported(self._taken(opened(desc, handle, open_any_timeline)), handle="left")
         except XsemError as error:
             raise ImportFailure(error, handle="left") from error
 

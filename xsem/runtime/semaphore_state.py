@@ -10,8 +10,8 @@ from typing import Protocol
 from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
 from xsem.data.locks import Lock
-from xsem.data.signallers import Signallers
-from xsem.errors import BadArgumentError, BusyError, XsemError
+from xsem.data.signallers import Ended, Signallers
+from xsem.errors import BadArgumentError, BusyError, ReleasedError, UnsupportedError, XsemError
 from xsem.portable import Timeline
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
@@ -84,9 +84,15 @@ class SemaphoreState:
         """Type and label, as in reports."""
         return f"{self.type.value} {self.label!r}" if self.label else self.type.value
 
+    def ended_signallers(self) -> Ended | None:
+        """Return the other processes that can signal if all have ended; otherwise None."""
+        return self.signallers.ended(None if self.page is None else self.page.holder)
+
     # ---- timeline values
     def check_advance(self, value: int, *, allow_rewind: bool) -> None:
         """Refuse a value that cannot be signalled next: not above the last one, or too far above it."""
+        if self.page is not None and self.page.abandoned:
+            raise self._abandoned()
         previous = self.last
         if previous is None:
             self.check_difference(value)   # from the present value, if there is a page
@@ -101,7 +107,9 @@ class SemaphoreState:
         self._check_above(value, previous, "the last value signalled here")
 
     def check_difference(self, value: int) -> None:
-        """Refuse a value to wait for that is more than `limit` above the last value."""
+        """Refuse a value to wait for that is too far above the last value, or that an abandoned timeline never has."""
+        if self.page is not None and self.page.lost(value):
+            raise self._abandoned()
         if value <= self.limit:   # then it is not more than that above any value
             return
         if self.page is not None:
@@ -113,6 +121,16 @@ class SemaphoreState:
         if value - base > self.limit:
             raise BadArgumentError(f"{value} is more than {self.limit} above {what}, {base}",
                                    reason="value_difference", handle_type=self.type)
+
+    def _abandoned(self) -> ReleasedError:
+        return ReleasedError(f"{self.described} was abandoned, as no process was left to signal it: create a new one",
+                             reason="abandoned", handle_type=self.type)
+
+    def check_can_signal(self) -> None:
+        """Refuse to signal a timeline that was imported only for reading."""
+        if self.page is not None and self.page.read_only:
+            raise UnsupportedError(f"{self.described} was exported with read_only=True: it can only be waited for",
+                                   capability="semaphore.signal", reason="only_waits", handle_type=self.type)
 
     def restore(self, value: int, previous: int | None) -> None:
         """Undo the signal of `value`, because it was not appended."""

@@ -33,7 +33,9 @@ from support.host_peers import (
 )
 from support.paths import TESTS
 
+from xsem.data.peers import Peer
 from xsem.portable import linux_timeline
+from xsem.portable.holders import Holder
 from xsem.portable.memory import SharedMemory
 from xsem.portable.semaphore_base import SemaphoreBase
 from xsem.types import OwnedHandle, WaitParams
@@ -97,6 +99,11 @@ int timeline_wait(void *page, uint64_t value, int64_t timeout_ns) {
 }
 void binary_signal(int fd) { xsem_host_binary_signal(fd); }
 int binary_wait(int fd, int64_t timeout_ns) { return xsem_host_binary_wait(fd, timeout_ns); }
+void timeline_abandon(void *page) { xsem_host_timeline_abandon(page); }
+int place_take(int fd, int *number) { return xsem_host_place_take(fd, number); }
+void place_leave(int place, int number) { xsem_host_place_leave(place, number); }
+int place_others(int place) { return xsem_host_place_others(place); }
+uint32_t place_joined(const void *page) { return xsem_host_place_joined(page); }
 """
 UNKNOWN, IS_BINARY, IS_TIMELINE, IS_MEMORY = range(4)
 
@@ -124,7 +131,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.timeline_create.argtypes = [u64]
     loaded.memory_create.argtypes = [ctypes.c_size_t]
     loaded.timeline_open.restype = address
-    loaded.timeline_close.argtypes = [address]
+    loaded.timeline_close.argtypes = loaded.timeline_abandon.argtypes = loaded.place_joined.argtypes = [address]
     loaded.timeline_value.argtypes, loaded.timeline_value.restype = [address], u64
     loaded.timeline_signal.argtypes, loaded.timeline_signal.restype = [address, u64], None
     loaded.timeline_wait.argtypes = [address, u64, i64]
@@ -300,3 +307,55 @@ def test_list_does_not_spin_while_c_disturbs_it(program: Path, driver: HostDevic
         assert time.process_time() - used < 0.2 * (time.monotonic() - began)
     commands.close()
     driver.release_semaphore(timeline)
+
+
+# ---- holders and abandonment
+def test_c_and_python_see_each_others_places(library: ctypes.CDLL, driver: HostDevice) -> None:
+    page = driver.create_semaphore(TIMELINE, 0)
+    assert isinstance(page, linux_timeline.Timeline)
+    holder = page.holder
+    assert isinstance(holder, Holder)
+    assert holder.ended() == ()
+    address, number = library.timeline_open(page.fd), ctypes.c_int()
+    place = library.place_take(page.fd, ctypes.byref(number))
+    assert number.value == 1
+    assert library.place_others(place) == 1
+    assert (holder.joined(), library.place_joined(address)) == (1, 2)
+    assert holder.ended() is None
+    os.close(place)   # as its end
+    assert holder.ended() == (Peer.of(os.getpid()),)
+    place = library.place_take(page.fd, ctypes.byref(number))
+    library.place_leave(place, number)
+    assert holder.ended() == ()
+    again = os.dup(page.fd)
+    driver.release_semaphore(page)
+    places = [library.place_take(again, ctypes.byref(number)) for _ in range(64)]
+    assert min(places) >= 0
+    assert library.place_take(again, ctypes.byref(number)) == -1
+    for each in places[1:]:
+        os.close(each)
+    assert library.place_others(places[0]) == 0
+    library.timeline_close(address)
+    for each in (places[0], again):
+        os.close(each)
+
+
+@pytest.mark.parametrize("by_c", [True, False])
+def test_c_and_python_abandon_in_the_same_way(library: ctypes.CDLL, driver: HostDevice, by_c: bool) -> None:
+    page = driver.create_semaphore(TIMELINE, 5)
+    assert isinstance(page, linux_timeline.Timeline)
+    address = library.timeline_open(page.fd)
+    if by_c:
+        library.timeline_abandon(address)
+    else:
+        page.abandon()
+    assert page.lost(6)
+    assert not page.lost(5)
+    assert (page.value, library.timeline_value(address)) == (5, 5)
+    assert library.timeline_wait(address, 5, 0) == 1
+    assert library.timeline_wait(address, 6, LONG_NS) == -1
+    library.timeline_signal(address, 9)
+    page.signal(9)
+    assert page.value == 5
+    library.timeline_close(address)
+    driver.release_semaphore(page)

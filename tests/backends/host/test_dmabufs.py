@@ -118,7 +118,7 @@ def test_dma_buf_that_is_too_small_is_refused(driver: HostDevice, fd: int) -> No
 def test_dma_buf_that_the_cpu_cannot_map_is_refused_by_name(
     driver: HostDevice, fd: int, monkeypatch: pytest.MonkeyPatch, number: int, reason: str
 ) -> None:
-    def refuse(*_: int) -> int:
+    def refuse(*_: int, writable: bool) -> int:
         raise OSError(number, "no")
 
     monkeypatch.setattr(linux, "_map", refuse)

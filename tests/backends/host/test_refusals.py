@@ -258,7 +258,7 @@ def test_import_with_a_full_file_table_leaves_the_handle(driver: HostDevice) -> 
 
 
 def test_import_without_address_space_leaves_the_handle(driver: HostDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(size: int, flags: int, fd: int) -> int:
+    def full(*_: int, writable: bool) -> int:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
     monkeypatch.setattr(linux, "_map", full)

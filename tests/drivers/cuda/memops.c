@@ -77,15 +77,12 @@ static bool run_one(const CUstreamBatchMemOpParams *params) {
     pthread_mutex_unlock(&sim.lock);
     if (!at) return true;
     if (!is_wait(params->operation)) {
-        if (FAULTY(signal_lost)) return true;
-        if (width == 8) atomic_store((_Atomic uint64_t *)at, params->value + FAULTY(signal_one_more));
+        if (width == 8) atomic_store((_Atomic uint64_t *)at, params->value);
         else atomic_store((_Atomic uint32_t *)at, (uint32_t)params->value);
         return true;
     }
-    if (FAULTY(wait_ignored)) return true;
     uint64_t now = width == 8 ? atomic_load((_Atomic uint64_t *)at) : atomic_load((_Atomic uint32_t *)at);
     uint64_t wanted = width == 8 ? params->value : (uint32_t)params->value;
-    if (width == 8) wanted += (uint64_t)FAULTY(wait_one_late) - (uint64_t)FAULTY(wait_one_early);
     return is_met(now, wanted, width, params->flags);
 }
 
@@ -136,10 +133,6 @@ static CUresult append(CUstream handle, const CUstreamBatchMemOpParams *params, 
     if (!code) code = sim_legacy(stream, true);
     if (!code) code = sim_memops_work(&work, params, count);
     if (code) return code;
-    if (FAULTY(signal_overtakes) && !work->waits && !stream->capture) {
-        sim_overtake(work);
-        return CUDA_SUCCESS;
-    }
     return sim_submit(stream, work);
 }
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter as now
 from typing import Final, Protocol
 
 from xsem.data.signallers import Ended
-from xsem.runtime.diagnostics.pending_operations import ended_peers_of_queue, ended_peers_of_semaphore
+from xsem.runtime.diagnostics.pending_operations import (
+    abandon_unmet,
+    ended_peers_of_queue,
+    ended_peers_of_semaphore,
+)
 from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import wait_in_slices
 
-__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait"]
+__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "unblock_released"]
 
 _CONFIRM_S: Final = 0.2
 
@@ -56,6 +61,17 @@ class QueueBlocker:
         if held != self._held:
             self._held, self._since = held, now()
         return ended if now() - self._since >= _CONFIRM_S else None
+
+    def give_up(self) -> None:
+        """Abandon the timelines that hold the queue, so that no device waits for ever."""
+        if self._queue is not None:
+            abandon_unmet(self._queues, self._queue, self._up_to)
+
+
+def unblock_released(queues: QueueTable) -> None:
+    """Let the releasing thread abandon the timelines that hold released queues."""
+    # The device's state keeps the queues: they are needed until their release is over.
+    queues.device_state.unblock = partial(abandon_unmet, queues)
 
 
 def host_wait(

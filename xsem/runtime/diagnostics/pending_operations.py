@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
-from xsem.runtime.diagnostics.timeout_error import is_wait, timeout_error
-from xsem.runtime.queues.operations import Fence, FencedQueue, Operation
+from xsem.runtime.diagnostics.timeout_error import Abandoned, timeout_error
+from xsem.runtime.queues.operations import Fence, FencedQueue, Operation, is_wait
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value
@@ -20,6 +20,7 @@ from xsem.types import PendingOp, SemaphoreKind, Signaller
 
 __all__ = [
     "Stuck",
+    "abandon_unmet",
     "device_pending",
     "ended_peers_of_queue",
     "ended_peers_of_semaphore",
@@ -98,9 +99,9 @@ def _pending_up_to(look: _Look, queue: FencedQueue, up_to: int) -> list[PendingO
 
 def host_wait_timeout(
     queues: QueueTable, state: SemaphoreState, value: int | None, timeout_s: float | None, age_s: float,
-    ended: Ended | None,
+    ended: Ended | Abandoned | None,
 ) -> WaitTimeoutError:
-    """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds, or whose peer has ended."""
+    """Return the error for a `Semaphore.host_wait` that timed out after `age_s` seconds, or that nothing will meet."""
     for queue in queues.live():
         queue.poll()
     look = _Look(queues)
@@ -127,7 +128,7 @@ def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> 
     # The value of a timeline, or the markers around the wait, tell that the wait is not met. By markers, a met wait can
     # seem unmet for a moment, when the queue has left the marker before it and not yet reached the one behind it.
     waits = {state for op in queue.pending() if op.seq <= up_to and is_wait(op.operation) for state, _ in op.targets}
-    if not any(state.signallers.ended() for state in waits):
+    if not any(state.ended_signallers() for state in waits):
         return None
     queue.poll()
     look = _Look(queues)
@@ -145,6 +146,18 @@ def ended_peers_of_queue(queues: QueueTable, queue: FencedQueue, up_to: int) -> 
         if every[0] is not None and all(every):
             return left[0].seq, every[0]
     return None
+
+
+def abandon_unmet(queues: QueueTable, queue: FencedQueue, up_to: int) -> None:
+    """Abandon the timelines of the unmet waits up to `up_to` whose signallers have all ended."""
+    look = _Look(queues)
+    for op in queue.pending():
+        for state, value in op.targets if op.seq <= up_to and is_wait(op.operation) else ():
+            if state.page is not None and not state.page.read_only and value is not None and (
+                    look.ended_peers(state, value) is not None):
+                with contextlib.suppress(XsemError):
+                    state.page.abandon()
+    queue.note_abandoned(up_to)
 
 
 class _Look:
@@ -179,7 +192,7 @@ class _Look:
     # ---- peers
     def ended_peers(self, state: SemaphoreState, value: int | None) -> Ended | None:
         """Return the processes that could signal, if all have ended and no pending signal meets the wait."""
-        ended = state.signallers.ended()
+        ended = state.ended_signallers()
         if ended is None or _at_least(self.value(state), value) or self._signals_here(state, value):
             return None
         return None if _signals_elsewhere(state, value) else ended

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xsem.data.signallers import Ended
 from xsem.errors import WaitTimeoutError
 from xsem.runtime.device_state import DeviceState
+from xsem.runtime.queues.operations import is_wait
 from xsem.types import PendingOp
 
-__all__ = ["is_wait", "timeout_error"]
+__all__ = ["Abandoned", "timeout_error"]
 
 
-def is_wait(operation: str) -> bool:
-    """Return whether the semaphores of the operation are waited for. A replay is work, and lists those of its waits."""
-    return operation in ("wait", "work")
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The value at which a timeline was abandoned."""
+
+    value: int
+
+    def __str__(self) -> str:
+        return f"the timeline was abandoned at {self.value}"
 
 
 def timeout_error(
     device_state: DeviceState, what: str, timeout_s: float | None, pending: Sequence[PendingOp],
-    ended: Ended | None = None,
+    ended: Ended | Abandoned | None = None,
 ) -> WaitTimeoutError:
-    """Return the error for the host's wait for `what`, which timed out, or whose peers have ended."""
+    """Return the error for the host's wait for `what`, which timed out, or which nothing will meet."""
     # The first pending operation holds the others, if that is known.
     causes: list[str] = []
     if ended is not None:
@@ -43,8 +50,12 @@ def timeout_error(
             causes += device_state.driver.timeout_causes
         else:
             causes.append(_waits_of_other_lists(device_state))
-    return WaitTimeoutError(message, reason="timeout" if ended is None else "peer_ended",
-                            pending=tuple(pending), backend=device_state.info.backend,
+    reason = "peer_ended"
+    if ended is None:
+        reason = "timeout"
+    elif isinstance(ended, Abandoned):
+        reason = "abandoned"
+    return WaitTimeoutError(message, reason=reason, pending=tuple(pending), backend=device_state.info.backend,
                             likely_causes=tuple(causes))
 
 

@@ -13,7 +13,7 @@ from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.spi import QueueDriver, Token
 
 __all__ = ["Append", "DriverCall", "Fence", "FencedQueue", "Operation", "OperationName", "Targets", "Work",
-           "quick_queue"]
+           "is_wait", "quick_queue"]
 
 OperationName: TypeAlias = Literal["wait", "signal", "work", "copy", "fill", "barrier"]
 Targets: TypeAlias = Sequence[tuple[SemaphoreState, int | None]]
@@ -33,6 +33,12 @@ class FencedQueue(Protocol):
     def reached(self, seq: int) -> None:
         """Note that all operations up to this one are done."""
 
+    def note_abandoned(self, seq: int) -> None:
+        """Note a failure if a timeline was abandoned before it met a wait up to this operation."""
+
+    def check_waits(self, seq: int) -> None:
+        """Raise the failure if a wait up to this operation ended without its signal, because of an abandonment."""
+
     def pending(self) -> list[Operation]:
         """Return the operations in flight, oldest first."""
 
@@ -48,27 +54,34 @@ class _Queries:
     device_state: DeviceState
     token: Token
     queue: FencedQueue | None
+    seq: int
     captured: bool
 
     def done(self) -> bool:
         """Return whether the fence is reached (DriverError: it never will be). Never blocks."""
         driver = self.device_state.driver
         try:
-            return driver.query_fence(self.token)
+            done = driver.query_fence(self.token)
         except DriverError as failure:
             if self.queue is not None:
                 self.queue.fail(failure)
             raise
+        if done and self.queue is not None:
+            self.queue.check_waits(self.seq)
+        return done
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until the fence is reached (DriverError: never) or the time is over; return whether it is reached."""
         driver = self.device_state.driver
         try:
-            return driver.wait_fence(self.token, timeout_ns)
+            done = driver.wait_fence(self.token, timeout_ns)
         except DriverError:
             if self.queue is not None:
                 self.queue.poll()
             raise
+        if done and self.queue is not None:
+            self.queue.check_waits(self.seq)
+        return done
 
     def check_running(self) -> None:
         """Refuse the fence of a captured operation."""
@@ -99,6 +112,11 @@ class Fence(_Queries):
         key = getattr(self, "_key", None)   # None if the constructor did not finish
         if key is not None:
             self.device_state.detach_fence(key)
+
+
+def is_wait(operation: str) -> bool:
+    """Return whether the semaphores of the operation are waited for. A replay is work, and lists those of its waits."""
+    return operation in ("wait", "work")
 
 
 def quick_queue(queue: Any, calls: Any) -> Any:
@@ -150,7 +168,7 @@ class Append:
 
     # The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
-    __slots__ = ("lifetimes", "may_wait", "operation", "reenters", "unreadable")
+    __slots__ = ("lifetimes", "may_wait", "operation", "paged", "reenters", "unreadable")
 
     def __init__(
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
@@ -161,6 +179,8 @@ class Append:
         self.reenters = False   # the driver's call can itself append to this queue
         # Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
         self.unreadable: tuple[SemaphoreState, ...] = ()
+        # Semaphores of a wait that a process can abandon. The queue looks for that before it counts the wait as done.
+        self.paged: tuple[SemaphoreState, ...] = ()
 
     def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> Any:
         """Note the use of the objects, then check and change the state of the semaphores. The driver's call follows."""

@@ -53,6 +53,7 @@ class PreparedAppend(Append):
             self.unreadable = tuple(
                 [state for state in states
                  if not (state.kind is SemaphoreKind.TIMELINE and can_read(device_state, state))])
+            self.paged = tuple([state for state in states if state.page is not None])
         self.batch = batch   # the application passed a sequence of semaphores; the parameters are then one, too
         self.params_type: type[WaitParams | SignalParams] = WaitParams if operation == "wait" else SignalParams
         self.timelines = all(state.kind is SemaphoreKind.TIMELINE for state in states)
@@ -126,7 +127,7 @@ class _TimelineSignal(PreparedAppend):
                 if type(params) is int and params <= self.limit:   # the usual case, without the loops
                     state = self.states[0]
                     last = state.last
-                    if last is not None and params <= last:
+                    if (last is not None and params <= last) or state.page is not None:
                         state.check_advance(params, allow_rewind=False)
                     before, state.last = (last,), params
                 else:
@@ -143,8 +144,7 @@ class _TimelineSignal(PreparedAppend):
     def _checked(self, params: Any, values: Sequence[Any]) -> list[int | None]:
         """Refuse a value that cannot be signalled next, and return the last values."""
         before: list[Any] = [state.last for state in self.states]
-        limited = self.limit != UINT64_MAX and max(values) > self.limit
-        if limited or None in before or not all(map(operator.gt, values, before)):
+        if self.limit != UINT64_MAX or None in before or not all(map(operator.gt, values, before)):
             rewinds = [param.allow_rewind for param in params] if type(params) is list else [False] * len(values)
             for state, value, rewind in zip(self.states, values, rewinds, strict=True):
                 state.check_advance(value, allow_rewind=rewind)

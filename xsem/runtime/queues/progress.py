@@ -21,9 +21,10 @@ __all__ = ["Progress"]
 class Progress:
     """The operations in flight and the markers of one native queue."""
 
-    def __init__(self, lock: Any, room: Room) -> None:
+    def __init__(self, lock: Any, room: Room, before: Callable[[int], None]) -> None:
         self._lock = lock   # of the releaser, because releases depend on `done`
         self._room = room
+        self._before = before   # called before operations up to this number are retired as done
         self.done = 0   # all operations up to this number are known to be done
         self.operations: deque[tuple[Any, ...]] = deque()   # the fields of each `Operation`, oldest first
         self._markers: deque[tuple[Fence, int]] = deque()   # with everything given to the driver up to the marker
@@ -70,6 +71,7 @@ class Progress:
 
     def reached(self, seq: int) -> None:
         """Retire all markers up to `seq`, and their operations: a fence at `seq` or later is reached."""
+        self._before(seq)
         with self._lock:
             markers, last = self._markers, None
             while markers and markers[0][0].seq <= seq:

@@ -16,12 +16,13 @@ from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import check_generation, clock
 from xsem.runtime.lifetime import Lifetime, Usable
 from xsem.runtime.locks import call_locked
-from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation, quick_queue
+from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation, is_wait, quick_queue
 from xsem.runtime.queues.prepared_cache import PreparedCache
 from xsem.runtime.queues.progress import Progress
 from xsem.runtime.queues.room import Room
 from xsem.runtime.quick import AppendState, Lock
 from xsem.runtime.release_gate import ReleaseGate
+from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.threads import Mark, calling_thread, on_own_thread
 from xsem.spi import Callers, QueueDriver, Token
 
@@ -30,6 +31,8 @@ __all__ = ["Queue", "RecordedAppends", "StreamUse"]
 _log = logging.getLogger("xsem")
 
 _RETRY_S: Final = 0.001
+_MANY_PAGED: Final = 32
+_UNBLOCK_S: Final = 0.05
 
 
 class StreamUse:
@@ -97,7 +100,7 @@ class Queue:
         self.state = AppendState()
         self.state.exposed = borrowed
         self.room = Room(self.state, device_state.capabilities.max_pending)
-        self.progress = Progress(device_state.releaser.lock, self.room)
+        self.progress = Progress(device_state.releaser.lock, self.room, self.note_abandoned)
         self.prepared = PreparedCache()
         self.barrier = DriverCall("barrier", driver.append_barrier)   # common to all lists of the queue
         self.lifetime: Lifetime   # these two by `start`
@@ -109,6 +112,11 @@ class Queue:
         # The thread of the application that called xsem for this queue last. It may call the native queue itself.
         self._user: weakref.ref[Mark] = calling_thread()
         self._warned = False
+        # The semaphores of waits that a process can abandon, and the first operation that such an end let pass.
+        self._paged: dict[SemaphoreState, None] = {}
+        self._many_paged = _MANY_PAGED
+        self._lost: int | None = None
+        self._unblock_at = 0.0
 
     def start(self, lifetime: Lifetime) -> None:
         """Take the lifetime of the native queue. Its free calls `close`."""
@@ -145,7 +153,12 @@ class Queue:
         return self._may_be_waiting()
 
     def _may_be_waiting(self) -> bool:
-        return self.wait_in_flight and self.state.failure is None and not self.closed
+        return self.wait_in_flight and not self._gone and not self.closed
+
+    @property
+    def _gone(self) -> bool:
+        """Whether a failure has ended the work. After an abandonment, the device goes on with it."""
+        return self.state.failure is not None and self._lost is None
 
     def pending(self) -> list[Operation]:
         """Return the operations in flight, oldest first."""
@@ -176,7 +189,7 @@ class Queue:
         # If the queue declares `Callers.APPLICATION`, only the thread that used the queue last appends the marker, in
         # its next call on the device. If this thread has ended, or the device is released, each thread of the
         # application may append it.
-        if self.state.failure is not None:
+        if self._gone:
             self._retire_failed()
         elif not self.progress.covers(seq):
             if self.only_application and not self._may_call():
@@ -286,7 +299,49 @@ class Queue:
         self.device_state.annotate_error(failure)
         if self.state.failure is None:
             self.state.failure = failure
+        self._lost = None
         self._retire_failed()
+
+    # ---- abandoned timelines
+    def note_abandoned(self, seq: int) -> None:
+        """Note a failure if a timeline was abandoned before it met a wait up to `seq`."""
+        # The device runs the work behind such a wait, without its data. So the operations stay pending until they are
+        # done, and the list takes no more.
+        if not self._paged or self.state.failure is not None or not any(
+                state.page is not None and state.page.abandoned for state in self._paged.copy()):
+            return
+        for op in self.progress.pending():
+            for state, value in op.targets if op.seq <= seq and is_wait(op.operation) else ():
+                if state.page is not None and state.page.lost(value):
+                    failure = DriverError(
+                        f"{state.described} was abandoned, so the wait for {value} on {self.name} ended without its "
+                        "signal, and the work behind it had no data: use a new list", reason="abandoned",
+                        from_earlier_work=True)
+                    self.device_state.annotate_error(failure, state.type)
+                    self._lost, self.state.failure = op.seq, failure
+                    return
+
+    def check_waits(self, seq: int) -> None:
+        """Raise the failure if a wait up to operation `seq` ended because of an abandonment."""
+        if self._paged:
+            self.note_abandoned(seq)
+        if self._lost is not None and seq >= self._lost:
+            self.raise_failure()
+
+    def _note_paged(self, states: Sequence[SemaphoreState]) -> None:
+        for state in states:
+            self._paged[state] = None
+        if len(self._paged) > self._many_paged:
+            for state in self._paged.copy():
+                if state.lifetime.freed:
+                    self._paged.pop(state, None)
+            self._many_paged = max(_MANY_PAGED, 2 * len(self._paged))
+
+    def unblock(self, seq: int) -> None:
+        """Abandon the timelines of the waits up to `seq` whose signallers have all ended, if the list is released."""
+        if self._paged and self.lifetime.released and now() >= self._unblock_at:
+            self._unblock_at = now() + _UNBLOCK_S
+            self.device_state.unblock(self, seq)
 
     def _retire_failed(self) -> None:
         # `seq` would be too far: another thread may append an operation now, and the driver may use its objects.
@@ -378,6 +433,8 @@ class Queue:
                     # signallers have ended. The first one is missing only if everything before the wait is done.
                     self._try_mark()
             changes = append.begin(self, seq, params, recording is not None)
+            if append.paged:
+                self._note_paged(append.paged)
             for used in lifetimes:
                 used.use(self, seq)
             if recording is not None:

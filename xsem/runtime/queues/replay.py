@@ -30,6 +30,7 @@ class Replay(Append):
         self._values = values   # token, value to wait for and value to signal, of each timeline with new values
         self._waits = waits   # all semaphores of the recording are here and in `_signals`, with this replay's values
         self._signals = signals
+        self.paged = tuple([state for state in waits if state.page is not None])
         self._rewinding = rewinding   # timelines with ``allow_rewind`` in the recorded signal, and without a new value
 
     def begin(self, queue: QueueProgress, seq: int, params: Any, recording: bool) -> StateChanges:
