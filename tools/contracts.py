@@ -96,7 +96,7 @@ LAYERS = {
         timeout_error
     """,
     "xsem.facade": """
-        discovery
+        discovery | negotiation
         device
         command_list
         arguments | image_copies
@@ -111,7 +111,7 @@ LAYERS = {
         asynchronous | packing | ticket_exchange | transfers
         offers
         ticket_sockets | windows
-        sockets | socket_receivers | ticket_verdicts
+        sockets | socket_receivers | ticket_verdicts | ticket_files
         tickets
         channels | message | received_handles
         wire
