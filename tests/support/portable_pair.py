@@ -7,8 +7,11 @@ Both sides append all frames ahead, so that only the devices, and the bridges of
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,34 @@ from xsem.types import MemoryHandleType, SemaphoreHandleType
 
 FRAMES = 50
 HALF = 4096
+DEADLINE_S = 90
+
+Place = Callable[[str], tuple[list[str], Mapping[str, str]]]
+"""Returns the prefix of a command on a device, and its environment."""
+
+
+def frames_go_both_ways(exporter: str, importer: str, place: Place) -> None:
+    """Run both sides, and expect both to succeed."""
+    ends = socket.socketpair()
+    sides = [_start("exporter", exporter, ends[0], place), _start("importer", importer, ends[1], place)]
+    for end in ends:
+        end.close()
+    try:
+        said = [side.communicate(timeout=DEADLINE_S)[0] for side in sides]
+    finally:
+        for side in sides:
+            side.kill()
+            side.wait()
+    assert [side.returncode for side in sides] == [0, 0], "\n".join(said)
+
+
+def _start(role: str, device: str, sock: socket.socket, place: Place) -> subprocess.Popen[str]:
+    prefix, environment = place(device)
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(__file__)),
+                            *filter(None, [environment.get("PYTHONPATH")])])
+    return subprocess.Popen([*prefix, sys.executable, "-m", "support.portable_pair", role, device, str(sock.fileno())],
+                            env={**environment, "PYTHONPATH": path}, pass_fds=[sock.fileno()], text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def main(role: str, name: str, number: int) -> None:
