@@ -12,7 +12,7 @@ The figure of a chunk is this time by the number of its hand-overs; p50 and p99 
 - external timeline: created by the device's companion_exporter(), which is Vulkan, imported by both, by command lists
 
 After each chunk, both processes compare the value with the one that the chunk ends with, where they can read it. Exit
-status 1: a value was wrong, or the deadline passed; 3: there is no CUDA device with timelines in host memory.
+status 1: a value was wrong, or the deadline passed; 3: a CUDA device with timelines in host memory does not exist.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def percentiles(found: list[float]) -> dict[str, float]:
 
 
 def exporter_of(device: xsem.Device, asked: str) -> xsem.Device | None:
-    """Open the exporter of the external timeline; None, with a line, if there is none."""
+    """Open the exporter of the external timeline; None, with a line, if it does not exist."""
     try:
         return device.companion_exporter() if asked == "companion" else xsem.open_device(asked)
     except xsem.XsemError as error:

@@ -73,6 +73,7 @@ LAYERS = {
         queues
         semaphore_state | mappings | portable_timelines | portable_memories
         device_state
+        bridge
         wrapper_lifetime
         lifetime | callbacks
         release_gate
@@ -83,7 +84,7 @@ LAYERS = {
     "xsem.runtime.queues": """
         queue_table
         queue
-        prepared_cache | replay
+        prepared_cache | replay | bridged_append
         prepared_append
         progress
         operations
@@ -95,7 +96,7 @@ LAYERS = {
         timeout_error
     """,
     "xsem.facade": """
-        discovery
+        discovery | negotiation
         device
         command_list
         arguments | image_copies
@@ -110,7 +111,7 @@ LAYERS = {
         asynchronous | packing | ticket_exchange | transfers
         offers
         ticket_sockets | windows
-        sockets | socket_receivers | ticket_verdicts
+        sockets | socket_receivers | ticket_verdicts | ticket_files
         tickets
         channels | message | received_handles
         wire

@@ -43,17 +43,21 @@ def _code(text: object) -> str:
 def semaphore_types() -> str:
     """Return the table of the handle types of semaphores."""
     return _table(
-        ("`SemaphoreHandleType`", "Kind", "Handle", "Valid only on the exporting device"),
-        ((_code(each.name), each.kind.value, _code(each.os_handle_kind.value), "yes" if each.device_bound else "no")
+        ("`SemaphoreHandleType`", "Kind", "Handle", "Valid on"),
+        ((_code(each.name), each.kind.value, _code(each.os_handle_kind.value), _valid_on(each))
          for each in SemaphoreHandleType))
 
 
 def memory_types() -> str:
     """Return the table of the handle types of memory."""
     return _table(
-        ("`MemoryHandleType`", "Handle", "Valid only on the exporting device", "Always dedicated"),
-        ((_code(each.name), _code(each.os_handle_kind.value), "yes" if each.device_bound else "no",
-          "yes" if each.dedicated else "no") for each in MemoryHandleType))
+        ("`MemoryHandleType`", "Handle", "Valid on", "Always dedicated"),
+        ((_code(each.name), _code(each.os_handle_kind.value), _valid_on(each), "yes" if each.dedicated else "no")
+         for each in MemoryHandleType))
+
+
+def _valid_on(each: SemaphoreHandleType | MemoryHandleType) -> str:
+    return "the exporting device" if each.device_bound else "every device" if each.portable else "what takes it"
 
 
 def native_numbers() -> str:

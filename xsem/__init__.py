@@ -31,6 +31,7 @@ from xsem.facade.discovery import backends, devices, open_device
 from xsem.facade.event import Event
 from xsem.facade.image import MipmapLevel, MipmappedArray
 from xsem.facade.memory import Memory
+from xsem.facade.negotiation import CommonTypes, negotiate
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray
@@ -74,6 +75,7 @@ __all__ = [
     "BusyError",
     "Capabilities",
     "CommandList",
+    "CommonTypes",
     "Device",
     "DeviceInfo",
     "DeviceLostError",
@@ -124,5 +126,6 @@ __all__ = [
     "backends",
     "devices",
     "ipc",
+    "negotiate",
     "open_device",
 ]

@@ -149,11 +149,12 @@ static inline int xsem_parse(const unsigned char *record, xsem_object *object, i
     if (!object->has_driver_uuid && !xsem_all_zero(record + 32, 16)) return -1;
     if (object->kind == XSEM_SORT_SEMAPHORE) {
         known = object->type == XSEM_SEMAPHORE_OPAQUE_FD || object->type == XSEM_TIMELINE_SEMAPHORE_FD ||
-                object->type == XSEM_SYNC_FD;
+                object->type == XSEM_SYNC_FD || object->type == XSEM_HOST_TIMELINE_FD;
         if (!known || object->allocation_size || object->dedicated) return -1;
         if (!carries && object->type != XSEM_SYNC_FD) return -1;
     } else if (object->kind == XSEM_SORT_MEMORY) {
-        known = object->type == XSEM_MEMORY_OPAQUE_FD || object->type == XSEM_DMABUF_FD;
+        known = object->type == XSEM_MEMORY_OPAQUE_FD || object->type == XSEM_DMABUF_FD ||
+                object->type == XSEM_HOST_MEMORY_FD;
         if (!known || !object->allocation_size || !carries) return -1;
         if (object->dedicated && object->type == XSEM_DMABUF_FD) return -1;
     } else {

@@ -46,8 +46,10 @@ extern "C" {
 #define XSEM_SEMAPHORE_OPAQUE_FD 1
 #define XSEM_TIMELINE_SEMAPHORE_FD 9
 #define XSEM_SYNC_FD 11
+#define XSEM_HOST_TIMELINE_FD 128
 #define XSEM_MEMORY_OPAQUE_FD 1
 #define XSEM_DMABUF_FD 9
+#define XSEM_HOST_MEMORY_FD 128
 
 #define XSEM_HAS_DEVICE_UUID 1
 #define XSEM_HAS_DRIVER_UUID 2
@@ -127,15 +129,15 @@ static inline int xsem_add(xsem_message *message, int sort, int type, int fd, ui
     return 0;
 }
 
-/* `type`: XSEM_SEMAPHORE_OPAQUE_FD, XSEM_TIMELINE_SEMAPHORE_FD or XSEM_SYNC_FD. The fd of XSEM_SYNC_FD may be -1, which
- * means already signalled. */
+/* `type`: XSEM_SEMAPHORE_OPAQUE_FD, XSEM_TIMELINE_SEMAPHORE_FD, XSEM_SYNC_FD or XSEM_HOST_TIMELINE_FD. The fd of
+ * XSEM_SYNC_FD may be -1, which means already signalled. A timeline in host memory belongs to no device: pass NULL. */
 static inline int xsem_add_semaphore(xsem_message *message, int type, int fd, const void *device_uuid,
                                      const void *driver_uuid) {
     return xsem_add(message, XSEM_SORT_SEMAPHORE, type, fd, 0, 0, device_uuid, driver_uuid);
 }
 
-/* `allocation_size`: size of the allocation in bytes (VkMemoryAllocateInfo::allocationSize), not the size that a buffer
- * in it needs. */
+/* `type`: XSEM_MEMORY_OPAQUE_FD, XSEM_DMABUF_FD or XSEM_HOST_MEMORY_FD. `allocation_size`: size of the allocation in
+ * bytes (VkMemoryAllocateInfo::allocationSize), not the size that a buffer in it needs. */
 static inline int xsem_add_memory(xsem_message *message, int type, int fd, uint64_t allocation_size, int dedicated,
                                   const void *device_uuid, const void *driver_uuid) {
     if (allocation_size == 0 || (dedicated && type == XSEM_DMABUF_FD)) {

@@ -83,7 +83,7 @@ def test_devices_json_lists_declared_capabilities() -> None:
     (device,) = [each for each in listed["devices"] if each["id"] == "host:0"]
     assert device["uuid"] is None
     assert device["problem"] is None
-    assert device["capabilities"]["semaphore_import"] == ["opaque_fd", "timeline_semaphore_fd"]
+    assert device["capabilities"]["semaphore_import"] == ["host_timeline_fd", "opaque_fd", "timeline_semaphore_fd"]
     assert device["capabilities"]["resets_on_wait"] is True
 
 

@@ -101,10 +101,27 @@ def test_bare_exporter_is_the_one_with_the_devices_uuid(tmp_path: Path) -> None:
     done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins", env=twins)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
-    done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins:0", env=twins)
+    assert "shared by TIMELINE_SEMAPHORE_FD and OPAQUE_FD" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+@pytest.mark.parametrize("pair", [("other:0", "twins:0"), ("other:0", "host"), ("host", "twins:1")], ids=" ".join)
+def test_two_devices_share_the_portable_types(tmp_path: Path, pair: tuple[str, str]) -> None:
+    device, exporter = pair
+    done = demo(tmp_path, *SMALL, "--device", device, "--exporter", exporter, env=twins_backend.installed(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "shared by HOST_TIMELINE_FD and HOST_MEMORY_FD" in done.stdout
+    assert done.stdout.splitlines()[-1] == "demo: 7 frames, 0 stale, 0 errors"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")
+def test_devices_without_a_common_type_are_named(tmp_path: Path) -> None:
+    done = demo(tmp_path, *SMALL, "--device", "other:0", "--exporter", "twins:0", "--binary",
+                env=twins_backend.installed(tmp_path))
     assert done.returncode == 3
-    assert done.stderr.splitlines()[0].startswith("xsem: twins:0 exports from another device than other:0")
-    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[0] == (
+        "xsem: twins:0 exports no binary semaphore that other:0 imports [no_common_type]")
+    assert "  likely: OPAQUE_FD: it is valid on one device, and other:0 is another one" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the host device needs Linux")

@@ -28,7 +28,7 @@ from xsem.errors import (
 PLUGIN = """
 import os, uuid
 from xsem import spi
-from xsem.types import Capabilities, HealthCheck, DeviceInfo, Feature
+from xsem.types import Capabilities, HealthCheck, DeviceInfo, Feature, SemaphoreHandleType
 from xsem.errors import BackendUnavailableError, DriverError
 
 MODE = os.environ["ACME"]
@@ -45,6 +45,12 @@ class Driver(spi.DeviceDriver):
     def query_fence(self, fence): return True
     def release_fence(self, fence): pass
     def close(self): pass
+
+class Bridged(Driver, spi.HostFences):
+    types = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD})
+    capabilities = Capabilities(semaphore_import=types, semaphore_export=types, bridged=types)
+    def create_host_fence(self): return 1
+    def reach_host_fence(self, fence): pass
 
 class Acme(spi.Backend):
     name = "acme"
@@ -63,7 +69,7 @@ class Acme(spi.Backend):
     def open(self, index):
         if index == 1:
             raise DriverError("the device is gone", reason="driver_failed", call="acmeOpen", code=5)
-        return Driver()
+        return Bridged() if MODE == "bridged" else Driver()
     def details(self, index):
         return {"acmeOpen": "by export"} if index == 0 else {}
     def checks(self):
@@ -120,6 +126,24 @@ def test_table_has_a_row_for_a_device_that_cannot_be_opened(acme: Any) -> None:
     (row,) = [line for line in lines if "acme:0" in line]
     assert "00000000-0000-0000-0000-000000000001" in row   # the first digits of both are the same
     assert max(len(line) for line in lines) > 100   # without a terminal, lines do not wrap
+
+
+def test_devices_tells_which_types_are_bridged(acme: Any) -> None:
+    (row,) = [line for line in acme("devices", mode="bridged").stdout.splitlines() if "acme:0" in line]
+    assert "host_timeline_fd (in, out, bridged)" in row
+    listed = json.loads(acme("devices", "--json", mode="bridged").stdout)["devices"]
+    assert listed[0]["capabilities"]["bridged"] == ["host_timeline_fd"]
+
+
+def test_doctor_makes_portable_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(size: int) -> None:
+        raise DriverError("the kernel refused", reason="system_call_failed", call="memfd_create", code=1)
+
+    assert doctor._portable().ok
+    monkeypatch.setattr(doctor, "new_memory", refused)
+    check = doctor._portable()
+    assert (check.ok, check.detail) == (False, "the kernel refused [memfd_create returned an unknown code (1)]")
+    assert check.remedy
 
 
 @pytest.mark.variants

@@ -137,6 +137,8 @@ SEMAPHORES = {
     S.TIMELINE_SEMAPHORE_WIN32: ("timeline", "nt", True, "TIMELINE_SEMAPHORE_WIN32", "TimelineSemaphoreWin32",
                                  "VK_TIMELINE_SEMAPHORE_WIN32", None, "OPAQUE_WIN32_BIT"),
     S.SYNC_FD: ("sync_file", "fd", False, None, None, None, "SYNC_FD_KHR", "SYNC_FD_BIT"),
+    S.HOST_TIMELINE_FD: ("timeline", "fd", False, None, None, None, None, None),
+    S.HOST_TIMELINE_WIN32: ("timeline", "nt", False, None, None, None, None, None),
 }
 # OS handle kind, device-bound, dedicated, then the names as above.
 MEMORIES = {
@@ -154,6 +156,8 @@ MEMORIES = {
                            "D3D11_TEXTURE_KMT_KHR", "D3D11_TEXTURE_KMT_BIT"),
     M.NVSCIBUF: ("nvsci", False, False, "NVSCIBUF", "NvSciBuf", None, None, None),
     M.DMABUF_FD: ("fd", False, False, "DMABUF_FD", None, "DMA_BUF", "DMA_BUF_KHR", "DMA_BUF_BIT_EXT"),
+    M.HOST_MEMORY_FD: ("fd", False, False, None, None, None, None, None),
+    M.HOST_MEMORY_WIN32: ("nt", False, False, None, None, None, None, None),
 }
 VENDORS = ("cuda", "cudart", "levelzero", "opencl", "vulkan")
 SEMAPHORE_HEADERS: Mapping[str, tuple[str, Mapping[str, int]]] = {
@@ -185,9 +189,9 @@ def expected_native(
 
 def test_tables_name_every_member() -> None:
     assert set(SEMAPHORES) == set(S)
-    assert len(S) == 11
+    assert len(S) == 13
     assert set(MEMORIES) == set(M)
-    assert len(M) == 9
+    assert len(M) == 11
 
 
 @pytest.mark.parametrize("member", S, ids=lambda member: member.name)
@@ -244,6 +248,12 @@ def test_memory_and_semaphore_types_of_one_name_differ() -> None:
     # Both are strings, so they compare equal. xsem checks the class, which differs.
     assert not isinstance(M.OPAQUE_FD, S)
     assert M.OPAQUE_FD is not S.OPAQUE_FD  # type: ignore[comparison-overlap]
+
+
+def test_portable_types_are_those_of_no_vendor_and_of_no_device() -> None:
+    for members in (S, M):
+        assert [each for each in members if each.portable] == [each for each in members if not each.native]
+        assert not any(each.device_bound for each in members if each.portable)
 
 
 def test_exactly_the_three_d3d_resources_are_dedicated() -> None:

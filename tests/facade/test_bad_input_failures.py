@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 from support.bad_input import importing
-from support.descriptors import OF_SYSTEM, named
+from support.descriptors import OF_DRIVER, named
 from support.fake_backend import ALL, INFO, FakeDriver
 from support.fixtures import refused
 from support.open_files import close, holding, is_open, new_number, untouched
@@ -71,7 +71,7 @@ FATES: dict[str, tuple[str, Callable[[OwnedHandle], object]]] = {
 }
 
 
-@pytest.mark.parametrize("member", OF_SYSTEM, ids=named)
+@pytest.mark.parametrize("member", OF_DRIVER, ids=named)
 @pytest.mark.parametrize("fate", FATES)
 def test_refusal_of_the_driver_leaks_no_handle(fate: str, member: SemaphoreHandleType | MemoryHandleType) -> None:
     said: Any

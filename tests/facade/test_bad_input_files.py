@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from support.bad_input import Counted, importing
-from support.descriptors import FD, named
+from support.descriptors import OF_DRIVER, named
 from support.fake_backend import open_fake
 from support.fixtures import refused
 from support.open_files import closed_number, holding, numbers, untouched
@@ -71,7 +71,7 @@ KINDS_OF_FILE: dict[str, tuple[Callable[[], tuple[int, ...]], str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_FILE)
-@pytest.mark.parametrize("member", FD, ids=named)
+@pytest.mark.parametrize("member", OF_DRIVER, ids=named)
 def test_fd_of_another_kind_is_refused_before_the_driver(
     kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
@@ -89,7 +89,7 @@ def test_fd_of_another_kind_is_refused_before_the_driver(
         os.close(number)
 
 
-@pytest.mark.parametrize("member", FD, ids=named)
+@pytest.mark.parametrize("member", OF_DRIVER, ids=named)
 def test_read_only_fd_reaches_the_driver(
     member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
@@ -105,7 +105,8 @@ def test_read_only_fd_reaches_the_driver(
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_FILE)
-@pytest.mark.parametrize("member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, M.OPAQUE_FD], ids=named)
+@pytest.mark.parametrize(
+    "member", [S.OPAQUE_FD, S.TIMELINE_SEMAPHORE_FD, S.HOST_TIMELINE_FD, M.OPAQUE_FD, M.HOST_MEMORY_FD], ids=named)
 def test_host_refuses_fd_of_another_kind(
     device: Device, kind: str, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
@@ -117,7 +118,7 @@ def test_host_refuses_fd_of_another_kind(
         os.close(number)
 
 
-@pytest.mark.parametrize("member", FD, ids=named)
+@pytest.mark.parametrize("member", OF_DRIVER, ids=named)
 @pytest.mark.parametrize("number", ["closed", 2**20, 2**31, 2**70])
 def test_a_closed_fd_is_refused_before_the_driver(
     number: int | str, member: SemaphoreHandleType | MemoryHandleType

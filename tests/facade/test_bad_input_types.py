@@ -30,7 +30,7 @@ TWO = uuid.UUID("b1b2c3d4-0000-4000-8000-0123456789ab")
 def test_a_type_that_host_does_not_declare_is_unsupported(
     device: Device, member: SemaphoreHandleType | MemoryHandleType
 ) -> None:
-    if member in (BINARY, TIMELINE):  # MEMORY equals BINARY, and is also declared
+    if member in (BINARY, TIMELINE) or (member in OF_SYSTEM and member.portable):   # MEMORY equals BINARY
         return
     kind = "semaphore" if isinstance(member, SemaphoreHandleType) else "memory"
     number = new_number()
@@ -122,7 +122,7 @@ def fake_with_uuids(info_uuid: uuid.UUID | None, driver_uuid: uuid.UUID | None =
     return open_fake(info=info)
 
 
-@pytest.mark.parametrize("member", [*S, *M], ids=named)
+@pytest.mark.parametrize("member", [each for each in (*S, *M) if not each.portable], ids=named)
 @pytest.mark.parametrize("info_uuid", [TWO, None], ids=["another", "none"])
 def test_device_bound_import_from_another_device_is_refused(
     member: SemaphoreHandleType | MemoryHandleType, info_uuid: uuid.UUID | None
@@ -154,7 +154,8 @@ def test_device_bound_import_from_another_device_is_refused(
 
 
 @pytest.mark.parametrize(
-    "member", [each for each in (*S, *M) if each.os_handle_kind in (OsHandleKind.NT, OsHandleKind.KMT)], ids=named
+    "member", [each for each in (*S, *M)
+               if each.os_handle_kind in (OsHandleKind.NT, OsHandleKind.KMT) and not each.portable], ids=named
 )
 @pytest.mark.parametrize("luid", [b"\xf4\3\1\0\0\0\0\1", None], ids=["another", "none"])
 def test_import_from_another_adapter_is_refused(
@@ -213,6 +214,14 @@ def test_host_refuses_a_descriptor_of_a_gpu(device: Device) -> None:
         desc = binary_of(number, device_uuid=ONE)
         refused(lambda: device.import_semaphore(desc), "wrong_device", WrongDeviceError)
     close(number)
+
+
+def test_portable_object_of_another_device_is_accepted(device: Device) -> None:
+    [timeline] = [each for each in device.capabilities.semaphore_export if each.portable]
+    [memory] = [each for each in device.capabilities.memory_export if each.portable]
+    with device.create_semaphore(timeline).export() as one, device.create_memory(memory, 1).export() as two:
+        device.import_semaphore(dataclasses.replace(one, device_uuid=ONE, driver_uuid=TWO))
+        device.import_memory(dataclasses.replace(two, device_uuid=ONE, driver_uuid=TWO))
 
 
 def test_export_for_another_device_is_refused_except_from_host(device: Device) -> None:

@@ -84,6 +84,7 @@ def device_calls(device: Device) -> Calls:
         "Device.command_list": (device.command_list, {"stream": 5}), "Device.event": (device.event, {}),
         "Device.host_buffer": (device.host_buffer, {}), "Device.share": (device.share, {"array": None}),
         "Device.watch": (device.watch, {"after_s": 1}),
+        "negotiate": (xsem.negotiate, {"exporter": device, "importer": device}),
         "Device.nvscisync_attributes": (device.nvscisync_attributes, {"attributes": 5}),
         "Semaphore.export": (sem.export, {}), "Semaphore.host_signal": (sem.host_signal, {}),
         "Semaphore.host_wait": (sem.host_wait, {"timeout_s": 0}), "Semaphore.reached": (sem.reached, {"value": 0}),
@@ -142,7 +143,7 @@ TAKES_NUMBERS = {"OwnedHandle", "Device.command_list", "Device.event"}
 NOT_CALLED = {
     "Device": "made by open_device", "DeviceInfo": "made by backends", "Capabilities": "made by backends",
     "BackendInfo": "made by xsem", "PendingOp": "made by xsem", "Signaller": "made by xsem",
-    "SignallerProcess": "made by xsem", "Recording": "test_recording.py has its call",
+    "SignallerProcess": "made by xsem", "CommonTypes": "made by xsem", "Recording": "test_recording.py has its call",
 }
 
 

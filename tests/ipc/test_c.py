@@ -50,6 +50,9 @@ int main(int argc, char **argv) {
     if (xsem_send(sock, &message, payload, sizeof payload + 1) == 0 || errno != EMSGSIZE) return 19;
     if (xsem_send(sock, &message, payload, sizeof payload)) return 20;
     xsem_message_init(&message);
+    if (xsem_add_semaphore(&message, XSEM_HOST_TIMELINE_FD, -1, 0, 0) == 0 || errno != EBADF) return 25;
+    if (xsem_add_semaphore(&message, XSEM_HOST_TIMELINE_FD, a, 0, 0)) return 26;
+    if (xsem_add_memory(&message, XSEM_HOST_MEMORY_FD, b, 4096, 0, 0, 0)) return 27;
     if (xsem_send(sock, &message, 0, 0)) return 21;
     xsem_message_init(&message);
     for (index = 0; index < XSEM_MAX_DESCRIPTORS; index++)
@@ -195,7 +198,10 @@ def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str
                 assert isinstance(desc.handle, OwnedHandle)
                 assert same_open_file(desc.handle.fileno(), fd)
             assert message.payload == bytes(index * 7 & 0xFF for index in range(65536))
-        assert ipc.receive(ours).payload == b""
+        with ipc.receive(ours) as message:
+            assert message.payload == b""
+            assert [each.type for each in message.semaphores] == [SemaphoreHandleType.HOST_TIMELINE_FD]
+            assert [each.type for each in message.memories] == [MemoryHandleType.HOST_MEMORY_FD]
         with ipc.receive(ours) as message:
             assert len(message.semaphores) == 64
         assert peer.wait(20) == 0
@@ -270,6 +276,8 @@ def test_numbers_in_the_header_match_python() -> None:
     assert numbers["XSEM_SYNC_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.SYNC_FD]
     assert numbers["XSEM_MEMORY_OPAQUE_FD"] == wire.MEMORY_NUMBERS[MemoryHandleType.OPAQUE_FD]
     assert numbers["XSEM_DMABUF_FD"] == wire.MEMORY_NUMBERS[MemoryHandleType.DMABUF_FD]
+    assert numbers["XSEM_HOST_TIMELINE_FD"] == wire.SEMAPHORE_NUMBERS[SemaphoreHandleType.HOST_TIMELINE_FD]
+    assert numbers["XSEM_HOST_MEMORY_FD"] == wire.MEMORY_NUMBERS[MemoryHandleType.HOST_MEMORY_FD]
     assert numbers["XSEM_MAX_DESCRIPTORS"] == wire.MAX_DESCRIPTORS
     assert numbers["XSEM_MAX_PAYLOAD"] == wire.MAX_PAYLOAD_BYTES
     assert numbers["XSEM_HEADER_BYTES"] == wire.HEADER_BYTES

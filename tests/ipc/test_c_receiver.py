@@ -142,12 +142,15 @@ def test_c_receives_what_python_sends(program: Path, fds: list[int], type: int) 
              MemoryDesc.opaque_fd(fds[2], allocation_size=2**40 + 5, device_uuid=DEVICE, dedicated=True),
              MemoryDesc.dmabuf_fd(fds[3], allocation_size=4096), payload=b"\x07" * 65536)
     ipc.send(receiving.sock)
+    ipc.send(receiving.sock, SemaphoreDesc.host_timeline_fd(fds[3]),
+             MemoryDesc.host_memory_fd(fds[0], allocation_size=2**40))
     ipc.send(receiving.sock, *[SemaphoreDesc.opaque_fd(fds[0], device_uuid=None)] * 64, payload=b"\x08")
     inodes = [os.fstat(fd).st_ino for fd in fds]
     assert receiving.lines() == [
         "5 65536 7", f"1 9 {inodes[0]} 0 0 1 17 1", "1 11 -1 0 0 -1 -1 0", f"1 1 {inodes[1]} 0 0 -1 -1 1",
         f"2 1 {inodes[2]} 1 {2**40 + 5} 1 -1 1", f"2 9 {inodes[3]} 0 4096 -1 -1 1",
         "0 0 -1",
+        "2 0 -1", f"1 128 {inodes[3]} 0 0 -1 -1 1", f"2 128 {inodes[0]} 0 {2**40} -1 -1 1",
         "64 1 8", *[f"1 1 {inodes[0]} 0 0 -1 -1 1"] * 64,
         "ENODATA 0"]
 

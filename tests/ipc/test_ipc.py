@@ -343,10 +343,10 @@ def test_receive_fds_checks_its_limits(size: int, count: int) -> None:
 def test_wire_numbers_never_change() -> None:
     assert wire.SEMAPHORE_NUMBERS == {
         SemaphoreHandleType.OPAQUE_FD: 1, SemaphoreHandleType.TIMELINE_SEMAPHORE_FD: 9, SemaphoreHandleType.SYNC_FD: 11,
-        SemaphoreHandleType.HOST_TIMELINE_FD: 12,
+        SemaphoreHandleType.HOST_TIMELINE_FD: 128,
     }
     assert wire.MEMORY_NUMBERS == {
-        MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9, MemoryHandleType.HOST_MEMORY_FD: 10,
+        MemoryHandleType.OPAQUE_FD: 1, MemoryHandleType.DMABUF_FD: 9, MemoryHandleType.HOST_MEMORY_FD: 128,
     }
 
 

@@ -82,10 +82,11 @@ def test_wire_numbers_never_change() -> None:
     s, m = SemaphoreHandleType, MemoryHandleType
     assert wire.NT_SEMAPHORE_NUMBERS == {
         s.OPAQUE_WIN32: 2, s.OPAQUE_WIN32_KMT: 3, s.D3D12_FENCE: 4, s.D3D11_FENCE: 5, s.D3D11_KEYED_MUTEX: 7,
-        s.D3D11_KEYED_MUTEX_KMT: 8, s.TIMELINE_SEMAPHORE_WIN32: 10}
+        s.D3D11_KEYED_MUTEX_KMT: 8, s.TIMELINE_SEMAPHORE_WIN32: 10,
+        s.HOST_TIMELINE_WIN32: 129}
     assert wire.NT_MEMORY_NUMBERS == {
         m.OPAQUE_WIN32: 2, m.OPAQUE_WIN32_KMT: 3, m.D3D12_HEAP: 4, m.D3D12_RESOURCE: 5, m.D3D11_RESOURCE: 6,
-        m.D3D11_RESOURCE_KMT: 7}
+        m.D3D11_RESOURCE_KMT: 7, m.HOST_MEMORY_WIN32: 129}
 
 
 RECORD, SECOND, THIRD = 32, 96, 160

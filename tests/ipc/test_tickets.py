@@ -365,11 +365,11 @@ def test_claim_whose_user_the_kernel_does_not_tell_is_dropped(
 
 
 def test_connection_that_the_system_refuses_is_an_error_of_the_tree(
-    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    desc: MemoryDesc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticket = ipc.offer(desc)
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(ticket_sockets, "_name", lambda _: str(tmp_path / "nothing").encode())
+        elsewhere.setattr(ticket_sockets, "_name", lambda _: b"/dev/null/nothing")
         assert reason_of(lambda: ipc.claim(ticket)) == "system_call_failed"
     ipc.claim(ticket).close()
 

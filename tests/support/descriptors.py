@@ -15,6 +15,7 @@ FD = [member for member in ALL if member.os_handle_kind is OsHandleKind.FD]
 NT = [member for member in ALL if member.os_handle_kind is OsHandleKind.NT]
 KMT = [member for member in ALL if member.os_handle_kind is OsHandleKind.KMT]
 OF_SYSTEM = NT if sys.platform == "win32" else FD   # the kind that this system can open
+OF_DRIVER = [member for member in OF_SYSTEM if not member.portable]   # without those that xsem opens itself
 NVSCI = [member for member in ALL if member.os_handle_kind is OsHandleKind.NVSCI]
 
 

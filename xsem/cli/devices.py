@@ -110,6 +110,7 @@ def _capabilities(capabilities: Capabilities) -> dict[str, Any]:
         "memory_import": _names(capabilities.memory_import),
         "memory_export": _names(capabilities.memory_export),
         "features": _names(capabilities.features),
+        "bridged": _names(capabilities.bridged),
         "wait_before_signal": _names(capabilities.wait_before_signal),
         "resets_on_wait": capabilities.resets_on_wait,
         "append_never_blocks": capabilities.append_never_blocks,
@@ -200,8 +201,9 @@ def _identities(rows: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def _both(declared: dict[str, Any], what: str) -> list[str]:
-    """Return the handle types of a device, each with the directions."""
+    """Return the handle types of a device, each with the directions, and whether a thread of xsem takes part."""
     into, out = set(declared[f"{what}_import"]), set(declared[f"{what}_export"])
     ways = {name: f"in,{GLUE}out" if name in into and name in out else "in" if name in into else "out"
             for name in sorted(into | out)}
-    return [f"{name}{GLUE}({way})" for name, way in ways.items()]
+    bridged = set(declared["bridged"]) if what == "semaphore" else set()
+    return [f"{name}{GLUE}({way}{f',{GLUE}bridged' if name in bridged else ''})" for name, way in ways.items()]

@@ -20,6 +20,7 @@ from xsem.cli.text import printable
 from xsem.data.file_descriptors import kernel_can_compare
 from xsem.errors import BackendUnavailableError, XsemError
 from xsem.plugins import ENTRY_POINT_GROUP, registry
+from xsem.portable import new_memory, new_timeline
 from xsem.spi import compiled, failed_check
 from xsem.types import HealthCheck
 
@@ -112,10 +113,23 @@ def _general() -> list[HealthCheck]:
                    "neither F_DUPFD_QUERY (Linux 6.10) nor kcmp works here: a failed import may leak one",
             remedy="" if can else "allow the kcmp system call in the sandbox, or use Linux 6.10 or newer",
         ))
+    checks.append(_portable())
     chosen = os.environ.get("XSEM_BACKENDS", "")
     if chosen:
         checks.append(HealthCheck(name="XSEM_BACKENDS", ok=True, detail=f"only these plugins are loaded: {chosen}"))
     return checks
+
+
+def _portable() -> HealthCheck:
+    """Make the objects that every device can import."""
+    name = "portable objects"
+    try:
+        for made in (new_timeline(0), new_memory(1)):
+            made.close()
+    except (OSError, XsemError, NotImplementedError) as error:
+        return failed_check(name, error, "use Linux or Windows, and allow memfd_create and fcntl in the sandbox")
+    system = "WIN32" if sys.platform == "win32" else "FD"
+    return HealthCheck(name=name, ok=True, detail=f"HOST_TIMELINE_{system} and HOST_MEMORY_{system} can be made")
 
 
 def answer(plugin: str) -> Iterator[Any]:

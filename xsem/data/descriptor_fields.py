@@ -37,9 +37,10 @@ def check_identity(desc: _Described) -> None:
         if value is not None:
             object.__setattr__(desc, field, parse_uuid(value, field))
     if desc.device_luid is not None:
-        if desc.type.os_handle_kind not in (OsHandleKind.NT, OsHandleKind.KMT):
+        if desc.type.portable or desc.type.os_handle_kind not in (OsHandleKind.NT, OsHandleKind.KMT):
             spelled = f"{type(desc.type).__name__}.{desc.type.name}"
-            raise BadArgumentError(f"{spelled} takes no device_luid: only Windows has LUIDs", reason="luid_not_allowed",
+            why = "the object belongs to no device" if desc.type.portable else "only Windows has LUIDs"
+            raise BadArgumentError(f"{spelled} takes no device_luid: {why}", reason="luid_not_allowed",
                                    handle_type=desc.type)
         object.__setattr__(desc, "device_luid", parse_luid(desc.device_luid, "device_luid"))
 

@@ -187,8 +187,9 @@ class Device(Releasable):
     def create_timeline(self, initial_value: int = 0, *, label: str = "") -> Semaphore:
         """Create a timeline semaphore for export, of the operating system's handle type.
 
-        The type is TIMELINE_SEMAPHORE_FD if the device exports this type, otherwise TIMELINE_SEMAPHORE_WIN32.
-        `create_semaphore` takes any type.
+        The type is the first of TIMELINE_SEMAPHORE_FD, TIMELINE_SEMAPHORE_WIN32, HOST_TIMELINE_FD and
+        HOST_TIMELINE_WIN32 that the device exports. `create_semaphore` takes any type, and `xsem.negotiate` chooses one
+        for an importer.
 
         Parameters
         ----------
@@ -207,7 +208,7 @@ class Device(Releasable):
         BadArgumentError
             ``value_out_of_range``, ``not_an_int``; ``bad_label``.
         UnsupportedError
-            ``unsupported``: the device exports neither type.
+            ``unsupported``: the device exports none of these types.
         """
         return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
 

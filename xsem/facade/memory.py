@@ -116,7 +116,7 @@ class Memory(Resource):
             refuse_imported(f"{self.type.value} memory", capability, device_state.info.backend)
         if self.type not in device_state.capabilities.memory_export:
             device_state.unsupported(capability)
-        device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=self.type.device_bound)
+        device_uuid, driver_uuid = identity_for(device_state.info, for_device, self.type)
         with device_state.calling(self.type, self._lifetime):
             handle, chunks = self._handles()
         return MemoryDesc(type=self.type, allocation_size=self.allocation_size, handle=handle, chunks=chunks,

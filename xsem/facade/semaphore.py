@@ -91,8 +91,8 @@ class Semaphore(Resource):
         ----------
         for_device : Device or its UUID, optional
             The importing device. If another process opens this device, pass its UUID. Objects of `host` belong to no
-            device, and their descriptor gets this UUID. A device-bound type of any other exporter needs the same
-            physical device.
+            device, and their descriptor gets this UUID. The descriptor of a portable type gets none. A device-bound
+            type of any other exporter needs the same physical device.
         read_only : bool
             Only for portable timelines on Linux: the file descriptor is open only for reading. Its importers wait, and
             xsem refuses their signals. It protects against errors, not against attacks: a process with the rights of
@@ -127,7 +127,7 @@ class Semaphore(Resource):
             refuse_imported(state.described, capability, device_state.info.backend)
         if state.type not in device_state.capabilities.semaphore_export:
             device_state.unsupported(capability)
-        device_uuid, driver_uuid = identity_for(device_state.info, for_device, device_bound=state.type.device_bound)
+        device_uuid, driver_uuid = identity_for(device_state.info, for_device, state.type)
         with device_state.calling(state.type, self._lifetime):
             handle: OwnedHandle | None
             if read_only:

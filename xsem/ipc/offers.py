@@ -12,9 +12,10 @@ import itertools
 import os
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Container
-from typing import Final
+from typing import ClassVar, Final
 
 from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.ipc.ticket_verdicts import FORGED, GRANTED, OVER, SPENT
@@ -75,15 +76,16 @@ class _Deadlines:
 
 
 class Server:
-    """All offers of a process, and the thread that serves them."""
+    """The offers of a process at one place, and the thread that serves them."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | None = None) -> None:
         self._key = os.urandom(32)
         self._address = os.urandom(8)
         self._numbers = itertools.count()
         self._offers: dict[int, _Offer] = {}
         self._deadlines = _Deadlines()
-        self._session = Session()
+        self._session = Session(directory)
+        self._in_directory = directory is not None
         self._listening = False
         self._background = Background("xsem-offers", self._serve, self._busy, joined=False)
 
@@ -99,7 +101,7 @@ class Server:
         try:
             offer = _Offer(content, claims, deadline_ns)
             content.keep()
-            ticket = here(self._address, number, deadline_ns).ticket(self._key)
+            ticket = here(self._address, number, deadline_ns, in_directory=self._in_directory).ticket(self._key)
             self._offers[number] = offer
             self._wait_until_served(offer)
             self._deadlines.add(deadline_ns, number)   # from now on, the thread removes it
@@ -124,7 +126,7 @@ class Server:
 
     def abandon(self) -> None:
         """Close everything in a forked child. The parent serves its offers."""
-        self._session.close()
+        self._session.abandon()
         for offer in self._offers.values():
             offer.content.close()
 
@@ -196,17 +198,23 @@ class Server:
 
 class _Process:
     server = Server()
+    # By the path. The thread of a server keeps it alive while it has an offer.
+    in_directories: ClassVar[weakref.WeakValueDictionary[str, Server]] = weakref.WeakValueDictionary()
 
 
-def server() -> Server:
-    """Return the server of this process."""
-    return _Process.server
+def server(directory: str | None = None) -> Server:
+    """Return the server of this process, or the one for this directory."""
+    if directory is None:
+        return _Process.server
+    return _Process.in_directories.setdefault(directory, Server(directory))
 
 
 def _in_child() -> None:
-    before = _Process.server
+    before = [_Process.server, *_Process.in_directories.values()]
     _Process.server = Server()
-    before.abandon()
+    _Process.in_directories = weakref.WeakValueDictionary()
+    for each in before:
+        each.abandon()
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
 from xsem.data.transfers import LIFETIME_S
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.ipc.message import Message
 from xsem.ipc.offers import server
+from xsem.ipc.ticket_files import check_directory
 from xsem.ipc.tickets import Ticket, check_lifetime, check_system, now_ns
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryDesc, SemaphoreDesc
@@ -25,7 +27,7 @@ _MAX_CLAIMS: Final = 2**31 - 1
 
 def offer(
     *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"", claims: int = 1,
-    lifetime_s: float = LIFETIME_S,
+    lifetime_s: float = LIFETIME_S, at: str | os.PathLike[str] | None = None,
 ) -> Ticket:
     """Offer descriptors and a payload to other processes, and return a ticket for them.
 
@@ -43,6 +45,10 @@ def offer(
         Number of claims, from 1. Each claim gets its own file descriptors.
     lifetime_s : float
         Seconds until the offer ends, more than 0 and at most ten years.
+    at : str or os.PathLike, optional
+        Path of a directory that the other container mounts, too. A socket file in it takes the claims, for this user
+        only, and is removed with the last offer. Default: an abstract socket, which only processes of the same network
+        namespace reach. Linux only.
 
     Returns
     -------
@@ -52,7 +58,8 @@ def offer(
     Raises
     ------
     BadArgumentError
-        ``bad_claims``, ``bad_timeout``; as `send`, without the reasons of the socket.
+        ``bad_claims``, ``bad_timeout``; ``bad_directory``, ``path_too_long``: the path of a socket has at most 107
+        bytes; as `send`, without the reasons of the socket.
     UnsupportedError, BadHandleError, ReleasedError
         As `send`; also if the system is neither Linux nor Windows, and ``subinterpreter``.
     BusyError
@@ -69,10 +76,15 @@ def offer(
         raise BadArgumentError(f"claims is an int from 1, not {claims!r}", reason="bad_claims")
     check_lifetime(lifetime_s)
     deadline_ns = now_ns() + int(lifetime_s * 1e9)
-    return server().add(Content(descs, payload), claims, deadline_ns)
+    if at is not None and sys.platform == "win32":
+        raise UnsupportedError("containers of Windows share no pipes: offer without at=", capability="ipc.offer.at")
+    directory = None if at is None else check_directory(at)
+    return server(directory).add(Content(descs, payload), claims, deadline_ns)
 
 
-def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> Message:
+def claim(
+    ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S, at: str | os.PathLike[str] | None = None
+) -> Message:
     """Return the message that another process of this machine offered.
 
     Parameters
@@ -81,6 +93,9 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
         The ticket, or its text.
     timeout_s : float or None
         Seconds. None: no limit.
+    at : str or os.PathLike, optional
+        For a ticket of ``offer(at=…)``: the path that the directory has in this container. It has no effect on other
+        tickets.
 
     Returns
     -------
@@ -94,7 +109,8 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
         lifetime is over. ``ticket_spent``: the ticket was claimed as often as offered. ``sender_ended``: the offering
         process has ended. ``other_user``: the offering process belongs to another user, or one of the two users has
         no mapping in a user namespace. ``other_host``: the ticket is from another machine, or from before a restart.
-        ``other_container``: a container with another network namespace. ``bad_timeout``.
+        ``other_container``: a container with another network namespace. ``bad_directory``: the ticket needs `at`, or
+        `at` does not name one; ``path_too_long``; ``bad_timeout``.
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
     BusyError
@@ -117,4 +133,4 @@ def claim(ticket: str | bytes, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -
     now_ns()   # refuses other systems
     fields, _ = ticket.fields()
     check_system(fields)
-    return ask(ticket, fields, timeout_s)
+    return ask(ticket, fields, timeout_s, None if at is None else check_directory(at))

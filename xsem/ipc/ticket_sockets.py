@@ -1,4 +1,4 @@
-"""The exchange of tickets on Linux: over an abstract Unix socket of type SOCK_SEQPACKET."""
+"""The exchange of tickets on Linux: over a Unix socket of type SOCK_SEQPACKET, abstract or in a directory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from xsem.data.peers import Peer, peer_user
 from xsem.data.running_system import read_small
 from xsem.data.signallers import signallers_of_all
 from xsem.errors import BadArgumentError, BadHandleError, BusyError, DriverError, WaitTimeoutError, XsemError
-from xsem.ipc import wire
+from xsem.ipc import ticket_files, wire
 from xsem.ipc.message import Message, decode, encode, split
 from xsem.ipc.sockets import Receiver
-from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, SPENT, absent, refusal
+from xsem.ipc.ticket_verdicts import GRANTED, OTHER_USER, OVER, SPENT, absent, ended, refusal
 from xsem.ipc.tickets import MAX_TICKET_BYTES, Fields, Ticket
+from xsem.runtime.threads import exiting
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc
 
 __all__ = ["Content", "Send", "Session", "ask"]
@@ -80,9 +81,11 @@ Send: TypeAlias = Callable[[int, Content | None], None]
 class Session:
     """The sockets of the thread that serves offers."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | None = None) -> None:
         # First the socket that listens, then the connections, oldest first.
         self.sockets: list[socket.socket] = []
+        self._directory = directory   # None: the socket is abstract
+        self._file: str | None = None
 
     @property
     def closed(self) -> bool:
@@ -97,18 +100,23 @@ class Session:
     def listen(self, address: bytes) -> None:
         """Begin to listen."""
         try:
-            self._listen(_name(address))
+            self._listen(address)
         except OSError as error:
             raise _system_error(error) from error
 
-    def _listen(self, name: bytes) -> None:
+    def _listen(self, address: bytes) -> None:
         if sys.platform == "win32":
             raise NotImplementedError
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sockets.append(sock)
         sock.setblocking(False)
-        sock.bind(name)
-        sock.listen(_MAX_CONNECTIONS)
+        if self._directory is None:
+            sock.bind(_name(address))
+            sock.listen(_MAX_CONNECTIONS)
+        else:
+            path = ticket_files.path_of(self._directory, address)
+            ticket_files.listen(sock, path, _MAX_CONNECTIONS)
+            self._file = path
 
     def turn(self, timeout_s: float, answer: Callable[[bytes, Send], None]) -> None:
         """Wait for connections and requests, and answer them. `answer` gets a function that sends the answer."""
@@ -169,8 +177,17 @@ class Session:
         connection.close()
         self.sockets.remove(connection)
 
+    def abandon(self) -> None:
+        """Close all sockets in a forked child. The file is its parent's."""
+        self._file = None
+        self.close()
+
     def close(self) -> None:
         """Close all sockets."""
+        # The file of a process that ends with an offer stays: it tells a claim that the process has ended.
+        if self._file is not None and not exiting():
+            ticket_files.remove(self._file)
+            self._file = None
         while self.sockets:
             self._drop(self.sockets[-1])
 
@@ -187,37 +204,43 @@ def _send(sock: socket.socket, verdict: int, content: Content | None) -> None:
     sock.sendmsg([bytes([verdict]), content.data], rights, socket.MSG_NOSIGNAL)
 
 
-def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
+def ask(ticket: Ticket, fields: Fields, timeout_s: float | None, directory: str | None = None) -> Message:
     """Claim the message of a ticket, with the errors of `xsem.ipc.claim`."""
     if sys.platform == "win32":
         raise NotImplementedError
+    name: str | bytes = _name(fields.address)
+    if fields.in_directory:
+        if directory is None:
+            raise BadArgumentError("the ticket was offered in a directory: pass the path that this directory has here, "
+                                   "claim(ticket, at=…)", reason="bad_directory")
+        name = ticket_files.path_of(directory, fields.address)
     end = None if timeout_s is None else time.monotonic() + min(timeout_s, 1e9)
     try:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
         raise _system_error(error, "socket") from error
     with sock:
-        _connect(sock, fields, timeout_s, end)
+        _connect(sock, name, fields, timeout_s, end)
         left = None if end is None else max(0.0, end - time.monotonic())
         with Receiver(sock, wire.MAX_FDS, left) as receiver:
-            return _answer(sock, receiver, ticket, fields)
+            return _answer(sock, receiver, ticket, partial(_absent, name, fields))
 
 
-def _connect(sock: socket.socket, fields: Fields, timeout_s: float | None, end: float | None) -> None:
+def _connect(
+    sock: socket.socket, name: str | bytes, fields: Fields, timeout_s: float | None, end: float | None
+) -> None:
     sock.setblocking(False)
     while True:
         try:
-            sock.connect(_name(fields.address))
+            sock.connect(name)
             break
         except BlockingIOError:   # the queue of connections is full
             if end is not None and time.monotonic() > end:
                 raise WaitTimeoutError(f"process {fields.pid}, which offers the ticket, accepted no connection for "
                                        f"{timeout_s:g} s") from None
             time.sleep(0.002)
-        except ConnectionRefusedError as error:   # nothing has that address
-            raise absent(fields) from error
         except OSError as error:
-            raise _system_error(error, "connect") from error
+            raise _no_connection(error, fields) from error
     try:
         is_own_user = _is_own_user(sock)
     except OSError as error:
@@ -227,18 +250,49 @@ def _connect(sock: socket.socket, fields: Fields, timeout_s: float | None, end: 
         raise refusal(OTHER_USER)
 
 
-def _answer(sock: socket.socket, receiver: Receiver, ticket: Ticket, fields: Fields) -> Message:
+def _no_connection(error: OSError, fields: Fields) -> XsemError:
+    if fields.in_directory and isinstance(error, FileNotFoundError):
+        return refusal(OVER if fields.expired else SPENT)
+    if fields.in_directory and isinstance(error, PermissionError):
+        return refusal(OTHER_USER)
+    if not isinstance(error, ConnectionRefusedError):
+        return _system_error(error, "connect")
+    # Nothing has that address. In a directory, a file without its process.
+    return ended(fields) if fields.in_directory else absent(fields)
+
+
+def _absent(name: str | bytes, fields: Fields) -> BadArgumentError:
+    """Return the error for an offer that ended during its claim."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    if not fields.in_directory:
+        return absent(fields)
+    # In another PID namespace, the number of the process means nothing.
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as again:
+        again.setblocking(False)
+        try:
+            again.connect(name)
+        except ConnectionRefusedError:
+            return ended(fields)
+        except OSError:
+            pass
+    return refusal(OVER if fields.expired else SPENT)
+
+
+def _answer(
+    sock: socket.socket, receiver: Receiver, ticket: Ticket, absence: Callable[[], BadArgumentError]
+) -> Message:
     try:
         # A process that refuses this user answers and closes the connection before it reads the ticket.
         with contextlib.suppress(BrokenPipeError):
             sock.send(ticket.encode("ascii"), getattr(socket, "MSG_NOSIGNAL", 0))
         answer = receiver.receive_once(1 + wire.MAX_MESSAGE_BYTES)
     except (BrokenPipeError, ConnectionError) as error:
-        raise absent(fields) from error
+        raise absence() from error
     except BadArgumentError as error:
         if error.reason not in ("peer_closed", "truncated_message"):
             raise
-        raise absent(fields) from error
+        raise absence() from error
     if answer[:1] != bytes([GRANTED]):
         raise refusal(answer[0] if answer else SPENT)
     message = decode(*split(answer[1:]), receiver.handles, Peer.of_socket(sock))

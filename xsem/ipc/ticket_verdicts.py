@@ -7,7 +7,7 @@ from typing import Final
 from xsem.errors import BadArgumentError
 from xsem.ipc.tickets import Fields, is_running
 
-__all__ = ["FORGED", "GRANTED", "OTHER_USER", "OVER", "SPENT", "absent", "refusal"]
+__all__ = ["FORGED", "GRANTED", "OTHER_USER", "OVER", "SPENT", "absent", "ended", "refusal"]
 
 # A message follows GRANTED, and nothing follows the others.
 GRANTED: Final = 0
@@ -20,9 +20,14 @@ SPENT: Final = 4
 def absent(fields: Fields) -> BadArgumentError:
     """Return the error for an offer that is not served any more."""
     if not is_running(fields):
-        return BadArgumentError(f"process {fields.pid}, which offered the ticket, has ended: it must live until the "
-                                "ticket is claimed", reason="sender_ended")
+        return ended(fields)
     return refusal(OVER if fields.expired else SPENT)
+
+
+def ended(fields: Fields) -> BadArgumentError:
+    """Return the error for an offer whose process has ended."""
+    return BadArgumentError(f"process {fields.pid}, which offered the ticket, has ended: it must live until the "
+                            "ticket is claimed", reason="sender_ended")
 
 
 def refusal(verdict: int) -> BadArgumentError:

@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from xsem.data.peers import start_of
@@ -21,9 +21,12 @@ from xsem.data.running_system import system_id
 from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.runtime.timeouts import check_timeout
 
-__all__ = ["MAX_TICKET_BYTES", "Fields", "Ticket", "check_lifetime", "check_system", "here", "is_running", "now_ns"]
+__all__ = [
+    "MAX_TICKET_BYTES", "Fields", "Ticket", "boot", "check_lifetime", "check_system", "here", "is_running", "now_ns",
+]
 
 _PREFIX: Final = "xsem-ticket-1-"
+_PREFIX_IN_DIRECTORY: Final = "xsem-ticket-2-"   # of the same length
 _FIELDS: Final = struct.Struct("<16sQIQ8sQQ")
 _MAC_BYTES: Final = 21   # the text then needs no padding
 _LENGTH: Final = len(_PREFIX) + -(-(_FIELDS.size + _MAC_BYTES) // 3) * 4
@@ -72,7 +75,8 @@ class Ticket(str):
         BadArgumentError
             ``bad_ticket``: the text is not a ticket.
         """
-        if not isinstance(text, str) or not text.startswith(_PREFIX) or len(text) != _LENGTH:
+        if (not isinstance(text, str) or not text.startswith((_PREFIX, _PREFIX_IN_DIRECTORY))
+                or len(text) != _LENGTH):
             raise _bad_ticket()
         ticket = super().__new__(cls, text)
         _decoded(ticket)
@@ -94,7 +98,8 @@ class Ticket(str):
             ``bad_ticket``: the text is not a ticket.
         """
         data = _decoded(self)
-        return Fields(*_FIELDS.unpack(data[: _FIELDS.size])), data[_FIELDS.size :]
+        fields = Fields(*_FIELDS.unpack(data[: _FIELDS.size]))
+        return replace(fields, in_directory=self.startswith(_PREFIX_IN_DIRECTORY)), data[_FIELDS.size :]
 
     def __repr__(self) -> str:
         return f"<Ticket of process {self.fields()[0].pid}>"
@@ -111,15 +116,17 @@ class Fields:
     address: bytes
     number: int
     deadline_ns: int
+    in_directory: bool = False   # the offer has a socket file in a directory, which other network namespaces can open
 
     def ticket(self, key: bytes) -> Ticket:
         """Return the ticket, with a proof that only the owner of the key can compute."""
         data = self._packed() + self.proof(key)
-        return Ticket(_PREFIX + base64.urlsafe_b64encode(data).decode("ascii"))
+        prefix = _PREFIX_IN_DIRECTORY if self.in_directory else _PREFIX
+        return Ticket(prefix + base64.urlsafe_b64encode(data).decode("ascii"))
 
     def proof(self, key: bytes) -> bytes:
         """Return the proof of these fields."""
-        return hmac.new(key, self._packed(), hashlib.sha256).digest()[:_MAC_BYTES]
+        return hmac.new(key, self._packed() + bytes(self.in_directory), hashlib.sha256).digest()[:_MAC_BYTES]
 
     @property
     def expired(self) -> bool:
@@ -131,22 +138,23 @@ class Fields:
                             self.deadline_ns)
 
 
-def here(address: bytes, number: int, deadline_ns: int) -> Fields:
+def here(address: bytes, number: int, deadline_ns: int, *, in_directory: bool) -> Fields:
     """Return the fields of a ticket of this process."""
     pid = os.getpid()
-    return Fields(_boot(), _network(), pid, start_of(pid) or 0, address, number, deadline_ns)
+    return Fields(boot(), _network(), pid, start_of(pid) or 0, address, number, deadline_ns, in_directory)
 
 
 def check_system(fields: Fields) -> None:
     """Refuse a ticket of another machine or of another container."""
-    if fields.boot != _boot():
+    if fields.boot != boot():
         raise BadArgumentError(
             "the ticket comes from another machine, or from before a restart: handles do not cross machines. Copy the "
             "data instead", reason="other_host")
-    if fields.network != _network():
+    if fields.network != _network() and not fields.in_directory:
         raise BadArgumentError(
-            "the ticket comes from a container with another network namespace, which cannot be reached from here. Use "
-            "xsem.ipc.send over a Unix socket in a shared folder", reason="other_container")
+            "the ticket comes from a container with another network namespace, which cannot be reached from here. "
+            "Mount a directory into both containers, and pass its path to offer(at=…) and claim(at=…)",
+            reason="other_container")
 
 
 def check_lifetime(lifetime_s: float) -> None:
@@ -181,7 +189,8 @@ def _tick_count() -> Any:
     return function
 
 
-def _boot() -> bytes:
+def boot() -> bytes:
+    """Return what tells this start of the machine from other machines and other starts."""
     try:
         return uuid.UUID(system_id()).bytes
     except ValueError:   # the name of the machine

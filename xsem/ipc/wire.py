@@ -68,17 +68,18 @@ MAX_MESSAGE_BYTES: Final = HEADER_BYTES + MAX_DESCRIPTORS * _RECORD.size + MAX_P
 MAX_NAME_BYTES: Final = 1024
 MAX_NT_MESSAGE_BYTES: Final = MAX_MESSAGE_BYTES + MAX_DESCRIPTORS * MAX_NAME_BYTES
 
-# The numbers of the format never change. If CUDA has a number for the type, the format uses it.
+# The numbers of the format never change. If CUDA has a number for the type, the format uses it. xsem's own types begin
+# at 128, where CUDA is not going to number.
 SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.OPAQUE_FD: 1,
     SemaphoreHandleType.TIMELINE_SEMAPHORE_FD: 9,
     SemaphoreHandleType.SYNC_FD: 11,
-    SemaphoreHandleType.HOST_TIMELINE_FD: 12,
+    SemaphoreHandleType.HOST_TIMELINE_FD: 128,
 }
 MEMORY_NUMBERS: Final = {
     MemoryHandleType.OPAQUE_FD: 1,
     MemoryHandleType.DMABUF_FD: 9,
-    MemoryHandleType.HOST_MEMORY_FD: 10,
+    MemoryHandleType.HOST_MEMORY_FD: 128,
 }
 NT_SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.OPAQUE_WIN32: 2,
@@ -88,7 +89,7 @@ NT_SEMAPHORE_NUMBERS: Final = {
     SemaphoreHandleType.D3D11_KEYED_MUTEX: 7,
     SemaphoreHandleType.D3D11_KEYED_MUTEX_KMT: 8,
     SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32: 10,
-    SemaphoreHandleType.HOST_TIMELINE_WIN32: 13,
+    SemaphoreHandleType.HOST_TIMELINE_WIN32: 129,
 }
 NT_MEMORY_NUMBERS: Final = {
     MemoryHandleType.OPAQUE_WIN32: 2,
@@ -97,7 +98,7 @@ NT_MEMORY_NUMBERS: Final = {
     MemoryHandleType.D3D12_RESOURCE: 5,
     MemoryHandleType.D3D11_RESOURCE: 6,
     MemoryHandleType.D3D11_RESOURCE_KMT: 7,
-    MemoryHandleType.HOST_MEMORY_WIN32: 11,
+    MemoryHandleType.HOST_MEMORY_WIN32: 129,
 }
 # For each kind of handles: the types by their numbers.
 _SEMAPHORE_TYPES: Final = {FDS: {number: each for each, number in SEMAPHORE_NUMBERS.items()},

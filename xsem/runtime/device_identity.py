@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 from xsem.data.uuids import UUIDLike, parse_uuid
 from xsem.errors import WrongDeviceError
-from xsem.types import DeviceInfo, MemoryDesc, OsHandleKind, SemaphoreDesc
+from xsem.types import DeviceInfo, MemoryDesc, MemoryHandleType, OsHandleKind, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["check_identity", "identity_for"]
 
@@ -63,21 +63,23 @@ class _Device(Protocol):
 
 
 def identity_for(
-    exporter: DeviceInfo, importer: _Device | UUIDLike | None, *, device_bound: bool
+    exporter: DeviceInfo, importer: _Device | UUIDLike | None, type: SemaphoreHandleType | MemoryHandleType
 ) -> tuple[_uuid.UUID | None, _uuid.UUID | None]:
     """Return the device UUID and the driver UUID for a descriptor; no importer means the exporting device."""
     # An object that is not bound to a device (dma-buf, sync file) may go to any device, because an import does not
-    # compare its UUIDs.
+    # compare its UUIDs. A portable one has none.
     if importer is None:
-        return exporter.uuid, exporter.driver_uuid
+        return (None, None) if type.portable else (exporter.uuid, exporter.driver_uuid)
     info = getattr(importer, "info", None)
     known = info if isinstance(info, DeviceInfo) else None
     uuid = known.uuid if known is not None else parse_uuid(cast("UUIDLike", importer), "for_device")
+    if type.portable:
+        return None, None
     if exporter.uuid is None:
         # The exporter belongs to no device, so every importer is valid. The importer has another driver than the
         # exporter, so the driver's UUID stays unknown.
         return uuid, None
-    if device_bound and exporter.uuid != uuid:
+    if type.device_bound and exporter.uuid != uuid:
         raise WrongDeviceError(
             f"an export of {exporter.id} is not valid on {known.id if known else uuid}: they are different devices",
             expected=_named(exporter),

@@ -30,7 +30,7 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_opencl import cl
-from xsem_opencl.capabilities import Answers, ask, capabilities_of
+from xsem_opencl.capabilities import Answers, ask, capabilities_of, undeclared_causes
 from xsem_opencl.core import properties
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.loader import Api
@@ -173,6 +173,24 @@ def test_no_answers_declare_nothing() -> None:
         assert not declared.wait_before_signal
 
 
+@pytest.mark.parametrize(("holds", "platform"), [(False, "linux"), (True, "linux"), (False, "win32")])
+def test_objects_of_the_host_are_declared_where_a_user_event_holds_no_caller(holds: bool, platform: str) -> None:
+    answers = Answers(holds=holds)
+    declared, causes = capabilities_of(answers, platform), undeclared_causes(answers, platform)
+    if holds or platform != "linux":
+        assert not declared.bridged | declared.semaphore_import | declared.wait_before_signal
+        assert not declared.memory_import | declared.memory_export
+        assert set(causes) == {
+            "semaphore.import.host_timeline_fd", "semaphore.export.host_timeline_fd", "memory.import.host_memory_fd",
+            "memory.export.host_memory_fd"}
+    else:
+        assert (declared.bridged == declared.semaphore_import == declared.semaphore_export
+                == declared.wait_before_signal == {_S.HOST_TIMELINE_FD})
+        assert declared.memory_import == declared.memory_export == {_M.HOST_MEMORY_FD}
+        assert declared.needs_handover
+        assert causes == {}
+
+
 def test_types_are_declared_when_the_platform_has_their_handles() -> None:
     linux, windows = capabilities_of(EVERYTHING, "linux"), capabilities_of(EVERYTHING, "win32")
     assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD}
@@ -204,6 +222,11 @@ class Asked:
             cl.DEVICE_SEMAPHORE_TYPES: [1], cl.DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES: [0x2055],
             cl.DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES: [0x2058], cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: [0x2060],
         } | answers.get("answers", {})
+        self.platform = 7
+
+    def text(self, name: str, platform: int, key: int) -> str:
+        assert (name, platform, key) == ("clGetPlatformInfo", 7, cl.PLATFORM_NAME)
+        return "NVIDIA CUDA"
 
     def has(self, *names: str) -> bool:
         return not set(names) & set(self.missing)

@@ -13,7 +13,7 @@ import xsem
 from xsem import ipc
 from xsem.cli.demo.arrays import Arrays, arrays_for
 from xsem.cli.demo.picture import filter_in_place
-from xsem.cli.demo.plan import Line, PeerError, Plan, hear, opened, say, say_failed
+from xsem.cli.demo.plan import Line, PeerError, Plan, described, hear, opened, say, say_failed
 from xsem.errors import XsemError
 
 __all__ = ["main"]
@@ -35,18 +35,15 @@ def main(sock: Line, plan: Plan) -> None:
 
 def _compute(sock: Line, plan: Plan) -> None:
     with opened(plan.device) as device:
-        # A semaphore of `host` has no device. Its export needs the UUID of the importing device, and only this process
-        # knows that device.
-        say(sock, id=device.info.id, name=device.info.name,
-            uuid=None if device.info.uuid is None else device.info.uuid.hex,
-            signal_first=plan.type not in device.capabilities.wait_before_signal)
+        # Only this process knows the device, and the renderer chooses the handle types for it.
+        say(sock, **described(device))
         with ipc.receive(sock, timeout_s=plan.timeout_s) as message:
             drawn = device.import_semaphore(message.semaphores[0], label="drawn")
             filtered = device.import_semaphore(message.semaphores[1], label="filtered") if plan.binary else drawn
             memory = device.import_memory(message.memories[0])
         buffer = memory.map_buffer(shape=plan.shape)
         arrays = arrays_for(device, buffer, plan.timeout_s)
-        say(sock, ready=arrays.name)
+        say(sock, ready=arrays.name, signal_first=drawn.type not in device.capabilities.wait_before_signal)
         _filter_frames(sock, plan, arrays, drawn, filtered, memory)
 
 

@@ -1,10 +1,10 @@
-"""The options of the demo in both processes, and the notes between the processes."""
+"""The options of the demo in both processes, the notes between the processes, and the device that a note describes."""
 
 from __future__ import annotations
 
 import json
 import socket
-import sys
+import uuid
 from dataclasses import asdict, dataclass
 from typing import Any, Self, TypeAlias
 
@@ -12,9 +12,9 @@ import xsem
 from xsem import ipc
 from xsem.cli.status import BAD_ANSWER, explain, status_of
 from xsem.errors import BackendUnavailableError, BadArgumentError, XsemError, what
-from xsem.types import MemoryHandleType, SemaphoreHandleType
+from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType, SemaphoreKind
 
-__all__ = ["Line", "PeerError", "Plan", "hear", "opened", "say", "say_failed"]
+__all__ = ["Line", "PeerError", "Plan", "described", "hear", "importer_of", "opened", "say", "say_failed"]
 
 Line: TypeAlias = socket.socket | ipc.Pipe   # the connection between the two processes
 
@@ -46,16 +46,9 @@ class Plan:
         return (self.height, self.width, 4)
 
     @property
-    def type(self) -> SemaphoreHandleType:
-        """Handle type of the semaphores."""
-        if sys.platform == "win32":
-            return SemaphoreHandleType.OPAQUE_WIN32 if self.binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_WIN32
-        return SemaphoreHandleType.OPAQUE_FD if self.binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
-
-    @property
-    def memory_type(self) -> MemoryHandleType:
-        """Handle type of the memory."""
-        return MemoryHandleType.OPAQUE_WIN32 if sys.platform == "win32" else MemoryHandleType.OPAQUE_FD
+    def kind(self) -> SemaphoreKind:
+        """Kind of the semaphores."""
+        return SemaphoreKind.BINARY if self.binary else SemaphoreKind.TIMELINE
 
     def drawn(self, frame: int) -> int | None:
         """Return the timeline's value when `frame` is drawn; None for a binary semaphore."""
@@ -85,6 +78,24 @@ def opened(device: str) -> xsem.Device:
         raise BackendUnavailableError(
             f"{device} cannot be opened: {error.message}", reason=error.reason, backend=error.backend, call=error.call,
             code=error.code, code_name=error.code_name, likely_causes=error.likely_causes) from error
+
+
+def described(device: xsem.Device) -> dict[str, Any]:
+    """Return what the other process needs to know of an importing device, as a note."""
+    info, capabilities = device.info, device.capabilities
+    return {"id": info.id, "backend": info.backend, "index": info.index, "name": info.name,
+            "uuid": None if info.uuid is None else info.uuid.hex,
+            "driver_uuid": None if info.driver_uuid is None else info.driver_uuid.hex,
+            "semaphores": sorted(capabilities.semaphore_import), "memories": sorted(capabilities.memory_import)}
+
+
+def importer_of(note: dict[str, Any]) -> tuple[DeviceInfo, Capabilities]:
+    """Return the device of such a note, for `xsem.negotiate`."""
+    gpu, driver = (None if note[key] is None else uuid.UUID(note[key]) for key in ("uuid", "driver_uuid"))
+    return (DeviceInfo(id=note["id"], backend=note["backend"], index=note["index"], name=note["name"], uuid=gpu,
+                       driver_uuid=driver),
+            Capabilities(semaphore_import=frozenset(map(SemaphoreHandleType, note["semaphores"])),
+                         memory_import=frozenset(map(MemoryHandleType, note["memories"]))))
 
 
 def say(sock: Line, **note: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import xsem
 from xsem import ipc
 from xsem.cli.demo.picture import draw, filter_in_place
-from xsem.cli.demo.plan import Line, Plan, hear, opened, say
+from xsem.cli.demo.plan import Line, Plan, hear, importer_of, opened, say
 from xsem.facade.discovery import exporter_for
 
 __all__ = ["Tally", "render"]
@@ -27,6 +27,7 @@ class Tally:
     samples: list[tuple[int, Any, Any, str]] = field(default_factory=list)
     renderer: tuple[str, str] = ("", "")   # the id and the name of the device
     compute: tuple[str, str] = ("", "")
+    types: tuple[str, str] = ("", "")   # the handle types of the semaphores and of the memory
 
 
 class _Canvas:
@@ -60,10 +61,13 @@ class _Canvas:
 def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally:
     """Draw all frames, and check each of them after the filter. `progress` is called after each frame."""
     compute = hear(sock, plan.timeout_s)
-    with opened(exporter_for(plan.exporter, plan.device, compute["uuid"])) as device:
-        drawn = device.create_semaphore(plan.type, label="drawn")
-        filtered = device.create_semaphore(plan.type, label="filtered") if plan.binary else drawn
-        memory = device.create_memory(plan.memory_type, plan.height * plan.width * 4)
+    # The device of a bare name is the importer's. A numbered one may be another GPU.
+    exporter = plan.exporter if ":" in plan.exporter else exporter_for(plan.exporter, plan.device, compute["uuid"])
+    with opened(exporter) as device:
+        common = xsem.negotiate(device, importer_of(compute), plan.kind)
+        drawn = device.create_semaphore(common.semaphore, label="drawn")
+        filtered = device.create_semaphore(common.semaphore, label="filtered") if plan.binary else drawn
+        memory = device.create_memory(common.memory, plan.height * plan.width * 4)
         commands = device.create_command_list()
         canvas = _Canvas(device, commands, memory, plan)
         semaphores = [drawn, filtered] if plan.binary else [drawn]
@@ -72,11 +76,12 @@ def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally
             ipc.send(sock, *descs, memory_desc)
         for desc in descs:
             desc.close()
-        tally = Tally(library=hear(sock, plan.timeout_s)["ready"], renderer=(device.info.id, device.info.name),
-                      compute=(compute["id"], compute["name"]))
+        ready = hear(sock, plan.timeout_s)
+        tally = Tally(library=ready["ready"], types=(common.semaphore.name, common.memory.name),
+                      renderer=(device.info.id, device.info.name), compute=(compute["id"], compute["name"]))
         # If a device must not append a wait before its signal is submitted, the other process announces each signal.
-        signal_first = plan.type not in device.capabilities.wait_before_signal
-        say(sock, tell_drawn=compute["signal_first"], signal_first=signal_first)
+        signal_first = common.semaphore not in device.capabilities.wait_before_signal
+        say(sock, tell_drawn=ready["signal_first"], signal_first=signal_first)
 
         kept = {round(index * (plan.frames - 1) / 5) for index in range(6)}
         for frame in range(plan.frames):
@@ -86,7 +91,7 @@ def render(sock: Line, plan: Plan, progress: Callable[[Tally], object]) -> Tally
                 hear(sock, plan.timeout_s)  # the compute process has read: the result does not depend on timing
             canvas.put(picture)
             commands.append_signal(drawn, plan.drawn(frame), release=[memory])
-            if compute["signal_first"]:
+            if ready["signal_first"]:
                 say(sock, drawn=frame)
             if signal_first:
                 hear(sock, plan.timeout_s)

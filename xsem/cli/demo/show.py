@@ -55,7 +55,7 @@ def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool =
     if plan.without_wait:
         verdict += ", as expected" if expected else ", not as expected"
     if tell_steps:
-        print(f"filtered by {tally.library}")
+        print(f"filtered by {tally.library}; shared by {' and '.join(tally.types)}")
     status, written = DONE if expected else BAD_ANSWER, True
     try:
         sheet = contact_sheet(tally.samples, file_format, title=f"xsem {verdict}", good=expected,
@@ -69,6 +69,7 @@ def run(plan: Plan, output: Path | None, *, as_json: bool = False, quiet: bool =
     if as_json:
         print(json.dumps({
             "schema": 1, "renderer": tally.renderer[0], "compute": tally.compute[0], "filtered_by": tally.library,
+            "semaphore_type": tally.types[0], "memory_type": tally.types[1],
             "without_wait": plan.without_wait, "frames": tally.frames, "stale": tally.stale, "errors": tally.errors,
             "as_expected": expected, "contact_sheet": str(path.absolute()) if written else None}))
     else:
@@ -86,7 +87,8 @@ def _notes(plan: Plan, tally: Tally) -> list[str]:
     def named(device: tuple[str, str]) -> str:
         return printable(f"{device[0]}, {device[1]}")
 
-    return [f"renderer: {named(tally.renderer)}; compute: {named(tally.compute)}; filter: {printable(tally.library)}",
+    devices = f"renderer: {named(tally.renderer)}; compute: {named(tally.compute)}"
+    return [f"{devices}; filter: {printable(tally.library)}; shared by {' and '.join(tally.types)}",
             f"{_options(plan)}; xsem {xsem.__version__}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"]
 
 

@@ -129,7 +129,7 @@ class _Connection:
 class Session:
     """The pipes of the thread that serves offers."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: str | None = None) -> None:   # a directory has no pipes
         self._instances: list[Instances] = []   # at most one
         self._arrivals: list[OverlappedCall] = []     # at most one
         self._connections: list[_Connection] = []   # oldest first
@@ -143,6 +143,10 @@ class Session:
     def owes(self) -> bool:
         """Whether a claimed message needs this session: its receiver has not taken the handles from this process."""
         return any(each.owes for each in self._connections)
+
+    def abandon(self) -> None:
+        """Close all pipes, as `close`. Windows has no forked children."""
+        self.close()
 
     def listen(self, address: bytes) -> None:
         """Begin to listen."""
@@ -207,7 +211,7 @@ class Session:
             self._instances.pop()
 
 
-def ask(ticket: Ticket, fields: Fields, timeout_s: float | None) -> Message:
+def ask(ticket: Ticket, fields: Fields, timeout_s: float | None, directory: str | None = None) -> Message:
     """Claim the message of a ticket, with the errors of `xsem.ipc.claim`."""
     deadline = Deadline(timeout_s)
     try:
