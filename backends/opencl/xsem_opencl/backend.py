@@ -113,7 +113,7 @@ class OpenCLBackend(Backend):
 def _declared(found: Found) -> tuple[Capabilities, tuple[str, ...], dict[str, Sequence[str]]]:
     """Return the capabilities of a device, the causes of its timeouts, and why it does not declare some types."""
     answers = ask(*found)
-    return capabilities_of(answers), timeout_causes(answers), undeclared_causes()
+    return capabilities_of(answers), timeout_causes(answers), undeclared_causes(answers)
 
 
 def _extensions(found: Found) -> list[str]:

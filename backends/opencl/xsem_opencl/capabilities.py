@@ -14,6 +14,7 @@ from xsem_opencl.nvidia import FULL, MAX_PENDING, NVIDIA, connections, sentence,
 
 __all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes", "undeclared_causes"]
 
+_NVIDIA_PLATFORM: Final = "NVIDIA CUDA"
 _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({OsHandleKind.NT, OsHandleKind.KMT})}
 
 
@@ -27,6 +28,7 @@ class Answers(NamedTuple):
     memory_import: tuple[int, ...] = ()
     images: bool = False   # whether the driver creates images in imported memory
     connections: int = FULL   # hardware queues of NVIDIA's driver
+    holds: bool = True   # an append behind a user event may hold its caller
 
 
 def ask(api: Api, device: int) -> Answers:
@@ -46,6 +48,9 @@ def ask(api: Api, device: int) -> Answers:
         memory_import=_list(api, device, cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES) if memory else (),
         images=_images(api, device),
         connections=connections(setting()),
+        # Measured on an H200 (580.159.04): behind a user event, clEnqueueSignalSemaphoresKHR and
+        # clEnqueueAcquireExternalMemObjectsKHR returned when the event was set, also with a barrier between them.
+        holds=api.text("clGetPlatformInfo", api.platform, cl.PLATFORM_NAME) == _NVIDIA_PLATFORM,
     )
 
 
@@ -78,7 +83,7 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
     if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
     measured = is_measured(answers, platform)
-    portable = platform == "linux"
+    portable = platform == "linux" and not answers.holds
     bridged = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD} if portable else ())
     of_host = frozenset({MemoryHandleType.HOST_MEMORY_FD} if portable else ())
     return Capabilities(
@@ -114,11 +119,15 @@ def timeout_causes(answers: Answers) -> tuple[str, ...]:
     return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
 
 
-def undeclared_causes(platform: str = sys.platform) -> dict[str, Sequence[str]]:
+def undeclared_causes(answers: Answers, platform: str = sys.platform) -> dict[str, Sequence[str]]:
     """Return `DeviceDriver.undeclared_causes`."""
-    if platform == "linux":
+    if platform != "linux":
+        causes = ["xsem has not tried objects of the host through OpenCL on this system"]
+    elif answers.holds:
+        causes = [("NVIDIA's driver holds the thread that appends a signal behind a user event, with which xsem would "
+                   "wait for the host; use cuda: on the same GPU")]
+    else:
         return {}
-    causes = ["xsem has not tried objects of the host through OpenCL on this system"]
     names = (f"semaphore.{{}}.{SemaphoreHandleType.HOST_TIMELINE_FD.value}",
              f"memory.{{}}.{MemoryHandleType.HOST_MEMORY_FD.value}")
     return {name.format(direction): causes for name in names for direction in ("import", "export")}

@@ -164,8 +164,8 @@ EVERYTHING = Answers(
     memory_import=tuple(range(0x2060, 0x2068)), images=True)
 
 
-def test_no_answers_declare_nothing_but_objects_of_the_host() -> None:
-    for platform in ("win32", "darwin"):
+def test_no_answers_declare_nothing() -> None:
+    for platform in ("linux", "win32", "darwin"):
         declared = capabilities_of(Answers(vendor=NVIDIA), platform)
         assert not declared.semaphore_import | declared.semaphore_export
         assert not declared.memory_import
@@ -173,10 +173,11 @@ def test_no_answers_declare_nothing_but_objects_of_the_host() -> None:
         assert not declared.wait_before_signal
 
 
-@pytest.mark.parametrize("platform", ["linux", "win32"])
-def test_objects_of_the_host_are_declared_on_linux(platform: str) -> None:
-    declared, causes = capabilities_of(Answers(), platform), undeclared_causes(platform)
-    if platform != "linux":
+@pytest.mark.parametrize(("holds", "platform"), [(False, "linux"), (True, "linux"), (False, "win32")])
+def test_objects_of_the_host_are_declared_where_a_user_event_holds_no_caller(holds: bool, platform: str) -> None:
+    answers = Answers(holds=holds)
+    declared, causes = capabilities_of(answers, platform), undeclared_causes(answers, platform)
+    if holds or platform != "linux":
         assert not declared.bridged | declared.semaphore_import | declared.wait_before_signal
         assert not declared.memory_import | declared.memory_export
         assert set(causes) == {
@@ -192,8 +193,8 @@ def test_objects_of_the_host_are_declared_on_linux(platform: str) -> None:
 
 def test_types_are_declared_when_the_platform_has_their_handles() -> None:
     linux, windows = capabilities_of(EVERYTHING, "linux"), capabilities_of(EVERYTHING, "win32")
-    assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD, _S.HOST_TIMELINE_FD}
-    assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD, _M.HOST_MEMORY_FD}
+    assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD}
+    assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD}
     assert windows.semaphore_import == {_S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT, _S.D3D12_FENCE}
     assert windows.memory_import == {
         _M.OPAQUE_WIN32, _M.OPAQUE_WIN32_KMT, _M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE,
@@ -204,10 +205,10 @@ def test_types_are_declared_when_the_platform_has_their_handles() -> None:
 
 def test_measured_capabilities_are_declared_for_one_vendor_only() -> None:
     ours = capabilities_of(EVERYTHING, "linux")
-    assert ours.wait_before_signal == {_S.OPAQUE_FD, _S.HOST_TIMELINE_FD}
+    assert ours.wait_before_signal == {_S.OPAQUE_FD}
     assert ours.independent_lists > 1
     for other in (capabilities_of(EVERYTHING._replace(vendor=0x1002), "linux"), capabilities_of(EVERYTHING, "win32")):
-        assert not other.wait_before_signal - other.bridged
+        assert not other.wait_before_signal
         assert other.independent_lists == 1
         assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT} <= other.features
 
@@ -276,7 +277,6 @@ class Core:
 
     def __init__(self) -> None:
         self.api = self
-        self.signal_blocks = False
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def do(self, name: str, *arguments: Any) -> None:
