@@ -73,6 +73,7 @@ LAYERS = {
         queues
         semaphore_state | mappings | portable_timelines | portable_memories
         device_state
+        bridge
         wrapper_lifetime
         lifetime | callbacks
         release_gate
@@ -83,7 +84,7 @@ LAYERS = {
     "xsem.runtime.queues": """
         queue_table
         queue
-        prepared_cache | replay
+        prepared_cache | replay | bridged_append
         prepared_append
         progress
         operations

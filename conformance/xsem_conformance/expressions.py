@@ -10,6 +10,7 @@
                 field ":$type"        the handle type of the case
                 "import:$type"        the same in semaphore_import or memory_import, by the kind of the type
                 "export:$type"        the same in semaphore_export or memory_export, by the kind of the type
+                "portable:$type"      the handle type of the case is one of objects of the host
                 field ">=" number     a known number of at least this value: independent_lists>=2
                 field                 a promise, made or not made: resets_on_wait; or a set, empty or not: drm_modifiers
 
@@ -36,6 +37,7 @@ _SETS: Final[Mapping[str, tuple[str, type[enum.Enum]]]] = {
     "wait_before_signal": ("wait_before_signal", SemaphoreHandleType),
     "memory_import": ("memory_import", MemoryHandleType),
     "memory_export": ("memory_export", MemoryHandleType),
+    "bridged": ("bridged", SemaphoreHandleType),
     "feature": ("features", Feature),
 }
 _NUMBERS: Final = ("independent_lists", "max_pending", "max_value_difference")
@@ -69,6 +71,8 @@ def _atom(field: str, member: str | None, number: str | None, whole: str) -> Exp
         return lambda capabilities, _type: (getattr(capabilities, field) or 0) >= int(number)
     if member is None and number is None and field in _PROMISES:
         return lambda capabilities, _type: bool(getattr(capabilities, field))
+    if (field, member) == ("portable", "$type"):
+        return lambda _capabilities, type: _given(type, whole).portable
     if member == "$type" and field in ("import", "export", *_SETS) and field != "feature":
         return lambda capabilities, type: type in getattr(capabilities, _field_of(field, type, whole))
     if member is not None and field in _SETS:
@@ -78,6 +82,12 @@ def _atom(field: str, member: str | None, number: str | None, whole: str) -> Exp
         if member in {each.value for each in members}:
             return lambda capabilities, _type: members(member) in getattr(capabilities, name)
     raise ValueError(f"{whole!r}: no field or member of Capabilities is called so")
+
+
+def _given(type: HandleType | None, whole: str) -> HandleType:
+    if type is None:
+        raise ValueError(f"{whole!r} is about a handle type, and None is given")
+    return type
 
 
 def _field_of(field: str, type: HandleType | None, whole: str) -> str:

@@ -21,6 +21,7 @@ class Profile:
     capabilities: tuple[tuple[str, ...], ...]   # the device must declare one capability of each inner tuple
     # Each MUST of these areas that applies must pass, and at least one case of each area must have run.
     areas: frozenset[str]
+    portable: bool = False   # only the portable types are tried, and the exporter may be any device
 
     def lacking(self, capabilities: Capabilities) -> list[str]:
         """Return the capabilities that the profile needs and the device does not declare, as messages."""
@@ -37,5 +38,5 @@ def profiles() -> dict[str, Profile]:
         choices = tuple(tuple(part.strip() for part in each.split("|")) for each in fields["capabilities"])
         found[name] = Profile(
             name, fields["text"], (base.capabilities if base else ()) + choices,
-            frozenset(fields["areas"]) | (base.areas if base else frozenset()))
+            frozenset(fields["areas"]) | (base.areas if base else frozenset()), fields.get("portable", False))
     return found

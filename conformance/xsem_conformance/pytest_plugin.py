@@ -50,7 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("xsem", "xsem: the conformance suite")
     group.addoption("--xsem-device", metavar="D", help="run the suite on this device: host, cuda:0, …")
     group.addoption("--xsem-exporter", metavar="E", default="host", help="exporter of objects (default: host)")
-    group.addoption("--xsem-profile", metavar="P", default="core", help="core (default), timeline, memory or full")
+    group.addoption("--xsem-profile", metavar="P", default="core",
+                    help="core (default), timeline, memory, full or portable")
     group.addoption("--xsem-waivers", metavar="FILE", type=Path, help="TOML file of known failures")
     group.addoption("--xsem-report", metavar="FILE", type=Path, help="write the report as JSON")
     group.addoption("--xsem-patience", metavar="S", type=float,
@@ -99,7 +100,8 @@ def pytest_collection_modifyitems(
             lacks = lacking(["jsonschema"])
             if lacks:
                 raise pytest.UsageError(f"--xsem-report: {lacks}")
-        surveyed = survey(device, config.getoption("xsem_exporter"), requirements, _patience_s(config))
+        surveyed = survey(device, config.getoption("xsem_exporter"), requirements, _patience_s(config),
+                          portable=known[name].portable)
     except waivers.WaiverError as error:
         raise pytest.UsageError(f"--xsem-waivers: {error}") from error
     except CannotWriteError as error:
@@ -181,7 +183,8 @@ class _Suite(pytest.Collector):
         from xsem_conformance.run.runner import Workers
 
         # A process starts at the first case.
-        self.workers = Workers(self.name, self.surveyed.exporting, self.patience_s, hangs=Hangs(self.patience_s))
+        self.workers = Workers(self.name, self.surveyed.exporting, self.patience_s, hangs=Hangs(self.patience_s),
+                               portable=self.profile.portable)
 
     @property
     def patience_s(self) -> float:

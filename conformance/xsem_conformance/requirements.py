@@ -53,6 +53,8 @@ class Requirement:
         One case for each handle type of these; empty: one case.
     kinds, os_handle_kinds : tuple of SemaphoreKind, tuple of OsHandleKind
         Limits the handle types to these; empty: no limit. `kinds` applies only to semaphores.
+    portable : bool
+        Limits the handle types to those of objects of the host.
     directions : tuple of "in" or "out"
         One case for each direction. "in": the exporter produces and the device consumes; "out": the reverse.
     needs : tuple of str
@@ -78,6 +80,7 @@ class Requirement:
     per: tuple[Per, ...] = ()
     kinds: tuple[SemaphoreKind, ...] = ()
     os_handle_kinds: tuple[OsHandleKind, ...] = ()
+    portable: bool = False
     directions: tuple[Direction, ...] = ()
     needs: tuple[Need, ...] = ()
     systems: tuple[System, ...] = ()
@@ -105,7 +108,8 @@ class Requirement:
             found += [type for type in SemaphoreHandleType if not self.kinds or type.kind in self.kinds]
         if "memory" in self.per:
             found += MemoryHandleType
-        return tuple(type for type in found if not self.os_handle_kinds or type.os_handle_kind in self.os_handle_kinds)
+        return tuple(type for type in found if (not self.os_handle_kinds or type.os_handle_kind in self.os_handle_kinds)
+                     and (type.portable or not self.portable))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

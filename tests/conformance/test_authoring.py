@@ -38,7 +38,7 @@ def test_table_has_the_methods_of_the_class(name: str) -> None:
 
 def test_every_class_with_methods_is_in_a_table() -> None:
     classes = {name for name in spi.__all__ if getattr(getattr(spi, name), "__abstractmethods__", None)}
-    assert classes - set(methods()) == {"Semaphores", "Memory"}   # the common parts of two abilities each
+    assert classes - set(methods()) == {"Semaphores", "Memory"}   # the common parts of three abilities each
 
 
 def test_numbers_of_methods_are_right() -> None:
@@ -56,8 +56,9 @@ def test_numbers_of_methods_are_right() -> None:
 
 
 # ---- the table of every method
-PARTS = {"Semaphores": ("SemaphoreImport", "SemaphoreExport"), "Memory": ("MemoryImport", "MemoryExport")}
-"""The classes that stand in the table for a common part of two abilities."""
+PARTS = {"Semaphores": ("SemaphoreImport", "SemaphoreExport", "HostTimelines"),
+         "Memory": ("MemoryImport", "MemoryExport", "HostMemoryImport")}
+"""The classes that stand in the table for a common part of three abilities."""
 
 
 def interface() -> dict[tuple[tuple[str, ...], str], bool]:

@@ -48,14 +48,17 @@ BOTH = ("XSEM-IMP-002", "XSEM-OWN-009")
 """Their cases are of semaphores and memory."""
 
 
-def outcomes(folder: Path, fault: str, *requirements: str, exporter: str = "objects:0") -> dict[str, str]:
+def outcomes(
+    folder: Path, fault: str, *requirements: str, exporter: str = "objects:0", profile: str = "core"
+) -> dict[str, str]:
     """Run the suite on the device with the fault; return the outcome of each case by its requirement and type."""
     write_plugin(folder, "objects", CODE.format(mutants=str(MUTANTS), fault=fault))
     report = folder / "out.json"
     only = [part for each in requirements for part in ("--only", each)]
     done = subprocess.run(
         [sys.executable, "-m", "xsem", "conformance", "run", "--device", "objects:0", "--exporter", exporter,
-         "--no-quirks", "--patience", "20" if fault == "sound" else "2", "--report", str(report), *only],
+         "--profile", profile, "--no-quirks", "--patience", "20" if fault == "sound" else "2", "--report",
+         str(report), *only],
         env={**os.environ, "PYTHONPATH": str(folder)}, cwd=folder, capture_output=True, text=True, check=False,
         stdin=subprocess.DEVNULL, timeout=120)
     assert report.exists(), done.stdout + done.stderr
@@ -69,6 +72,16 @@ def test_device_without_a_fault_passes(tmp_path: Path) -> None:
                      "XSEM-BUF-006", "XSEM-CAP-004")
     assert set(found.values()) == {"PASS"}
     assert {"XSEM-BUF-001/dmabuf_fd", "XSEM-BUF-001/opaque_fd", "XSEM-DISC-003/-", "XSEM-CAP-004/-"} <= set(found)
+
+
+@pytest.mark.slow
+def test_any_device_exports_portable_objects(tmp_path: Path) -> None:
+    # objects:1 has another UUID. The other types are not tried, and neither is a requirement that needs them.
+    found = outcomes(tmp_path, "sound", "XSEM-IMP-001", "XSEM-BUF-017", "XSEM-STR-003", "XSEM-BATCH-003",
+                     exporter="objects:1", profile="portable")
+    assert found == dict.fromkeys(
+        ("XSEM-IMP-001/semaphore.host_timeline_fd", "XSEM-IMP-001/memory.host_memory_fd",
+         "XSEM-BUF-017/host_memory_fd", "XSEM-STR-003/-"), "PASS")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from xsem_conformance.checks import Check
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run import session
-from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, plan
+from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, only_portable, plan
 from xsem_conformance.run.process import UnavailableError
 from xsem_conformance.run.runner import Workers
 from xsem_conformance.suite import all_checks
@@ -124,6 +124,7 @@ def test_case_for_each_type_and_direction() -> None:
     assert [each.case.key for each in cases if not each.undeclared] == [
         "XSEM-BIN-001/opaque_fd/host/in", "XSEM-BIN-001/opaque_fd/host/out",
         "XSEM-BIN-001/timeline_semaphore_fd/host/in", "XSEM-BIN-001/timeline_semaphore_fd/host/out",
+        "XSEM-BIN-001/host_timeline_fd/host/in", "XSEM-BIN-001/host_timeline_fd/host/out",
     ]
 
 
@@ -144,7 +145,8 @@ def test_case_of_another_system_is_not_applicable_and_not_met() -> None:
 def test_requirement_per_both_kinds_qualifies_the_type() -> None:
     cases = planned(requirement(per=("semaphore", "memory"), capability="import:$type"))
     assert [each.case.handle_type for each in cases if not each.undeclared] == [
-        "semaphore.opaque_fd", "semaphore.timeline_semaphore_fd", "memory.opaque_fd"]
+        "semaphore.opaque_fd", "semaphore.timeline_semaphore_fd", "semaphore.host_timeline_fd", "memory.opaque_fd",
+        "memory.host_memory_fd"]
     assert {each.undeclared for each in cases if each.case.handle_type == "memory.dmabuf_fd"} == {
         "memory_import:dmabuf_fd"}
 
@@ -181,7 +183,7 @@ def test_first_capability_that_is_missing_is_named(
 def test_negated_capability_skips_declared_types() -> None:
     cases = planned(requirement(per=("semaphore",), capability="not semaphore_import:$type"))
     assert {each.case.handle_type for each in cases} == {each.value for each in S} - {
-        "opaque_fd", "timeline_semaphore_fd"}
+        "opaque_fd", "timeline_semaphore_fd", "host_timeline_fd"}
     assert not any(each.undeclared for each in cases)
 
 
@@ -189,8 +191,21 @@ def test_case_is_blocked_when_the_exporter_lacks_the_type() -> None:
     each = requirement(per=("semaphore",), capability="semaphore_import:$type", exporter="semaphore_export:$type")
     exporter = dataclasses.replace(HOST, semaphore_export=frozenset({S.OPAQUE_FD}))
     blocked = {one.case.handle_type: one.blocked for one in planned(each, exporter=exporter) if not one.undeclared}
-    assert blocked == {"opaque_fd": "",
-                       "timeline_semaphore_fd": "the exporter does not declare semaphore_export:timeline_semaphore_fd"}
+    assert blocked == {"opaque_fd": "", **{
+        each: f"the exporter does not declare semaphore_export:{each}"
+        for each in ("timeline_semaphore_fd", "host_timeline_fd")}}
+
+
+def test_another_device_shares_only_portable_types() -> None:
+    around = Surroundings("host", only_portable(HOST), exporter_uuid=False, second_device=False, portable=True)
+    each = requirement(per=("semaphore",), capability="semaphore_import:$type", exporter="semaphore_export:$type")
+    cases = [one for one in plan([each], {each.id: Check(each.id, nothing, 1.0)}, HOST, around) if not one.undeclared]
+    assert {one.case.handle_type: one.inapplicable for one in cases} == {"host_timeline_fd": "", **{
+        type: f"not applicable to portable types alone: it needs semaphore_export:{type}"
+        for type in ("opaque_fd", "timeline_semaphore_fd")}}
+    for one in cases:
+        if one.inapplicable:   # before the exporter's lack, which would make the case BLOCKED
+            assert session.result(cast("Workers", None), one, {}).outcome is Outcome.UNSUPPORTED
 
 
 @pytest.mark.parametrize("need", ["exporter_uuid", "second_device"])

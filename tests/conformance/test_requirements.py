@@ -71,6 +71,8 @@ def test_expression_evaluates_declared_capabilities(text: str, met: bool) -> Non
     ("not import:$type", S.OPAQUE_FD, True),
     ("export:$type", M.OPAQUE_FD, False),
     ("import:$type and not wait_before_signal:$type", S.D3D12_FENCE, True),
+    ("portable:$type", S.HOST_TIMELINE_FD, True),
+    ("portable:$type", M.OPAQUE_FD, False),
 ])
 def test_expression_about_a_type_is_met_by_that_type(
     text: str, type: SemaphoreHandleType | MemoryHandleType, met: bool
@@ -96,7 +98,7 @@ def test_malformed_expression_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "type"), [
     ("semaphore_import:$type", None), ("import:$type", None), ("memory_import:$type", S.OPAQUE_FD),
-    ("semaphore_import:$type", M.OPAQUE_FD),
+    ("semaphore_import:$type", M.OPAQUE_FD), ("portable:$type", None),
 ])
 def test_expression_about_a_type_refuses_another_type(
     text: str, type: SemaphoreHandleType | MemoryHandleType | None
@@ -133,11 +135,13 @@ def test_negated_requirement_applies_to_undeclared_types() -> None:
 def test_candidates_match_kinds_and_os_handle_kinds() -> None:
     fds = (OsHandleKind.FD,)
     assert requirement(per=("semaphore",), kinds=(SemaphoreKind.TIMELINE,), os_handle_kinds=fds).candidates == (
-        S.TIMELINE_SEMAPHORE_FD,)
+        S.TIMELINE_SEMAPHORE_FD, S.HOST_TIMELINE_FD)
     # Only semaphores have a kind, so memory stays.
     assert requirement(per=("semaphore", "memory"), kinds=(SemaphoreKind.SYNC_FILE,),
                        os_handle_kinds=fds).candidates == (
-        S.SYNC_FD, M.OPAQUE_FD, M.DMABUF_FD)
+        S.SYNC_FD, M.OPAQUE_FD, M.DMABUF_FD, M.HOST_MEMORY_FD)
+    assert requirement(per=("semaphore", "memory"), os_handle_kinds=fds, portable=True).candidates == (
+        S.HOST_TIMELINE_FD, M.HOST_MEMORY_FD)
     assert requirement(kinds=(SemaphoreKind.TIMELINE,)).candidates == ()
     assert not applies(requirement(per=("semaphore",), kinds=(SemaphoreKind.BINARY,), capability="import:$type"), SOME)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import dataclasses
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +19,30 @@ from xsem.types import Feature, MemoryDesc, OwnedHandle, SemaphoreDesc, Semaphor
 __all__ = ["CAPABLE", "Capable"]
 
 CAPABLE: dict[str, Fault] = {}
+
+
+class _Silent:
+    """A timeline's page that the device signals as a GPU does: it stores the value, and wakes no waiter."""
+
+    def __init__(self, page: Any) -> None:
+        self._page = page
+        self.wait = page.wait
+
+    def signal(self, value: int) -> None:
+        ctypes.c_uint64.from_address(self._page.address + 16).value = value
+
+    def close(self) -> None:
+        """Do nothing: xsem closes the page."""
+
+
+class _Held:
+    """Portable memory in use."""
+
+    def __init__(self, memory: Any) -> None:
+        self.map = memory.map
+
+    def close(self) -> None:
+        """Do nothing: xsem closes the memory."""
 
 
 class _SyncFile:
@@ -84,9 +110,11 @@ def _replaced(semaphores: Any, params: Any, values: dict[Any, tuple[int, int]], 
 
 
 class Capable(Driver):
-    """No fault: records, and has sync files. Each signal of a sync file semaphore is a new semaphore of the host."""
+    """No fault: records, has sync files, and signals portable timelines as a GPU does."""
 
+    # Each signal of a sync file semaphore is a new semaphore of the host.
     list_type = _Recorder
+    signals_wake = False
 
     def __init__(self, inner: spi.DeviceDriver) -> None:
         super().__init__(inner)
@@ -124,13 +152,58 @@ class Capable(Driver):
         self.inner.host_signal(semaphore, None)
         return semaphore
 
+    def import_host_timeline(self, page: Any) -> Any:
+        return _Silent(page)
 
+    def import_host_memory(self, memory: Any) -> Any:
+        return _Held(memory)
+
+
+class Bridged(Driver, spi.HostFences):
+    """No fault: xsem bridges its portable timelines. A fence of the host is an event of this process."""
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        self._events: dict[Any, threading.Event] = {}
+
+    @property
+    def capabilities(self) -> Any:
+        declared = self.inner.capabilities
+        return dataclasses.replace(declared, bridged=frozenset(
+            each for each in declared.semaphore_import if each.portable))
+
+    def create_host_fence(self) -> Any:
+        event = threading.Event()
+        fence = self.inner.borrow_event(event)
+        self._events[fence] = event
+        return fence
+
+    def reach_host_fence(self, fence: Any) -> None:
+        self._events[fence].set()
+
+    def release_fence(self, fence: Any) -> None:
+        self._events.pop(fence, None)
+        self.inner.release_fence(fence)
+
+
+CAPABLE["bridged"] = Fault(Bridged, "no fault")
 CAPABLE["capable"] = Fault(Capable, "no fault")
 
 
 def _capable(cls: type[Capable]) -> type[Capable]:
     CAPABLE[named(cls)] = Fault(cls, (cls.__doc__ or "").strip())
     return cls
+
+
+class FencesOfTheHostAreOne(Bridged):
+    """All fences of the host are reached with the first one."""
+
+    def reach_host_fence(self, fence: Any) -> None:
+        for event in self._events.values():
+            event.set()
+
+
+CAPABLE["fences_of_the_host_are_one"] = Fault(FencesOfTheHostAreOne, "All fences of the host are reached at once.")
 
 
 @_capable

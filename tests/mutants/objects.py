@@ -23,7 +23,7 @@ class _Two(Driver):
     def __init__(self, inner: spi.DeviceDriver, index: int) -> None:
         super().__init__(inner)
         self.index = index
-        both = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD})
+        both = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD, MemoryHandleType.HOST_MEMORY_FD})
         self._declared = dataclasses.replace(inner.capabilities, memory_import=both, memory_export=both)
 
     @property

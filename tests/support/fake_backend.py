@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import xsem
@@ -353,6 +354,39 @@ class FakeDriver(
         self.unblock.set()
         for fence in list(self.fences):
             fence.reached = True
+
+
+BRIDGED = replace(
+    ALL,
+    semaphore_import=SEMAPHORES | {SemaphoreHandleType.HOST_TIMELINE_FD},
+    semaphore_export=SEMAPHORES | {SemaphoreHandleType.HOST_TIMELINE_FD},
+    wait_before_signal=SEMAPHORES | {SemaphoreHandleType.HOST_TIMELINE_FD},
+    bridged=frozenset({SemaphoreHandleType.HOST_TIMELINE_FD}),
+)
+
+
+class BridgedDriver(FakeDriver, spi.HostFences):
+    """A driver whose timelines in host memory are bridged."""
+
+    def __init__(self, capabilities: Capabilities = BRIDGED) -> None:
+        super().__init__(capabilities)
+        self.host_fences: list[FakeFence] = []
+        self.fail_reach: Exception | None = None
+
+    def create_host_fence(self) -> FakeFence:
+        self._own("create_host_fence")
+        self.host_fences.append(FakeFence(next(self.numbers), "host"))
+        self.fences.append(self.host_fences[-1])
+        return self.host_fences[-1]
+
+    def reach_host_fence(self, fence: FakeFence) -> None:
+        self._own("reach_host_fence")
+        if ("reached", fence.number) in self.log or fence.released:
+            self.complain("a host fence was reached twice, or after its release")
+        self.log.append(("reached", fence.number))
+        if self.fail_reach is not None:
+            raise self.fail_reach
+        fence.reached = True
 
 
 INFO = DeviceInfo(id="fake:0", backend="fake", index=0, name="fake")

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import xsem
 from support.importer import BOUND_S, PAGE, Pair, driver_of, fd_of, list_of, pair, soon
@@ -14,7 +15,7 @@ from xsem.types import SemaphoreHandleType
 
 __all__ = [
     "BINARY", "BOUND_S", "PAGE", "TIMELINE", "UNKNOWN", "Pair", "driver_of", "failing", "fd_of", "library", "list_of",
-    "opened", "soon", "value_of",
+    "opened", "own", "soon", "value_of",
 ]
 
 TIMELINE = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
@@ -24,6 +25,11 @@ UNKNOWN = "0x7ffffffe"   # ZE_RESULT_ERROR_UNKNOWN
 
 def opened(device: str = "levelzero:0", *, native: object | None = None) -> AbstractContextManager[Pair]:
     return pair(device, TIMELINE, native)
+
+
+def own(types: frozenset[Any]) -> set[Any]:
+    """Return the types of the driver, without those of the host."""
+    return {each for each in types if not each.portable}
 
 
 def library(name: str = "libze_intel_gpu.so.1") -> ctypes.CDLL:

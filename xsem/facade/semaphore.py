@@ -596,7 +596,7 @@ def _wrap(
     limit = device_state.capabilities.max_value_difference
     state = SemaphoreState(type, label, token, lifetime, imported=imported, initial_value=initial_value,
                            lock=device_state.values_lock, signallers=signallers, page=page,
-                           limit=limit if page is None else min(limit, LARGEST_DIFFERENCE))
+                           limit=limit if page is None else LARGEST_DIFFERENCE)
     state.signal_first = (state.kind is SemaphoreKind.BINARY
                           and type not in device_state.capabilities.wait_before_signal)
     signallers.add_user(device._queues, state)

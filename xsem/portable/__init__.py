@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from xsem.portable.memory import HostMapping, Pages, SharedMemory, map_private, new_memory, open_memory
+from xsem.portable.memory import (
+    HostMapping,
+    Pages,
+    SharedMemory,
+    map_private,
+    new_memory,
+    open_memory,
+    open_whole_pages,
+)
 from xsem.portable.opening import opened
 from xsem.portable.semaphore_base import SemaphoreBase
 
@@ -26,5 +34,6 @@ __all__ = [
     "open_any_timeline",
     "open_memory",
     "open_timeline",
+    "open_whole_pages",
     "opened",
 ]

@@ -25,7 +25,7 @@ else:
     from xsem.portable.linux import Pages, duplicate, map_private, map_shared, new_sealed_memfd
     from xsem.portable.linux_timeline import TIMELINE_NAME
 
-__all__ = ["HostMapping", "Pages", "SharedMemory", "map_private", "new_memory", "open_memory"]
+__all__ = ["HostMapping", "Pages", "SharedMemory", "map_private", "new_memory", "open_memory", "open_whole_pages"]
 
 
 class SharedMemory:
@@ -97,9 +97,13 @@ class HostMapping:
 
 def new_memory(size: int) -> SharedMemory:
     """Create zeroed memory of `size` bytes, rounded up to whole pages."""
-    whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    whole = _whole(size)
     with _new_object(whole) as handle:
         return SharedMemory(handle, whole)
+
+
+def _whole(size: int) -> int:
+    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def open_memory(handle: OwnedHandle, size: int) -> SharedMemory:
@@ -108,6 +112,11 @@ def open_memory(handle: OwnedHandle, size: int) -> SharedMemory:
         raise BadHandleError("the handle is one of a timeline, not of memory: import it as a semaphore",
                              reason="wrong_kind")
     return SharedMemory(handle, size)
+
+
+def open_whole_pages(handle: OwnedHandle, size: int) -> SharedMemory:
+    """Open memory of HOST_MEMORY_FD or HOST_MEMORY_WIN32: the whole pages of the first `size` bytes."""
+    return open_memory(handle, _whole(size))
 
 
 # Memory has no header, because its contents are the user's.

@@ -145,6 +145,11 @@ class TimelineSemaphore(SemaphoreBase):
         with self._use():
             return self._sleep(wanted, timeout_ns)
 
+    def wake(self) -> None:
+        """Let the waiters look at the value again."""
+        with self._use():
+            self._wake()
+
     def note_silent_signals(self) -> None:
         """Note in the page that some signals wake no waiters, so that waiters poll from now on."""
         with self._use():

@@ -11,13 +11,14 @@ from operator import itemgetter
 from typing import Any, Final, NoReturn, Protocol, TypeVar, cast
 
 from xsem.errors import ReleasedError, UnsupportedError, XsemError
+from xsem.runtime.bridge import Bridge
 from xsem.runtime.callbacks import Notifier
 from xsem.runtime.forks import check_generation, clock
 from xsem.runtime.lifetime import Lease, Lifetime, Releaser
 from xsem.runtime.quick import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.runtime.threads import on_own_thread
-from xsem.spi import DeviceDriver, QueueDriver, Token
+from xsem.spi import DeviceDriver, HostFences, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
 __all__ = ["FIRST", "Calling", "DeviceState", "Making"]
@@ -65,6 +66,9 @@ class DeviceState:
         self._detached: dict[int, None] = {}   # keys of unused fences, from finalizers
         # Queues with `Callers.APPLICATION` that need a marker. The next call of the application appends the marker.
         self.owing: dict[MarkedQueue, None] = {}
+        self.bridge: Bridge | None = None   # None if the device declares no bridged type
+        if self.capabilities.bridged:
+            self.bridge = Bridge(info.id, self.ability(HostFences, "bridged"), self._start_bridge_later)
         self.gate: ReleaseGate | None = None   # None if the device declares `release_never_blocks`
         if not self.capabilities.release_never_blocks:
             self.gate = release_gate_of(info.backend)
@@ -93,6 +97,11 @@ class DeviceState:
                 queue.ensure_marker(queue.last_seq)
         if self.callbacks_thread.stalled:   # the system has refused the thread
             self.callbacks_thread.ensure()
+        if self.bridge is not None and self.bridge.thread.stalled:
+            self.bridge.start()
+
+    def _start_bridge_later(self) -> None:
+        self.releaser.jobs = True   # the next call on the device comes to `catch_up`
 
     def require(self, feature: Feature) -> None:
         """Refuse a call if the device does not declare its feature."""
@@ -187,6 +196,13 @@ class DeviceState:
         return Making(self, what, free, handle_type, parent, token_of, may_block)
 
     # ---- fences
+    def query_fence(self, token: Token) -> bool:
+        """Query the driver. If the fence is reached, all bridged signals before it are made, too."""
+        reached = self.driver.query_fence(token)
+        if reached and self.bridge is not None:
+            self.bridge.turn()
+        return reached
+
     def owe_marker(self, queue: MarkedQueue) -> None:
         """Note that a queue with `Callers.APPLICATION` needs a marker. The next call of the application appends it."""
         self.owing[queue] = None

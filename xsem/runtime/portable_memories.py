@@ -6,7 +6,7 @@ import contextlib
 from typing import NamedTuple
 
 from xsem.errors import XsemError
-from xsem.portable import SharedMemory, new_memory, open_memory, opened
+from xsem.portable import SharedMemory, new_memory, open_whole_pages, opened
 from xsem.runtime.device_state import DeviceState
 from xsem.spi import HostMemoryImport, Imported, ImportFailure, Token
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
@@ -34,7 +34,7 @@ class PortableMemories:
     def open(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
         """Import memory, as `MemoryImport.import_memory`; the token is a `PortableMemory`."""
         try:
-            return Imported(self._taken(opened(desc, handle, lambda own: open_memory(own, desc.allocation_size))),
+            return Imported(self._taken(opened(desc, handle, lambda own: open_whole_pages(own, desc.allocation_size))),
                             handle="left")
         except XsemError as error:
             raise ImportFailure(error, handle="left") from error

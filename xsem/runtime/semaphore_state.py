@@ -104,7 +104,10 @@ class SemaphoreState:
                 reason="value_not_above_last",
                 handle_type=self.type,
             )
-        self._check_above(value, previous, "the last value signalled here")
+        if self.page is None:
+            self._check_above(value, previous, "the last value signalled here")
+        elif value > self.limit:   # others may have signalled since
+            self._check_above(value, self.page.value, "the present value")
 
     def check_difference(self, value: int) -> None:
         """Refuse a value to wait for that is too far above the last value, or that an abandoned timeline never has."""

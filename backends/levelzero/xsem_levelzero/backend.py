@@ -208,6 +208,7 @@ class LevelZeroBackend(Backend):
             # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
             # fails.
             images=bool(memory_types(self._platform, external.imageImportTypes)), never_blocks=never_blocks(gpu.build),
+            platform=self._platform, host_memory=known.host_memory,
         )
 
     def _info(self, loader: Loader, gpu: Gpu, index: int) -> DeviceInfo:

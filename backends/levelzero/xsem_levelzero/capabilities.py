@@ -31,20 +31,26 @@ def memory_types(platform: str, flags: int) -> frozenset[MemoryHandleType]:
 
 def capabilities_of(
     semaphores: frozenset[SemaphoreHandleType], memories: frozenset[MemoryHandleType], behaviour: Behaviour, *,
-    exported: frozenset[MemoryHandleType], lists: int, images: bool, never_blocks: bool,
+    exported: frozenset[MemoryHandleType], lists: int, images: bool, never_blocks: bool, platform: str,
+    host_memory: bool,
 ) -> Capabilities:
     """Return the capabilities. `semaphores` and `memories` can be imported, `lists` queues serve own lists."""
+    # `host_memory`: the driver takes pages of the host. On Windows, objects of the host have not been tried.
+    bridged = frozenset({_S.HOST_TIMELINE_FD} if platform == "linux" else ())
+    of_host = frozenset({MemoryHandleType.HOST_MEMORY_FD} if platform == "linux" and host_memory else ())
     features = {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
     if images:
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
     if exported:
         features.add(Feature.MEMORY_SHARING)
     declared = Capabilities(
-        semaphore_import=semaphores,
-        memory_import=memories,
-        memory_export=exported,
+        semaphore_import=semaphores | bridged,
+        semaphore_export=bridged,
+        memory_import=memories | of_host,
+        memory_export=exported | of_host,
+        bridged=bridged,
         features=frozenset(features),
-        wait_before_signal=semaphores if behaviour.early else frozenset(),
+        wait_before_signal=(semaphores if behaviour.early else frozenset()) | bridged,
         resets_on_wait=behaviour.resets,
         append_never_blocks=never_blocks,  # rule 4
         release_never_blocks=never_blocks,  # the header asks for lock-free implementations

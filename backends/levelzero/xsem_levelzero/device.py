@@ -10,12 +10,15 @@ from ctypes import byref, c_void_p
 from typing import ClassVar, Final
 
 from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
     DeviceDriver,
     HandleState,
+    HostFences,
     HostMemory,
+    HostMemoryImport,
     Images,
     Imported,
     ImportFailure,
@@ -39,7 +42,7 @@ from xsem_levelzero.core import Core
 from xsem_levelzero.exports import Allocation, create_allocation, share_allocation
 from xsem_levelzero.fences import Events, Fence, foreign_event
 from xsem_levelzero.images import Image, make_image
-from xsem_levelzero.memory import Memory, free, import_memory, new_host_memory
+from xsem_levelzero.memory import Memory, SharedWithHost, free, import_memory, new_host_memory, share_with_host
 from xsem_levelzero.queue import ImmediateList, check_immediate
 from xsem_levelzero.results import INVALID, UNSUPPORTED
 from xsem_levelzero.semaphores import Semaphore, import_semaphore
@@ -53,7 +56,8 @@ _NOT_EXPORTED_HERE: Final = "it is not {what} exported on this device" + (
 
 
 class LevelZeroDevice(
-    DeviceDriver, SemaphoreImport, MemoryImport, MemorySharing, Images, HostMemory, BorrowedQueues, BorrowedEvents
+    DeviceDriver, SemaphoreImport, HostFences, MemoryImport, HostMemoryImport, MemorySharing, Images, HostMemory,
+    BorrowedQueues, BorrowedEvents,
 ):
     """A device in one context, of a driver without quirks. `xsem_levelzero.intel.devices` has classes for others."""
 
@@ -88,7 +92,7 @@ class LevelZeroDevice(
             return self._core.context
         if isinstance(token, Semaphore | Image | Fence):
             return token.handle
-        if isinstance(token, Memory | Allocation):
+        if isinstance(token, Memory | SharedWithHost | Allocation):
             return token.address
         return super().native_handle(token)
 
@@ -148,18 +152,22 @@ class LevelZeroDevice(
         """Call zeMemGetAllocProperties with ze_external_memory_export_fd_t. The fd is the caller's."""
         return memory.export(self._core)
 
+    def import_host_memory(self, memory: SharedMemory) -> SharedWithHost:
+        """Call zeMemAllocHost on the pages."""
+        return share_with_host(self._core, memory)
+
     def dlpack_device(self) -> tuple[int, int]:
         """Return DLPack's kDLOneAPI and the index of the device."""
         return (_DLPACK_ONEAPI, self._index)
 
-    def map_buffer(self, memory: Memory | Allocation, offset: int, size: int) -> tuple[int, int]:
+    def map_buffer(self, memory: Memory | SharedWithHost | Allocation, offset: int, size: int) -> tuple[int, int]:
         """Return a USM pointer as the token and as the address. The whole allocation is mapped already."""
         return memory.address + offset, memory.address + offset
 
     def unmap_buffer(self, buffer: int) -> None:
         """Do nothing: the pointer belongs to the memory."""
 
-    def release_memory(self, memory: Memory | Allocation) -> None:
+    def release_memory(self, memory: Memory | SharedWithHost | Allocation) -> None:
         """Call zeMemFree, except for shared memory."""
         memory.release(self._core)
 
@@ -173,8 +181,11 @@ class LevelZeroDevice(
         free(self._core, buffer)
 
     # ---- images
-    def map_mipmapped_array(self, memory: Memory | Allocation, desc: MipmapDesc) -> Image:
+    def map_mipmapped_array(self, memory: Memory | SharedWithHost | Allocation, desc: MipmapDesc) -> Image:
         """Call zeImageCreate."""
+        if isinstance(memory, SharedWithHost):
+            raise UnsupportedError("xsem maps no images onto memory of the host: copy between a buffer on it and an "
+                                   "image", capability="mipmapped_array.host_memory")
         if isinstance(memory, Allocation):
             raise UnsupportedError(
                 "Level Zero makes images of imported memory only: create the memory where the image is made, for "
@@ -224,6 +235,14 @@ class LevelZeroDevice(
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize."""
         return self._events.wait(fence, timeout_ns)
+
+    def create_host_fence(self) -> Fence:
+        """Take an event."""
+        return self._events.take()
+
+    def reach_host_fence(self, fence: Fence) -> None:
+        """Call zeEventHostSignal."""
+        self._events.reach(fence)
 
     def release_fence(self, fence: Fence) -> None:
         """Return the event to the pool, for use after the device has signalled it."""

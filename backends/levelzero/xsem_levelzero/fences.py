@@ -66,6 +66,10 @@ class Events:
             fence.uses, fence.late = 1, None
             return fence
 
+    def reach(self, fence: Fence) -> None:
+        """Call zeEventHostSignal, for an event of `take` that no operation signals."""
+        self._core.loader.do("zeEventHostSignal", fence.handle)
+
     def share(self, fence: Fence) -> Fence:
         """Add a use, which `release` ends. The caller holds another one."""
         with self._lock:

@@ -27,6 +27,7 @@ class Known(NamedTuple):
 
     extension: Extension
     listed: bool
+    host_memory: bool   # the driver takes pages of the host
     behaviour: Behaviour
     reasons: dict[SemaphoreHandleType | None, str]
     semaphores: frozenset[SemaphoreHandleType]
@@ -37,8 +38,8 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
     """Find the functions, and try the semaphores of the device. A probe without a result raises: see `probe`."""
     extensions = find_extensions(loader, gpu.driver)
     extension = next(extensions)
-    listed = any(each.name == ze.EXTENSION.encode() for each in loader.structs(
-        ze.DriverExtension, "zeDriverGetExtensionProperties", gpu.driver))
+    names = {each.name for each in loader.structs(ze.DriverExtension, "zeDriverGetExtensionProperties", gpu.driver)}
+    listed = ze.EXTENSION.encode() in names
     reasons: dict[SemaphoreHandleType | None, str] = {}
     behaviour = Behaviour()
     semaphores: frozenset[SemaphoreHandleType] = frozenset()
@@ -60,7 +61,7 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
         semaphores = frozenset() if flaw else behaviour.types
         reasons.update((type, why) for type, why in behaviour.refusals.items())
     late = bool(semaphores) and is_late(platform, gpu.properties.vendorId, resets=behaviour.resets)
-    return Known(extension, listed, behaviour, reasons, semaphores, late)
+    return Known(extension, listed, ze.SYSTEM_MEMORY.encode() in names, behaviour, reasons, semaphores, late)
 
 
 def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:

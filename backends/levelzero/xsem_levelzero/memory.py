@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_void_p
 
 from xsem.errors import BadHandleError, OutOfMemoryError, UnsupportedError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import duplicate_fd
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_levelzero import ze
@@ -12,7 +13,8 @@ from xsem_levelzero.core import Core
 from xsem_levelzero.results import UNSUPPORTED_SIZE
 from xsem_levelzero.semaphores import handle_number, win32_name
 
-__all__ = ["Memory", "allocate", "free", "import_memory", "memory_struct", "new_host_memory", "too_large"]
+__all__ = ["Memory", "SharedWithHost", "allocate", "free", "import_memory", "memory_struct", "new_host_memory",
+           "share_with_host", "too_large"]
 
 
 class Memory:
@@ -103,6 +105,33 @@ def too_large(size: int, error: XsemError | None = None) -> OutOfMemoryError:
     call, code, name = (None, None, None) if error is None else (error.call, error.code, error.code_name)
     return OutOfMemoryError(f"{size} bytes are more than the device allocates at once", reason="out_of_memory",
                             call=call, code=code, code_name=name)
+
+
+class SharedWithHost:
+    """Pages of the host that the driver knows as host memory, at their own address."""
+
+    __slots__ = ("_shared", "address")
+
+    def __init__(self, address: int, shared: SharedMemory) -> None:
+        self.address = address
+        self._shared = shared
+
+    def release(self, core: Core) -> None:
+        """Call zeMemFree, which ends the driver's use, and unmap the pages."""
+        free(core, self.address)
+        self._shared.unmap()
+
+
+def share_with_host(core: Core, shared: SharedMemory) -> SharedWithHost:
+    """Call zeMemAllocHost on the pages (ZE_extension_external_memmap_sysmem)."""
+    try:
+        pages = ze.SystemMemory.made(pSystemMemory=shared.map(0).address, size=shared.size)
+        desc = ze.HostMemAllocDesc.made(pNext=pages)
+        address = core.loader.make("zeMemAllocHost", core.context, byref(desc), shared.size, 0)
+    except BaseException:
+        shared.unmap()
+        raise
+    return SharedWithHost(address, shared)
 
 
 def free(core: Core, address: int) -> None:

@@ -171,7 +171,7 @@ def _timeline_page() -> OwnedHandle | None:
     import fcntl
 
     page = OwnedHandle(os.memfd_create("xsem-timeline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 1, 2, 0, 0).ljust(4096, b"\0"))
+    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 2, 2, 0, 0).ljust(4096, b"\0"))
     fcntl.fcntl(page.fileno(), _F_ADD_SEALS, _SEAL_SHRINK_GROW_SEAL)
     return page
 

@@ -97,7 +97,9 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendWaitExternalSemaphoreExt."""
+        """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if there are only events."""
+        if not semaphores:
+            return self.append_barrier(wait_fences, want_fence)
         _check_keyed(semaphores, params)
         structs = self._waits.fill(semaphores, params)
         step = _SemaphoreStep(self._core.extension, WAIT, self._native, semaphores, structs)
@@ -107,7 +109,9 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
         release: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendSignalExternalSemaphoreExt."""
+        """Call zeCommandListAppendSignalExternalSemaphoreExt, or append a barrier for an empty batch."""
+        if not semaphores:
+            return self.append_barrier(wait_fences, want_fence)
         return self._issue(self._signal(semaphores, params), wait_fences, want_fence)
 
     def append_barrier(self, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:

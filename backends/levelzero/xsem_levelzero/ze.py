@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 EXTENSION: Final = "ZE_extension_external_semaphores"
+SYSTEM_MEMORY: Final = "ZE_extension_external_memmap_sysmem"
 
 
 class Base(ctypes.Structure):
@@ -180,6 +181,12 @@ class HostMemAllocDesc(Base):
     _fields_: ClassVar = [("flags", c_uint32)]
 
 
+class SystemMemory(Base):
+    STYPE = 0x20037
+    NAME = "ze_external_memmap_sysmem_ext_desc_t"
+    _fields_: ClassVar = [("pSystemMemory", c_void_p), ("size", c_uint64)]
+
+
 class ImageFormat(ctypes.Structure):
     NAME = "ze_image_format_t"
     _fields_: ClassVar = [
@@ -231,7 +238,8 @@ STRUCTS: Final[tuple[type[ctypes.Structure], ...]] = (
     ExternalSemaphoreDesc, ExternalSemaphoreWin32Desc, ExternalSemaphoreFdDesc, SignalParams, WaitParams,
     DriverProperties, DeviceProperties, DeviceLuid, DeviceExternalMemory, QueueGroup, ExportDesc, ExportFd,
     MemoryAllocationProperties, ImportFd, ImportWin32,
-    ContextDesc, QueueDesc, EventPoolDesc, EventDesc, DeviceMemAllocDesc, HostMemAllocDesc, ImageFormat, ImageDesc,
+    ContextDesc, QueueDesc, EventPoolDesc, EventDesc, DeviceMemAllocDesc, HostMemAllocDesc, SystemMemory,
+    ImageFormat, ImageDesc,
     ImageRegion, InitDriverTypeDesc, DriverExtension, LoaderVersion, ComponentVersion,
 )
 

@@ -10,7 +10,7 @@ from xsem.errors import BackendUnavailableError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
 from xsem.types import Capabilities, DeviceInfo, HealthCheck
 from xsem_opencl import cl
-from xsem_opencl.capabilities import ask, capabilities_of, is_measured, timeout_causes
+from xsem_opencl.capabilities import ask, capabilities_of, is_measured, timeout_causes, undeclared_causes
 from xsem_opencl.core import Core, create_context
 from xsem_opencl.device import OpenCLDevice
 from xsem_opencl.loader import load
@@ -110,10 +110,10 @@ class OpenCLBackend(Backend):
         return tuple(checks)
 
 
-def _declared(found: Found) -> tuple[Capabilities, tuple[str, ...]]:
-    """Return the capabilities of a device, and the causes of its timeouts."""
+def _declared(found: Found) -> tuple[Capabilities, tuple[str, ...], dict[str, Sequence[str]]]:
+    """Return the capabilities of a device, the causes of its timeouts, and why it does not declare some types."""
     answers = ask(*found)
-    return capabilities_of(answers), timeout_causes(answers)
+    return capabilities_of(answers), timeout_causes(answers), undeclared_causes()
 
 
 def _extensions(found: Found) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from xsem.errors import XsemError
@@ -11,7 +12,7 @@ from xsem_opencl import cl
 from xsem_opencl.loader import Api
 from xsem_opencl.nvidia import FULL, MAX_PENDING, NVIDIA, connections, sentence, setting
 
-__all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes"]
+__all__ = ["Answers", "ask", "capabilities_of", "is_measured", "timeout_causes", "undeclared_causes"]
 
 _CARRIERS: Final = {"linux": frozenset({OsHandleKind.FD}), "win32": frozenset({OsHandleKind.NT, OsHandleKind.KMT})}
 
@@ -77,18 +78,23 @@ def capabilities_of(answers: Answers, platform: str = sys.platform) -> Capabilit
     if answers.images and any(each.os_handle_kind is OsHandleKind.FD for each in memories):
         features |= {Feature.IMAGE, Feature.IMAGE_COPY}
     measured = is_measured(answers, platform)
+    portable = platform == "linux"
+    bridged = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD} if portable else ())
+    of_host = frozenset({MemoryHandleType.HOST_MEMORY_FD} if portable else ())
     return Capabilities(
-        semaphore_import=imports,
-        semaphore_export=exports,
-        memory_import=memories,
+        semaphore_import=imports | bridged,
+        semaphore_export=exports | bridged,
+        memory_import=memories | of_host,
+        memory_export=of_host,
+        bridged=bridged,
         features=frozenset(features),
         # The extension does not define a wait before the submission of its signal. On NVIDIA's driver the wait stays
         # pending and the signal completes it (measured on an H200).
-        wait_before_signal=imports & {SemaphoreHandleType.OPAQUE_FD} if measured else frozenset(),
+        wait_before_signal=(imports & {SemaphoreHandleType.OPAQUE_FD} if measured else frozenset()) | bridged,
         resets_on_wait=True,  # the extension defines this for binary semaphores, the only kind of KHR
         append_never_blocks=False,
         release_never_blocks=False,
-        needs_handover=bool(memories),
+        needs_handover=bool(memories | of_host),
         # No query exists for either value.
         independent_lists=answers.connections if measured else 1,
         max_pending=MAX_PENDING if measured else None,
@@ -106,6 +112,16 @@ def timeout_causes(answers: Answers) -> tuple[str, ...]:
     # The default number of queues is not a likely cause.
     few = is_measured(answers) and answers.connections < FULL
     return (f"the driver's number of hardware queues is {sentence()}",) if few else ()
+
+
+def undeclared_causes(platform: str = sys.platform) -> dict[str, Sequence[str]]:
+    """Return `DeviceDriver.undeclared_causes`."""
+    if platform == "linux":
+        return {}
+    causes = ["xsem has not tried objects of the host through OpenCL on this system"]
+    names = (f"semaphore.{{}}.{SemaphoreHandleType.HOST_TIMELINE_FD.value}",
+             f"memory.{{}}.{MemoryHandleType.HOST_MEMORY_FD.value}")
+    return {name.format(direction): causes for name in names for direction in ("import", "export")}
 
 
 def _semaphores(numbers: tuple[int, ...], platform: str) -> frozenset[SemaphoreHandleType]:

@@ -7,9 +7,18 @@ from ctypes import POINTER, Structure, c_char_p, c_int32, c_size_t, c_uint32, c_
 from typing import Any, Final
 
 __all__ = [
-    "ACQUIRE", "CREATE_IMAGE", "EXTENSION_FUNCTIONS", "GIVE_BACK",
-    "MEMORY_FUNCTIONS", "PROTOTYPES", "SEMAPHORE_FUNCTIONS", "ImageDesc",
-    "ImageFormat", "Region",
+    "ACQUIRE",
+    "CREATE_IMAGE",
+    "EXTENSION_FUNCTIONS",
+    "GIVE_BACK",
+    "MAP",
+    "MEMORY_FUNCTIONS",
+    "PROTOTYPES",
+    "SEMAPHORE_FUNCTIONS",
+    "UNMAP",
+    "ImageDesc",
+    "ImageFormat",
+    "Region",
 ]
 
 CL_TRUE: Final = 1
@@ -54,8 +63,10 @@ COMMAND_USER: Final = 0x1204
 COMPLETE: Final = 0
 # memory
 MEM_READ_WRITE: Final = 1
+MEM_USE_HOST_PTR: Final = 1 << 3
 MEM_ALLOC_HOST_PTR: Final = 1 << 4
 MAP_READ_AND_WRITE: Final = 3
+MAP_WRITE_INVALIDATE_REGION: Final = 1 << 2
 BUFFER_CREATE_TYPE_REGION: Final = 0x1220
 # cl_khr_semaphore, cl_khr_external_semaphore
 SEMAPHORE_TYPE: Final = 0x203D
@@ -96,6 +107,8 @@ class Region(Structure):
 CREATE_IMAGE: Final = "clCreateImageWithProperties"
 ACQUIRE: Final = "clEnqueueAcquireExternalMemObjectsKHR"
 GIVE_BACK: Final = "clEnqueueReleaseExternalMemObjectsKHR"
+MAP: Final = "clEnqueueMapBuffer"
+UNMAP: Final = "clEnqueueUnmapMemObject"
 
 _semaphores = (c_void_p, c_uint32, _handles, POINTER(c_uint64), *_events)
 _handover = (c_void_p, c_uint32, _handles, *_events)
@@ -120,7 +133,10 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clReleaseCommandQueue": (c_int32, (c_void_p,)),
     "clGetCommandQueueInfo": (c_int32, _get_info),
     "clFlush": (c_int32, (c_void_p,)),
+    "clFinish": (c_int32, (c_void_p,)),
     "clGetEventInfo": (c_int32, _get_info),
+    "clCreateUserEvent": (c_void_p, (c_void_p, _code)),
+    "clSetUserEventStatus": (c_int32, (c_void_p, c_int32)),
     "clRetainEvent": (c_int32, (c_void_p,)),
     "clReleaseEvent": (c_int32, (c_void_p,)),
     "clEnqueueBarrierWithWaitList": (c_int32, (c_void_p, *_events)),
@@ -133,9 +149,9 @@ PROTOTYPES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
     "clGetSupportedImageFormats": (
         c_int32, (c_void_p, c_uint64, c_uint32, c_uint32, POINTER(ImageFormat), POINTER(c_uint32))),
     "clReleaseMemObject": (c_int32, (c_void_p,)),
-    "clEnqueueMapBuffer": (
+    MAP: (
         c_void_p, (c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_events, _code)),
-    "clEnqueueUnmapMemObject": (c_int32, (c_void_p, c_void_p, c_void_p, *_events)),
+    UNMAP: (c_int32, (c_void_p, c_void_p, c_void_p, *_events)),
     "clEnqueueCopyBuffer": (c_int32, (c_void_p, c_void_p, c_void_p, c_size_t, c_size_t, c_size_t, *_events)),
     "clEnqueueReadBuffer": (c_int32, (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_events)),
     "clEnqueueWriteBuffer": (c_int32, (c_void_p, c_void_p, c_uint32, c_size_t, c_size_t, c_void_p, *_events)),

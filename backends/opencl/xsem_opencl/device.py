@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xsem.errors import XsemError
+from xsem.errors import UnsupportedError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
     DeviceDriver,
+    HostFences,
     HostMemory,
+    HostMemoryImport,
     Images,
     Imported,
     ImportFailure,
@@ -20,9 +23,17 @@ from xsem.spi import (
 )
 from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_opencl.core import Core
-from xsem_opencl.fences import Fence, foreign_event, is_done, release
+from xsem_opencl.fences import Fence, foreign_event, host_fence, is_done, reach, release
 from xsem_opencl.images import Image, make_image, with_formats
-from xsem_opencl.memory import HostBuffer, HostBuffers, Mapping, Memory, import_memory
+from xsem_opencl.memory import (
+    HostBuffer,
+    HostBuffers,
+    Mapping,
+    Memory,
+    SharedWithHost,
+    import_memory,
+    share_with_host,
+)
 from xsem_opencl.queue import CommandQueue, borrowed_queue, number_of
 from xsem_opencl.results import import_error
 from xsem_opencl.semaphores import Semaphore, create_semaphore, export_semaphore, import_semaphore
@@ -33,19 +44,21 @@ _DLPACK_OPENCL = 4
 
 
 class OpenCLDevice(
-    DeviceDriver, SemaphoreImport, SemaphoreExport, MemoryImport, Images, HostMemory, BorrowedQueues, BorrowedEvents
+    DeviceDriver, SemaphoreImport, SemaphoreExport, HostFences, MemoryImport, HostMemoryImport, Images, HostMemory,
+    BorrowedQueues, BorrowedEvents,
 ):
     """A device in one context, to which it holds a reference."""
 
     def __init__(
-        self, core: Core, index: int, capabilities: Capabilities, timeout_causes: Sequence[str] = (), *,
-        lent: object | None = None,
+        self, core: Core, index: int, capabilities: Capabilities, timeout_causes: Sequence[str] = (),
+        undeclared_causes: dict[str, Sequence[str]] | None = None, *, lent: object | None = None,
     ) -> None:
         self._core = core
         self._index = index   # position among the backend's devices
         self._capabilities = with_formats(core, capabilities)
         self._lent = lent   # the application's object, kept alive; None for an owned context
         self.timeout_causes = timeout_causes
+        self.undeclared_causes = undeclared_causes or {}
         self._host = HostBuffers(core)
 
     @property
@@ -59,7 +72,7 @@ class OpenCLDevice(
             return self._core.context
         if isinstance(token, Mapping):
             return token.handle(self._core)
-        if isinstance(token, Semaphore | Memory | Image | Fence):
+        if isinstance(token, Semaphore | Memory | SharedWithHost | Image | Fence):
             return token.handle
         # Host buffers have no native handle: they are mapped, and commands must not use the cl_mem of a mapped buffer.
         return super().native_handle(token)
@@ -98,12 +111,16 @@ class OpenCLDevice(
         except XsemError as error:
             raise ImportFailure(import_error(error, "memory of that size"), handle="unknown") from error
 
+    def import_host_memory(self, memory: SharedMemory) -> SharedWithHost:
+        """Call clCreateBuffer on the pages."""
+        return share_with_host(self._core, memory)
+
     def dlpack_device(self) -> tuple[int, int]:
         """Return DLPack's kDLOpenCL and the index of the device."""
         # With the true number, no library takes a buffer for host memory.
         return (_DLPACK_OPENCL, self._index)
 
-    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
+    def map_buffer(self, memory: Memory | SharedWithHost, offset: int, size: int) -> tuple[Mapping, None]:
         """Return a range of the memory."""
         return Mapping(memory, offset, size), None   # a cl_mem has no address
 
@@ -111,7 +128,7 @@ class OpenCLDevice(
         """Call clReleaseMemObject for the sub-buffer, if one was created."""
         buffer.release(self._core)
 
-    def release_memory(self, memory: Memory) -> None:
+    def release_memory(self, memory: Memory | SharedWithHost) -> None:
         """Call clReleaseMemObject."""
         memory.release(self._core)
 
@@ -125,8 +142,11 @@ class OpenCLDevice(
         self._host.free(buffer)
 
     # ---- images
-    def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
+    def map_mipmapped_array(self, memory: Memory | SharedWithHost, desc: MipmapDesc) -> Image:
         """Call clCreateImageWithProperties."""
+        if isinstance(memory, SharedWithHost):
+            raise UnsupportedError("xsem maps no images onto memory of the host: copy between a buffer on it and an "
+                                   "image", capability="mipmapped_array.host_memory")
         return make_image(self._core, memory, desc)
 
     def mipmap_level(self, array: Image, level: int) -> Image:
@@ -157,6 +177,14 @@ class OpenCLDevice(
     def query_fence(self, fence: Fence) -> bool:
         """Call clGetEventInfo."""
         return is_done(self._core, fence)
+
+    def create_host_fence(self) -> Fence:
+        """Call clCreateUserEvent."""
+        return host_fence(self._core)
+
+    def reach_host_fence(self, fence: Fence) -> None:
+        """Call clSetUserEventStatus."""
+        reach(self._core, fence)
 
     def release_fence(self, fence: Fence) -> None:
         """Call clReleaseEvent."""

@@ -11,16 +11,17 @@ from xsem_opencl import cl
 from xsem_opencl.core import Core, array
 from xsem_opencl.results import failed_work
 
-__all__ = ["Fence", "event_list", "foreign_event", "is_done", "release"]
+__all__ = ["Fence", "UserEvents", "event_list", "foreign_event", "host_fence", "is_done", "reach", "release"]
 
 
 class Fence:
     """A fence: one event, with one reference owned by this object."""
 
-    __slots__ = ("handle", "source")
+    __slots__ = ("handle", "of_host", "source")
 
-    def __init__(self, handle: int, source: object | None = None) -> None:
+    def __init__(self, handle: int, source: object | None = None, *, of_host: bool = False) -> None:
         self.handle = handle   # cl_event
+        self.of_host = of_host   # a user event
         self.source = source   # the application's event object, kept alive
 
 
@@ -36,6 +37,42 @@ def is_done(core: Core, fence: Fence) -> bool:
     if status.value < 0:
         raise failed_work(status.value)
     return status.value == cl.COMPLETE
+
+
+def host_fence(core: Core) -> Fence:
+    """Call clCreateUserEvent."""
+    return Fence(core.api.make("clCreateUserEvent", core.context), of_host=True)
+
+
+def reach(core: Core, fence: Fence) -> None:
+    """Call clSetUserEventStatus."""
+    core.api.do("clSetUserEventStatus", fence.handle, cl.COMPLETE)
+
+
+class UserEvents:
+    """The user events before the next command of a queue, with one reference to each."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._fences: list[Fence] = []
+
+    def add(self, fences: Sequence[Fence]) -> None:
+        """Note the user events among the fences of an enqueued command."""
+        for fence in fences:
+            if fence.of_host:
+                self._core.api.do("clRetainEvent", fence.handle)
+                self._fences.append(Fence(fence.handle))
+
+    def unset(self) -> bool:
+        """Return whether one of them is not set."""
+        while self._fences and is_done(self._core, self._fences[0]):
+            release(self._core, self._fences.pop(0))
+        return bool(self._fences)
+
+    def close(self) -> None:
+        """Release the references."""
+        while self._fences:
+            release(self._core, self._fences.pop())
 
 
 def release(core: Core, fence: Fence) -> None:

@@ -6,6 +6,7 @@ from ctypes import addressof
 from typing import Any
 
 from xsem.errors import UnsupportedError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import Imported, Lock
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle
 from xsem_opencl import cl
@@ -14,7 +15,8 @@ from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.results import MISALIGNED_SUB_BUFFER_OFFSET
 from xsem_opencl.semaphores import handle_number
 
-__all__ = ["HostBuffer", "HostBuffers", "Mapping", "Memory", "import_memory", "memory_properties"]
+__all__ = ["HostBuffer", "HostBuffers", "Mapping", "Memory", "SharedWithHost", "import_memory", "memory_properties",
+           "share_with_host"]
 
 
 class Memory:
@@ -29,6 +31,15 @@ class Memory:
         self.images: set[int] = set()   # the cl_mem of the images over the same bytes, which change hands with it
         self.acquired = False   # whether the last appended handover is an acquire
 
+    @property
+    def size(self) -> int:
+        """Bytes of the whole allocation."""
+        return self.desc.allocation_size
+
+    def handed(self, call: str) -> None:
+        """Note an appended handover."""
+        self.acquired = call == cl.ACQUIRE
+
     def release(self, core: Core) -> None:
         """Call clReleaseMemObject."""
         if self.acquired:
@@ -38,6 +49,50 @@ class Memory:
         core.api.do("clReleaseMemObject", self.handle)
         if self.fd is not None:
             self.fd.object_gone()
+
+
+class SharedWithHost:
+    """A cl_mem over pages of the host."""
+
+    # OpenCL may keep a copy on the device. Only a map brings the device's writes into the pages, and only an unmap
+    # brings the host's writes to the device. So the memory is mapped while the other side has it.
+
+    __slots__ = ("address", "handle", "mapped", "shared", "size")
+
+    def __init__(self, handle: int, address: int, shared: SharedMemory) -> None:
+        self.handle = handle   # cl_mem
+        self.address = address   # of the pages
+        self.shared = shared
+        self.size = shared.size
+        self.mapped = False   # by the last appended handover
+
+    def handed(self, call: str) -> None:
+        """Note an appended handover."""
+        self.mapped = call == cl.MAP
+
+    def release(self, core: Core) -> None:
+        """Unmap the pages and call clReleaseMemObject."""
+        if self.mapped:
+            queue = core.create_queue()
+            try:
+                core.api.do(cl.UNMAP, queue, self.handle, self.address, 0, None, None)
+                core.api.do("clFinish", queue)   # afterwards the driver does not touch the pages
+            finally:
+                core.api.do("clReleaseCommandQueue", queue)
+        core.api.do("clReleaseMemObject", self.handle)
+        self.shared.unmap()
+
+
+def share_with_host(core: Core, shared: SharedMemory) -> SharedWithHost:
+    """Call clCreateBuffer with CL_MEM_USE_HOST_PTR."""
+    address = shared.map(0).address
+    try:
+        handle = core.api.make("clCreateBuffer", core.context, cl.MEM_READ_WRITE | cl.MEM_USE_HOST_PTR, shared.size,
+                               address)
+    except BaseException:
+        shared.unmap()
+        raise
+    return SharedWithHost(handle, address, shared)
 
 
 def _give_back(core: Core, handle: int) -> None:
@@ -76,7 +131,7 @@ class Mapping:
 
     __slots__ = ("_lock", "_own", "memory", "offset", "size")
 
-    def __init__(self, memory: Memory, offset: int, size: int) -> None:
+    def __init__(self, memory: Memory | SharedWithHost, offset: int, size: int) -> None:
         self.memory = memory
         self.offset = offset
         self.size = size
@@ -86,7 +141,7 @@ class Mapping:
 
     def handle(self, core: Core) -> int:
         """Return a cl_mem of exactly this range: the memory's if the range covers it, else a sub-buffer."""
-        if self.offset == 0 and self.size == self.memory.desc.allocation_size:
+        if self.offset == 0 and self.size == self.memory.size:
             return self.memory.handle
         with self._lock:
             if self._own is None:

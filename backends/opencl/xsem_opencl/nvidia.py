@@ -12,9 +12,11 @@ from typing import Final
 
 from xsem.types import HealthCheck
 
-__all__ = ["FULL", "MAX_PENDING", "NVIDIA", "connections", "nvidia_icd", "sentence", "setting"]
+__all__ = ["FULL", "MAX_PENDING", "NVIDIA", "PLATFORM", "connections", "nvidia_icd", "sentence", "setting"]
 
 NVIDIA: Final = 0x10DE   # CL_DEVICE_VENDOR_ID
+
+PLATFORM: Final = "NVIDIA CUDA"   # CL_PLATFORM_NAME
 
 # Measured on an H200: behind an unmet wait, 1,020 fills or signals returned at once and the next one blocked its
 # thread. Barriers never did.

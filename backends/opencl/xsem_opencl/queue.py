@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from ctypes import byref, c_void_p
 from typing import Final
 
-from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WrongDeviceError
+from xsem.errors import BadArgumentError, DriverError, UnsupportedError, WouldBlockError, WrongDeviceError
 from xsem.spi import CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue, queue_handle
 from xsem.types import SignalParams, WaitParams
 from xsem_opencl import cl, steps
 from xsem_opencl.core import Core
-from xsem_opencl.fences import Fence, event_list
+from xsem_opencl.fences import Fence, UserEvents, event_list
 from xsem_opencl.images import Image
-from xsem_opencl.memory import HostBuffer, Mapping, Memory
+from xsem_opencl.memory import HostBuffer, Mapping, Memory, SharedWithHost
 from xsem_opencl.results import INVALID_VALUE
 from xsem_opencl.semaphores import Semaphore
 from xsem_opencl.steps import Pitched, Step
@@ -36,24 +36,33 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._core = core
         self._api = core.api
         self._lent = lent   # the application's queue, kept alive; None for an owned queue
+        self._user_events = UserEvents(core)
         if lent is not None:
             core.api.do("clRetainCommandQueue", handle)   # the application keeps its own reference
 
     # ---- semaphores
     def append_wait(
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
-        acquire: Sequence[Memory], want_fence: bool,
+        acquire: Sequence[Memory | SharedWithHost], want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueWaitSemaphoresKHR, then clEnqueueAcquireExternalMemObjectsKHR for memory."""
-        wait = steps.semaphores("clEnqueueWaitSemaphoresKHR", semaphores, params)
-        return self._enqueue(wait_fences, want_fence, wait, *steps.handover(cl.ACQUIRE, acquire))
+        # A wait for a user event is a barrier, because NVIDIA's driver holds its caller in a function of semaphores.
+        first = [steps.barrier()] if not semaphores or any(fence.of_host for fence in wait_fences) else []
+        wait = [steps.semaphores("clEnqueueWaitSemaphoresKHR", semaphores, params)] if semaphores else []
+        return self._enqueue(wait_fences, want_fence, *first, *wait, *steps.handover(cl.ACQUIRE, acquire))
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
-        release: Sequence[Memory], want_fence: bool,
+        release: Sequence[Memory | SharedWithHost], want_fence: bool,
     ) -> Fence | None:
         """Call clEnqueueReleaseExternalMemObjectsKHR for memory, then clEnqueueSignalSemaphoresKHR."""
-        signal = steps.semaphores("clEnqueueSignalSemaphoresKHR", semaphores, params)
+        if semaphores and self._core.signal_blocks and self._user_events.unset():
+            raise WouldBlockError(
+                "this list waits for a timeline of the host, and NVIDIA's driver holds the thread that appends a "
+                "signal of a semaphore behind such a wait: append the signal after the wait is met, or on another list",
+                reason="would_block")
+        signal = (steps.semaphores("clEnqueueSignalSemaphoresKHR", semaphores, params) if semaphores
+                  else steps.barrier())
         return self._enqueue(wait_fences, want_fence, *steps.handover(cl.GIVE_BACK, release), signal)
 
     # ---- work
@@ -159,6 +168,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     def close(self) -> None:
         """Release the reference to the queue."""
         self._lent = None
+        self._user_events.close()
         self._api.do("clReleaseCommandQueue", self._handle)
 
     # ---- inside
@@ -177,9 +187,10 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         count, events = event_list(wait_fences)
         for call in calls:
             location = byref(event) if want_fence and call is calls[-1] else None
-            self._api.do(call.name, self._handle, *call.arguments, count, events, location)
+            enqueue = self._api.make if call.name == cl.MAP else self._api.do
+            enqueue(call.name, self._handle, *call.arguments, count, events, location)
             for memory in call.memories:
-                memory.acquired = call.name == cl.ACQUIRE
+                memory.handed(call.name)
             count, events = 0, None
         try:
             # Without it, commands may stay in the host, and another queue or another API that waits for them would wait
@@ -189,6 +200,7 @@ class CommandQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             if event.value:
                 self._api.do("clReleaseEvent", event.value)
             raise
+        self._user_events.add(wait_fences)
         return Fence(event.value or 0) if want_fence else None
 
 

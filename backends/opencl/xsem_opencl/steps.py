@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from xsem_opencl import cl
 from xsem_opencl.core import array
 from xsem_opencl.images import Box, Image
-from xsem_opencl.memory import HostBuffer, Mapping, Memory
+from xsem_opencl.memory import HostBuffer, Mapping, Memory, SharedWithHost
 from xsem_opencl.semaphores import Semaphore, payloads
 
 __all__ = ["Pitched", "Step", "barrier", "copy_buffer", "copy_image", "copy_image_and_buffer", "copy_image_and_host",
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
     name: str
     arguments: tuple[Any, ...]   # between the queue and the events
-    memories: Sequence[Memory] = ()   # change hands with the call
+    memories: Sequence[Memory | SharedWithHost] = ()   # change hands with the call
 
 
 class Pitched(NamedTuple):
@@ -50,10 +50,27 @@ def semaphores(name: str, batch: Sequence[Semaphore], params: Sequence[Any]) -> 
     return Step(name, (len(batch), array([each.handle for each in batch]), payloads(batch, params)))
 
 
-def handover(name: str, memories: Sequence[Memory]) -> Sequence[Step]:
+def handover(name: str, memories: Sequence[Memory | SharedWithHost]) -> Sequence[Step]:
     """Acquire memories and the images over them from their exporters, or give them back."""
-    objects = [handle for memory in memories for handle in (memory.handle, *tuple(memory.images))]
-    return [Step(name, (len(objects), array(objects)), memories)] if memories else []
+    external = [memory for memory in memories if isinstance(memory, Memory)]
+    objects = [handle for memory in external for handle in (memory.handle, *tuple(memory.images))]
+    steps = [Step(name, (len(objects), array(objects)), external)] if external else []
+    for memory in memories:
+        if isinstance(memory, SharedWithHost):
+            steps += _with_host(memory, acquire=name == cl.ACQUIRE)
+    return steps
+
+
+def _with_host(memory: SharedWithHost, *, acquire: bool) -> Sequence[Step]:
+    if not acquire:
+        return [] if memory.mapped else [_map(memory, cl.MAP_READ_AND_WRITE)]
+    unmap = Step(cl.UNMAP, (memory.handle, memory.address), [memory])
+    # After an acquire without a release, the other side may have written. The device's copy is not wanted then.
+    return [unmap] if memory.mapped else [_map(memory, cl.MAP_WRITE_INVALIDATE_REGION), unmap]
+
+
+def _map(memory: SharedWithHost, flags: int) -> Step:
+    return Step(cl.MAP, (memory.handle, cl.CL_FALSE, flags, 0, memory.size), [memory])
 
 
 def copy_buffer(dst: int, to: int, src: int, out_of: int, size: int) -> Step:

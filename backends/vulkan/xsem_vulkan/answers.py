@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from xsem_vulkan.formats import drm_modifiers, image_flags, image_formats
 from xsem_vulkan.instance import Family, MemoryTypes, PhysicalDevice
 from xsem_vulkan.nodes import opaque_node
 
-__all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "SEMAPHORES", "Answers", "ask", "restricted"]
+__all__ = ["BUFFER_USAGE", "MEMORIES", "MODIFIERS", "OF_HOST", "SEMAPHORES", "Answers", "ask", "restricted"]
 
 # Of buffers on external memory: copies, fills, and the application's own shaders
 BUFFER_USAGE: Final = (vk.VK_BUFFER_USAGE_TRANSFER_SRC_BIT | vk.VK_BUFFER_USAGE_TRANSFER_DST_BIT
@@ -31,6 +32,11 @@ MEMORIES: Final[Mapping[MemoryHandleType, tuple[str, ...]]] = {
 
 # The device extension for images in dma-bufs
 MODIFIERS: Final = "VK_EXT_image_drm_format_modifier"
+
+# The device extension for memory of the host
+OF_HOST: Final = "VK_EXT_external_memory_host"
+_SWIFTSHADER: Final = 10   # VK_DRIVER_ID_GOOGLE_SWIFTSHADER
+_PORTABLE: Final = sys.platform != "win32"   # not tried on Windows
 
 # Each queue of NVIDIA's driver is a channel of the GPU. The driver offers 16 queues, but while 8 wait, a ninth does not
 # progress.
@@ -60,6 +66,7 @@ class Answers:
     image_formats: frozenset[str]
     image_flags: frozenset[str]
     drm_modifiers: frozenset[int]   # of the dma-bufs that can be mapped as images
+    host_memory: bool   # the device imports pages of the host
     largest_allocation: int   # bytes
     largest_value_difference: int
     node: int | None   # number of the device file on which every opaque fd of this driver is open; None if unknown
@@ -74,17 +81,20 @@ class Answers:
         """The capabilities that xsem declares."""
         timelines = frozenset(each for each in self.semaphore_import | self.semaphore_export
                               if each.kind is SemaphoreKind.TIMELINE)
+        bridged = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD} if _PORTABLE else ())
+        of_host = frozenset({MemoryHandleType.HOST_MEMORY_FD} if self.host_memory else ())
         return Capabilities(
-            semaphore_import=self.semaphore_import,
-            semaphore_export=self.semaphore_export,
-            memory_import=self.memory_import,
-            memory_export=self.memory_export,
+            semaphore_import=self.semaphore_import | bridged,
+            semaphore_export=self.semaphore_export | bridged,
+            memory_import=self.memory_import | of_host,
+            memory_export=self.memory_export | of_host,
+            bridged=bridged,
             # Vulkan's host functions signal, wait for and read only timelines.
             features=frozenset({Feature.NATIVE_CONTEXT}) | (_OF_TIMELINES if timelines else frozenset())
             | (_OF_IMAGES if self.image_formats and self.memory_import else frozenset()),
             # A binary semaphore's signal must be submitted before its wait (VUID-vkQueueSubmit-pWaitSemaphores-03238),
             # although drivers accept the reverse order.
-            wait_before_signal=timelines,
+            wait_before_signal=timelines | bridged,
             resets_on_wait=True,
             needs_handover=True,
             independent_lists=self.lists,
@@ -111,6 +121,8 @@ def ask(physical: PhysicalDevice) -> Answers:
     dmabufs = memories[MemoryHandleType.DMABUF_FD] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
     modifiers = drm_modifiers(physical) if dmabufs and MODIFIERS in offered else frozenset()
     extensions += [MODIFIERS] if modifiers else []
+    host_memory = _PORTABLE and OF_HOST in offered and _takes_host_memory(physical)
+    extensions += [OF_HOST] if host_memory else []
     imports = [each.native["vulkan"][1] for each in MEMORIES
                if memories[each] & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT
                and each is not MemoryHandleType.DMABUF_FD]
@@ -130,6 +142,7 @@ def ask(physical: PhysicalDevice) -> Answers:
         image_flags=image_flags(physical, imports)
         - (frozenset() if family.flags & vk.VK_QUEUE_GRAPHICS_BIT else {"depth_texture"}),
         drm_modifiers=modifiers,
+        host_memory=host_memory,
         largest_allocation=physical.largest_allocation(),
         largest_value_difference=physical.largest_value_difference(),
         node=opaque_node(physical.driver_id()),
@@ -145,6 +158,7 @@ def restricted(answers: Answers, enabled: frozenset[str]) -> Answers:
         semaphore_import=answers.semaphore_import & semaphores,
         semaphore_export=answers.semaphore_export & semaphores,
         drm_modifiers=answers.drm_modifiers if MODIFIERS in enabled else frozenset(),
+        host_memory=answers.host_memory and OF_HOST in enabled,
         memory_import=answers.memory_import & memories, memory_export=answers.memory_export & memories,
     )
 
@@ -155,6 +169,13 @@ def _with(features: Mapping[_Type, int], bit: int) -> frozenset[_Type]:
 
 def _of(extensions: Mapping[_Type, Sequence[str]], features: Mapping[_Type, int]) -> list[str]:
     return [name for each, found in features.items() if found for name in extensions[each]]
+
+
+def _takes_host_memory(physical: PhysicalDevice) -> bool:
+    # SwiftShader imports pages of the host, and its answer about buffers on them says that it does not (Chromium 156).
+    features = physical.buffer_features(vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, BUFFER_USAGE)
+    able = features & vk.VK_EXTERNAL_MEMORY_FEATURE_IMPORTABLE_BIT or physical.driver_id() == _SWIFTSHADER
+    return bool(able) and mmap.PAGESIZE % physical.host_pointer_alignment() == 0
 
 
 def _offered(extensions: Sequence[str], offered: frozenset[str]) -> bool:

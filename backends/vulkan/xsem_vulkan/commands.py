@@ -50,11 +50,17 @@ class Commands:
         self._after = self._barrier(vk.VK_PIPELINE_STAGE_TRANSFER_BIT, host, library.new(
             "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_TRANSFER_WRITE_BIT,
             dstAccessMask=ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT))
+        self._shared = library.new(
+            "VkMemoryBarrier", srcAccessMask=vk.VK_ACCESS_MEMORY_WRITE_BIT | vk.VK_ACCESS_HOST_WRITE_BIT,
+            dstAccessMask=ANY_ACCESS | vk.VK_ACCESS_HOST_READ_BIT | vk.VK_ACCESS_HOST_WRITE_BIT)
         try:
             # The command buffer of all waits, signals and barriers, which may be pending several times. A submission
             # without commands would not order a later signal after an earlier wait: the specification orders commands
             # after waits and signals after commands, not signals after waits.
             self.barrier = self._record(self._barrier(_ALL, _ALL, self._everything), often=True)
+            # The same, with the accesses of the host, while the device and the host share memory: the host writes
+            # before it ends a wait, which is after the submission, and reads after the operation of a signal.
+            self.host_barrier = self._record(self._barrier(host, host, self._shared), often=True)
         except BaseException:
             self.close()
             raise
@@ -112,6 +118,10 @@ class Commands:
         self, memories: Sequence[VulkanMemory], images: Sequence[BoundImage], *, acquire: bool
     ) -> CData:
         """Record a full barrier that acquires memories and images from `VK_QUEUE_FAMILY_EXTERNAL`, or releases them."""
+        external_memories = [memory for memory in memories if not memory.of_host]
+        stages, everything = _ALL, self._everything
+        if self._gpu.shared_with_host:
+            stages, everything = _ALL | vk.VK_PIPELINE_STAGE_HOST_BIT, self._shared
         library = self._gpu.library
         family, external = self._gpu.family, vk.VK_QUEUE_FAMILY_EXTERNAL
         barriers = library.ffi.new("VkBufferMemoryBarrier[]", [{
@@ -122,9 +132,9 @@ class Commands:
             "srcQueueFamilyIndex": external if acquire else family,
             "dstQueueFamilyIndex": family if acquire else external,
             "buffer": memory.buffer, "offset": 0, "size": vk.VK_WHOLE_SIZE,
-        } for memory in memories])
+        } for memory in external_memories])
         pictures = library.ffi.new("VkImageMemoryBarrier[]", [image.barrier(acquire=acquire) for image in images])
-        return self._record(("vkCmdPipelineBarrier", _ALL, _ALL, 0, 1, self._everything, len(memories), barriers,
+        return self._record(("vkCmdPipelineBarrier", stages, stages, 0, 1, everything, len(external_memories), barriers,
                              len(images), pictures))
 
     def _barrier(self, before: int, after: int, memory: CData) -> _Call:

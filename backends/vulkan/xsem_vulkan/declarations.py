@@ -60,6 +60,9 @@ typedef struct {
 typedef struct {
     VkEnum sType; void *pNext; uint32_t maxPerSetDescriptors; VkDeviceSize maxMemoryAllocationSize;
 } VkPhysicalDeviceMaintenance3Properties;
+typedef struct {
+    VkEnum sType; void *pNext; VkDeviceSize minImportedHostPointerAlignment;
+} VkPhysicalDeviceExternalMemoryHostPropertiesEXT;
 typedef struct { VkBool32 all[55]; } VkPhysicalDeviceFeatures;
 typedef struct { VkEnum sType; void *pNext; VkPhysicalDeviceFeatures features; } VkPhysicalDeviceFeatures2;
 typedef struct {
@@ -134,6 +137,10 @@ typedef struct { VkEnum sType; const void *pNext; VkImage image; VkBuffer buffer
 typedef struct { VkEnum sType; const void *pNext; VkDeviceMemory memory; VkEnum handleType; } VkMemoryGetFdInfoKHR;
 typedef struct { VkEnum sType; const void *pNext; VkEnum handleType; int fd; } VkImportMemoryFdInfoKHR;
 typedef struct { VkEnum sType; void *pNext; uint32_t memoryTypeBits; } VkMemoryFdPropertiesKHR;
+typedef struct {
+    VkEnum sType; const void *pNext; VkEnum handleType; void *pHostPointer;
+} VkImportMemoryHostPointerInfoEXT;
+typedef struct { VkEnum sType; void *pNext; uint32_t memoryTypeBits; } VkMemoryHostPointerPropertiesEXT;
 
 typedef struct { VkFlags linearTilingFeatures, optimalTilingFeatures, bufferFeatures; } VkFormatProperties;
 typedef struct { VkEnum sType; void *pNext; VkFormatProperties formatProperties; } VkFormatProperties2;
@@ -264,6 +271,7 @@ VkResult vkBindImageMemory(VkDevice, VkImage, VkDeviceMemory, VkDeviceSize);
 VkResult vkMapMemory(VkDevice, VkDeviceMemory, VkDeviceSize, VkDeviceSize, VkFlags, void **);
 VkResult vkGetMemoryFdKHR(VkDevice, const VkMemoryGetFdInfoKHR *, int *);
 VkResult vkGetMemoryFdPropertiesKHR(VkDevice, VkEnum, int, VkMemoryFdPropertiesKHR *);
+VkResult vkGetMemoryHostPointerPropertiesEXT(VkDevice, VkEnum, const void *, VkMemoryHostPointerPropertiesEXT *);
 VkResult vkCreateCommandPool(VkDevice, const VkCommandPoolCreateInfo *, const void *, VkCommandPool *);
 void vkDestroyCommandPool(VkDevice, VkCommandPool, const void *);
 VkResult vkAllocateCommandBuffers(VkDevice, const VkCommandBufferAllocateInfo *, VkCommandBuffer *);

@@ -6,6 +6,7 @@ from typing import Final
 
 from xsem import spi
 from xsem.errors import BusyError, UnsupportedError, WrongDeviceError
+from xsem.portable import SharedMemory
 from xsem.types import (
     Capabilities,
     MemoryDesc,
@@ -18,11 +19,12 @@ from xsem.types import (
 )
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.images import Level, VulkanImage, level_of, map_image, plane_of
-from xsem_vulkan.imports import import_memory, import_semaphore
+from xsem_vulkan.imports import import_host_memory, import_memory, import_semaphore
 from xsem_vulkan.memory import HostMemory, Mapping, VulkanMemory, create_memory, host_memory
 from xsem_vulkan.queue import VulkanQueue
 from xsem_vulkan.semaphores import (
     Fence,
+    HostFences,
     VulkanSemaphore,
     check_timeline,
     counter_value,
@@ -42,7 +44,7 @@ _SYNC_FILE: Final = SemaphoreHandleType.SYNC_FD.native["vulkan"][1]
 
 class VulkanDevice(
     spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
-    spi.PlanarImages, spi.HostMemory, spi.BorrowedQueues,
+    spi.PlanarImages, spi.HostMemory, spi.HostFences, spi.HostMemoryImport, spi.BorrowedQueues,
 ):
     """One open device."""
 
@@ -53,6 +55,7 @@ class VulkanDevice(
         self.undeclared_causes = undeclared_causes(gpu.answers)
         self._queues: set[VulkanQueue] = set()
         self._lock = spi.Lock()
+        self._host_fences = HostFences(gpu)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -61,6 +64,7 @@ class VulkanDevice(
 
     def close(self) -> None:
         """Destroy the device, whose queues are closed."""
+        self._host_fences.close()
         self._gpu.close()
 
     # ---- queues and fences
@@ -111,7 +115,18 @@ class VulkanDevice(
 
     def release_fence(self, fence: Fence) -> None:
         """Release the fence, and the timeline of a closed queue with its last fence."""
-        fence.timeline.drop()
+        if fence.host:
+            self._host_fences.release(fence)
+        else:
+            fence.timeline.drop()
+
+    def create_host_fence(self) -> Fence:
+        """Return a value of a timeline that the host signals."""
+        return self._host_fences.create()
+
+    def reach_host_fence(self, fence: Fence) -> None:
+        """Call vkSignalSemaphore."""
+        self._host_fences.reach(fence)
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> spi.Imported:
@@ -165,6 +180,10 @@ class VulkanDevice(
         wanted = self._gpu.library.new("VkMemoryGetFdInfoKHR", memory=memory.memory, handleType=memory.handle_type)
         return export_fd(self._gpu, "vkGetMemoryFdKHR", wanted)
 
+    def import_host_memory(self, memory: SharedMemory) -> VulkanMemory:
+        """Import the pages of the memory (VK_EXT_external_memory_host), and bind a buffer to them."""
+        return import_host_memory(self._gpu, memory)
+
     def dlpack_device(self) -> tuple[int, int]:
         """Return DLPack's kDLVulkan and the index of the device."""
         # With the true number, no library takes a buffer for memory of the host or of CUDA.
@@ -186,6 +205,9 @@ class VulkanDevice(
     # ---- images
     def map_mipmapped_array(self, memory: VulkanMemory, desc: MipmapDesc) -> VulkanImage:
         """Create a VkImage and bind it to the memory at ``desc.offset``."""
+        if memory.of_host:
+            raise UnsupportedError("xsem maps no images onto memory of the host: copy between a buffer on it and an "
+                                   "image", capability="mipmapped_array.host_memory", backend="vulkan")
         return map_image(self._gpu, memory, desc)
 
     def mipmap_level(self, array: VulkanImage, level: int) -> Level:

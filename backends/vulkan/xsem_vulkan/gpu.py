@@ -22,6 +22,7 @@ _OF_DEVICE: Final = (
     "vkEndCommandBuffer", "vkCmdPipelineBarrier", "vkCmdCopyBuffer", "vkCmdFillBuffer",
     "vkCmdCopyImageToBuffer", "vkCmdCopyBufferToImage", "vkCmdCopyImage",
     "vkGetSemaphoreFdKHR", "vkImportSemaphoreFdKHR", "vkGetMemoryFdKHR", "vkGetMemoryFdPropertiesKHR",
+    "vkGetMemoryHostPointerPropertiesEXT",
 )
 
 
@@ -67,6 +68,7 @@ class Gpu:
         self.queues = queues   # those that xsem submits to
         # Guards the owner and the uses of all images. A thread that also needs a queue takes the queue's locks first.
         self.image_lock = Lock()
+        self.shared_with_host = 0   # memories of the host that are imported
         # Whether work that xsem cannot wait for is pending. Destruction of the device could hang or crash then.
         self.stuck = False
         self._destroy_device = destroy   # does nothing for a borrowed one

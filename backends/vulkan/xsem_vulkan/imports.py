@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from xsem.errors import BadArgumentError, BadHandleError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError, XsemError
+from xsem.portable import SharedMemory
 from xsem.spi import HandleState, Imported, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_vulkan import constants as vk
@@ -14,7 +15,9 @@ from xsem_vulkan.nodes import causes_of_file, check_node, check_sync_file
 from xsem_vulkan.results import import_error
 from xsem_vulkan.semaphores import VulkanSemaphore, create_semaphore
 
-__all__ = ["import_memory", "import_semaphore"]
+__all__ = ["import_host_memory", "import_memory", "import_semaphore"]
+
+_OF_HOST: Final = vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT
 
 # According to the specification, the driver owns an fd only after a successful import. SwiftShader also closes it after
 # a failed import, and lavapipe does so for memory until Mesa 25. It may be closed then, so the causes are found before.
@@ -78,6 +81,49 @@ def import_memory(gpu: Gpu, desc: MemoryDesc, handle: OwnedHandle | None) -> Imp
     made = VulkanMemory(gpu, memory, buffer, size, allocated=desc.allocation_size, handle_type=bit, type_index=index,
                         export=False, dedicated=dedicated, drm_layout=desc.drm_layout)
     return Imported(made, handle="taken")
+
+
+class _HostMemory(VulkanMemory):
+    """Pages of the host with one VkBuffer."""
+
+    def __init__(self, gpu: Gpu, memory: int, buffer: int, size: int, shared: SharedMemory, type_index: int) -> None:
+        super().__init__(gpu, memory, buffer, size, allocated=shared.size, handle_type=_OF_HOST, type_index=type_index,
+                         export=False, dedicated=False)
+        self.of_host = True
+        self._shared = shared
+        gpu.shared_with_host += 1
+
+    def close(self) -> None:
+        """Free the import, and unmap the pages."""
+        super().close()
+        self._gpu.shared_with_host -= 1
+        self._shared.unmap()
+
+
+def import_host_memory(gpu: Gpu, shared: SharedMemory) -> VulkanMemory:
+    """Import the pages of the host as a VkDeviceMemory, and bind a VkBuffer to it."""
+    library = gpu.library
+    pointer = library.ffi.cast("void *", shared.map(0).address)
+    buffer = 0
+    try:
+        buffer, needs, size = _buffer_within(gpu, shared.size, _OF_HOST)
+        answer = library.new("VkMemoryHostPointerPropertiesEXT")
+        gpu.vk.do("vkGetMemoryHostPointerPropertiesEXT", gpu.handle, _OF_HOST, pointer, answer)
+        # Nothing flushes the caches of a type that is not coherent, because the other side does not know of it.
+        index = gpu.answers.memory_types.choose(needs.types & answer.memoryTypeBits,
+                                                vk.VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
+        if index is None:
+            raise UnsupportedError("the device imports these pages of the host only without coherence",
+                                   capability="memory.import.host_memory_fd", reason="not_coherent", backend="vulkan")
+        memory = allocate(gpu, shared.size, index, ("VkImportMemoryHostPointerInfoEXT",
+                                                    {"handleType": _OF_HOST, "pHostPointer": pointer}))
+        bind(gpu, buffer, memory)
+    except BaseException:
+        if buffer:
+            gpu.destroy("vkDestroyBuffer", buffer)
+        shared.unmap()
+        raise
+    return _HostMemory(gpu, memory, buffer, size, shared, index)
 
 
 def _type_for(gpu: Gpu, desc: MemoryDesc, fd: int, types: int) -> int:

@@ -192,6 +192,11 @@ class PhysicalDevice:
         """Size of the largest allocation, in bytes."""
         return int(self._properties("VkPhysicalDeviceMaintenance3Properties").maxMemoryAllocationSize)
 
+    def host_pointer_alignment(self) -> int:
+        """Alignment of host memory that can be imported, if the device has VK_EXT_external_memory_host."""
+        answer = self._properties("VkPhysicalDeviceExternalMemoryHostPropertiesEXT")
+        return int(answer.minImportedHostPointerAlignment)
+
     def largest_value_difference(self) -> int:
         """Largest difference between a timeline's values."""
         answer = self._properties("VkPhysicalDeviceTimelineSemaphoreProperties")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
 from xsem.types import DrmLayout, MemoryHandleType
@@ -67,6 +67,7 @@ class VulkanMemory:
         self.export = export   # whether xsem allocated it for export
         self.dedicated = dedicated   # to the buffer
         self.drm_layout = drm_layout   # of the image in an imported dma-buf
+        self.of_host = False   # pages of the host, which no handover between queue families concerns
         self.images: set[BoundImage] = set()
         self.handed_over = not export   # whether another party may have used it
         self._gpu = gpu
@@ -206,7 +207,7 @@ def best_type(gpu: Gpu, types: int) -> int:
     return _known(gpu.answers.memory_types.choose(types, 0) if index is None else index)
 
 
-def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, int]]) -> int:
+def allocate(gpu: Gpu, size: int, type_index: int, *structs: tuple[str, dict[str, Any]]) -> int:
     """Call vkAllocateMemory with structs chained to its argument, each a name and fields."""
     library = gpu.library
     wanted = library.new("VkMemoryAllocateInfo", allocationSize=size, memoryTypeIndex=type_index)

@@ -144,7 +144,8 @@ class VulkanQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, memories: Sequence[VulkanMemory], waits: Waits, signals: Waits, want_fence: bool, *, acquire: bool
     ) -> Fence | None:
         if not memories:
-            return self._append(self._commands.barrier, waits, signals, want_fence)
+            barrier = self._commands.host_barrier if self._gpu.shared_with_host else self._commands.barrier
+            return self._append(barrier, waits, signals, want_fence)
         self._recycle()
         with self.queue.theirs(), self.queue.lock, self._gpu.image_lock:
             images = [image for memory in memories for image in memory.images if acquire or image.owned]

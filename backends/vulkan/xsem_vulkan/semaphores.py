@@ -13,8 +13,8 @@ from xsem_vulkan import constants as vk
 from xsem_vulkan.gpu import Gpu
 from xsem_vulkan.results import check, device_lost
 
-__all__ = ["Fence", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value", "create_semaphore", "export_fd",
-           "export_sync_file", "host_signal", "wait_for_value"]
+__all__ = ["Fence", "HostFences", "Timeline", "VulkanSemaphore", "check_timeline", "counter_value",
+           "create_semaphore", "export_fd", "export_sync_file", "host_signal", "wait_for_value"]
 
 _NO_VALUE: Final = 2**64 - 1
 _NO_FD: Final = -1
@@ -155,9 +155,46 @@ class Timeline:
 class Fence:
     """A fence: one operation of a queue, and a user of the queue's timeline."""
 
-    __slots__ = ("timeline", "value")
+    __slots__ = ("host", "timeline", "value")
 
     def __init__(self, timeline: Timeline, value: int) -> None:
         timeline.use()
         self.timeline = timeline
         self.value = value
+        self.host = False   # of `HostFences`
+
+
+class HostFences:
+    """Fences that the host reaches: values of timelines of the device's own, one timeline for each unreached fence."""
+
+    # The values of one timeline can only be reached in order. A timeline serves again after the release of its fence.
+    # Then all submissions that wait for the fence are complete, or find its value reached.
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._unused: list[Timeline] = []
+        self._lock = Lock()
+
+    def create(self) -> Fence:
+        """Return an unreached fence."""
+        with self._lock:
+            timeline = self._unused.pop() if self._unused else Timeline(self._gpu)
+        timeline.appended += 1
+        fence = Fence(timeline, timeline.appended)
+        fence.host = True
+        return fence
+
+    def reach(self, fence: Fence) -> None:
+        """Signal the fence."""
+        host_signal(self._gpu, fence.timeline.handle, fence.value)
+
+    def release(self, fence: Fence) -> None:
+        """Keep the timeline of a reached fence for another fence."""
+        fence.timeline.drop()
+        with self._lock:
+            self._unused.append(fence.timeline)
+
+    def close(self) -> None:
+        """Destroy the timelines."""
+        for timeline in self._unused:
+            timeline.drop()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from xsem.types import MemoryHandleType, SemaphoreHandleType
-from xsem_vulkan.answers import MEMORIES, SEMAPHORES, Answers
+from xsem_vulkan.answers import MEMORIES, OF_HOST, SEMAPHORES, Answers
 from xsem_vulkan.nodes import HERE
 
 __all__ = ["undeclared_causes"]
@@ -18,8 +18,9 @@ _FDS = ("xsem shares objects through Vulkan only as file descriptors: OPAQUE_FD,
 def undeclared_causes(answers: Answers) -> Mapping[str, Sequence[str]]:
     """Return `DeviceDriver.undeclared_causes` of a device with these answers."""
     found: dict[str, Sequence[str]] = {}
-    for direction, semaphores, memories in (("import", answers.semaphore_import, answers.memory_import),
-                                            ("export", answers.semaphore_export, answers.memory_export)):
+    declared = answers.capabilities
+    for direction, semaphores, memories in (("import", declared.semaphore_import, declared.memory_import),
+                                            ("export", declared.semaphore_export, declared.memory_export)):
         for semaphore in SemaphoreHandleType:
             if semaphore not in semaphores:
                 found[f"semaphore.{direction}.{semaphore.value}"] = _causes(
@@ -30,6 +31,11 @@ def undeclared_causes(answers: Answers) -> Mapping[str, Sequence[str]]:
                     answers, MEMORIES.get(memory), "vkGetPhysicalDeviceExternalBufferProperties")
         if direction == "import":
             found = {capability: [*causes, HERE] for capability, causes in found.items()}
+    for direction in ("import", "export"):
+        of_host = f"memory.{direction}.{MemoryHandleType.HOST_MEMORY_FD.value}"
+        if of_host in found and sys.platform != "win32":
+            found[of_host] = [(f"the driver lacks {OF_HOST}, needs a larger alignment than a page, or the application "
+                               "did not enable the extension (native=)")]
     return found
 
 

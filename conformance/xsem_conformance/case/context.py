@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import xsem
 from xsem.plugins import registry
 from xsem.spi import Token
-from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
-from xsem_conformance.case.direct import AbleDriver, duplicate
+from xsem_conformance.case.direct import AbleDriver, close_host_objects, duplicate
 from xsem_conformance.case.participant import LocalParticipant
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError, RemoteParticipant, SecondFailedError
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotExaminedError, Symptom, expect
+from xsem_conformance.expressions import HandleType
+from xsem_conformance.outcomes import (
+    BlockedError,
+    BrokenError,
+    Case,
+    NotDeclaredError,
+    NotExaminedError,
+    Symptom,
+    expect,
+)
 
 __all__ = ["IN", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
 
@@ -29,6 +38,8 @@ OUT: Final = "out"
 MEMORY_SIZE: Final = 1 << 16
 _NOWHERE: Final = 0
 """The number for "no object": numbers of objects start at 1."""
+_LARGEST_PORTABLE: Final = 2**63 - 1
+"""Largest difference of two values of a portable timeline."""
 _END_S: Final = 3.0
 """Minimum time for an idle process to exit, independent of the patience."""
 
@@ -36,8 +47,11 @@ _END_S: Final = 3.0
 class CaseContext:
     """One device and one exporter, used by all checks in turn. The exporter's process starts at its first use."""
 
-    def __init__(self, device: str, exporter: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self, device: str, exporter: str, patience_s: float = PATIENCE_S, *, portable: bool = False
+    ) -> None:
         self.patience_s = patience_s
+        self._portable = portable   # the exporter may be another device, so only the objects of the host are shared
         self.device = xsem.open_device(device)
         self.here = LocalParticipant(self.device, lambda size: self.memory(size).here)
         self._exporter_id = exporter
@@ -121,7 +135,7 @@ class CaseContext:
     def semaphore(self, type: str, initial_value: int = 0) -> Shared:
         """Create a semaphore in the exporter and import it on the device; BLOCKED if the exporter has no such type."""
         exporter = self.exporter
-        if type not in self._about["semaphore_export"]:
+        if type not in self.exported_semaphores():
             raise BlockedError(f"{self._about['id']} exports no semaphore of type {type}")
         there, desc = exporter.create_semaphore(type, self.importer_uuid, initial_value)
         with desc:
@@ -134,35 +148,64 @@ class CaseContext:
             return consumer.side is not self.here or self.device.capabilities.resets_on_wait
         return kind is SemaphoreKind.TIMELINE
 
-    def exporter_reads(self) -> bool:
-        """Return whether the exporter reads the values of timelines."""
-        return Feature.READ_VALUE.value in self.exporter.about()["features"]
+    def exported_semaphores(self) -> list[str]:
+        """Return the semaphore types that the exporter creates for the device. The portable types are the last."""
+        return self._exported(SemaphoreHandleType(each) for each in self.exporter.about()["semaphore_export"])
 
-    def wide_step(self) -> int:
+    def exported_memories(self) -> list[str]:
+        """Return the memory types that the exporter creates for the device. The portable types are the last."""
+        return self._exported(MemoryHandleType(each) for each in self.exporter.about()["memory_export"])
+
+    def _exported(self, made: Iterable[HandleType]) -> list[str]:
+        return [each.value for each in sorted(made, key=lambda each: (each.portable, each.value))
+                if each.portable or not self._portable]
+
+    def exporter_reads(self, type: str) -> bool:
+        """Return whether the exporter reads the value of a timeline of that type."""
+        return SemaphoreHandleType(type).portable or Feature.READ_VALUE.value in self.exporter.about()["features"]
+
+    def reads(self, type: str) -> bool:
+        """Return whether the device reads the value of a timeline of that type."""
+        return SemaphoreHandleType(type).portable or Feature.READ_VALUE in self.device.capabilities.features
+
+    def largest_difference(self, type: str) -> int:
+        """Return the largest difference of two values that both sides allow."""
+        if SemaphoreHandleType(type).portable:
+            return _LARGEST_PORTABLE
+        return min(self.device.capabilities.max_value_difference, int(self.exporter.about()["max_value_difference"]))
+
+    def wide_step(self, type: str) -> int:
         """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
-        return min(2**33, self.device.capabilities.max_value_difference // 2,
-                   int(self.exporter.about()["max_value_difference"]) // 2)
+        return min(2**33, self.largest_difference(type) // 2)
 
     def some_type(self, kind: SemaphoreKind | None = None) -> str:
         """Return the first semaphore type of that kind that the exporter creates and the device imports."""
-        # A type that allows a wait before its signal comes first. Sync files are excluded: each stands for one signal.
-        made = self.exporter.about()["semaphore_export"]
-        declared = self.device.capabilities
+        # A type that allows a wait before its signal comes first, and a portable type last, because a driver has more
+        # to do for the others. Sync files are excluded: each stands for one signal.
+        made, declared = self.exported_semaphores(), self.device.capabilities
         both = sorted((each for each in declared.semaphore_import
                        if each.value in made and each.kind is not SemaphoreKind.SYNC_FILE
                        and kind in (None, each.kind)),
-                      key=lambda each: (each not in declared.wait_before_signal, each.value))
+                      key=lambda each: (each.portable, each not in declared.wait_before_signal, each.value))
         if not both:
             raise BlockedError(f"{self._about['id']} makes no {'' if kind is None else kind.value + ' '}semaphore that "
                                f"{self.device.info.id} imports")
         return both[0].value
 
+    def driver_type(self, kind: SemaphoreKind | None = None) -> str:
+        """Return a type as `some_type` does, for semaphores of the driver itself."""
+        # A bridged type is a portable one and comes last, so without another the driver has no semaphores.
+        type = self.some_type(kind)
+        if SemaphoreHandleType(type) in self.device.capabilities.bridged:
+            raise NotDeclaredError("the driver itself has no semaphores: xsem bridges those of the device")
+        return type
+
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
         """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them."""
-        made = [SemaphoreHandleType(each) for each in self.exporter.about()["semaphore_export"]]
+        made = [SemaphoreHandleType(each) for each in self.exported_semaphores()]
         known = self.device.capabilities.semaphore_import if producer.side is self.here else frozenset(made)
         early = sorted((each for each in made if each in known and producer.waits_early(each.value)),
-                       key=lambda each: (each.kind is not SemaphoreKind.TIMELINE, each.value))
+                       key=lambda each: (each.portable, each.kind is not SemaphoreKind.TIMELINE, each.value))
         if not early:
             raise BlockedError(f"nothing can hold {producer.name} back: it allows no wait before its signal")
         type = early[0].value
@@ -175,7 +218,7 @@ class CaseContext:
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
         """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""
         exporter = self.exporter
-        both = [each for each in self._about["memory_export"]
+        both = [each for each in self.exported_memories()
                 if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
         if not both:
             raise BlockedError(f"{self._about['id']} exports no memory{f' of type {type}' if type else ''} that "
@@ -240,6 +283,7 @@ class CaseContext:
         finally:
             self.here.forget()
             self.let_go()
+            close_host_objects()
             for each, kill in ((self._exporter, self.kill_exporter), (self._second, self.kill_second)):
                 if each is not None:
                     try:

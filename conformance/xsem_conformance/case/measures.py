@@ -114,7 +114,7 @@ def release_is_held(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -
     """Return whether a pending wait for another semaphore holds the driver's release of an idle one."""
     # The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers
     # crash on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
-    early = context.some_type()
+    early = context.driver_type()
     shared, value = context.semaphore(early), value_of(early)
     token, idle = context.driver_semaphore(shared), context.driver_semaphore(context.semaphore(type))
     with _list_idle_at_end(context) as commands:
@@ -181,7 +181,9 @@ def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[s
     about, uuid = context.exporter.about(), context.device.info.uuid
     for made in about["semaphore_export"]:
         other = SemaphoreHandleType(made)
-        if other.os_handle_kind in _OF_PROCESSES and (kind == "memory" or made != type):
+        # Two types of timelines can be one object, as on `host`.
+        if other.os_handle_kind in _OF_PROCESSES and (
+                kind == "memory" or other.kind is not SemaphoreHandleType(type).kind):
             _, given = context.exporter.create_semaphore(made, context.importer_uuid)
             with given:
                 if given.handle != -1:   # a signalled sync file has no descriptor

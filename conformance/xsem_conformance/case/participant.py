@@ -30,9 +30,10 @@ _STAGED: Final = 1 << 16
 _WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
-    "about", "new_list", "create_semaphore", "export_semaphore", "import_semaphore", "create_memory", "export_memory",
-    "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read", "fetch", "first_difference", "done",
-    "synchronize", "value", "host_signal", "host_wait", "meets_now", "release", "forget",
+    "about", "new_list", "create_semaphore", "export_semaphore", "export_read_only", "import_semaphore",
+    "create_memory", "export_memory", "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read",
+    "fetch", "first_difference", "done", "synchronize", "value", "host_signal", "host_wait", "meets_now", "release",
+    "forget",
 })
 """Operations that a participant in another process accepts."""
 
@@ -45,6 +46,7 @@ class Participant(Protocol):
     def create_semaphore(self, type: str, importer: str | None,
                          initial_value: int = 0) -> tuple[int, SemaphoreDesc]: ...
     def export_semaphore(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
+    def export_read_only(self, semaphore: int, importer: str | None) -> SemaphoreDesc: ...
     def import_semaphore(self, desc: SemaphoreDesc) -> int: ...
     def create_memory(self, type: str, size: int, importer: str | None,
                       dedicated: bool = False) -> tuple[int, MemoryDesc]: ...
@@ -137,6 +139,11 @@ class LocalParticipant:
                 raise
         self.signal(self._hosts_list(), [semaphore], [None])
         return made.export(for_device=importer)
+
+    def export_read_only(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
+        """Export a descriptor of a portable timeline that its importer cannot signal. The caller closes it."""
+        desc: SemaphoreDesc = self.get(semaphore).export(for_device=importer, read_only=True)
+        return desc
 
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         """Import a semaphore; return its number. The caller keeps `desc`."""
@@ -275,7 +282,7 @@ class LocalParticipant:
 
     def host_signal(self, semaphore: int, value: int | None) -> None:
         """Signal from the host if the device can, else through a separate list."""
-        if Feature.HOST_SIGNAL in self.device.capabilities.features:
+        if self._can(semaphore, Feature.HOST_SIGNAL):
             try:
                 self.get(semaphore).host_signal(value)
             except UnsupportedError:   # the host of Vulkan signals only timelines
@@ -286,7 +293,7 @@ class LocalParticipant:
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait on the host if the device can, else through a separate list."""
-        if Feature.HOST_WAIT in self.device.capabilities.features:
+        if self._can(semaphore, Feature.HOST_WAIT):
             try:
                 self.get(semaphore).host_wait(value, timeout_s=timeout_s)
             except UnsupportedError:   # the host of Vulkan waits only for timelines
@@ -300,7 +307,7 @@ class LocalParticipant:
     def meets_now(self, semaphore: int, value: int | None) -> bool:
         """Return whether a wait is met now. Without host waits, a list gets the time that its driver needs."""
         try:
-            if Feature.HOST_WAIT in self.device.capabilities.features:
+            if self._can(semaphore, Feature.HOST_WAIT):
                 with contextlib.suppress(UnsupportedError):   # Vulkan has host waits only for timelines
                     self.get(semaphore).host_wait(value, timeout_s=0.0)
                     return True
@@ -308,6 +315,10 @@ class LocalParticipant:
         except WaitTimeoutError:
             return False
         return True
+
+    def _can(self, semaphore: int, feature: Feature) -> bool:
+        """Return whether the host makes these calls: for a portable timeline on each device."""
+        return self.get(semaphore).type.portable or feature in self.device.capabilities.features
 
     def _hosts_list(self) -> int:
         # One list for all host operations: some devices have few queues.

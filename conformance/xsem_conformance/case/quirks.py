@@ -15,7 +15,7 @@ from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError
-from xsem_conformance.outcomes import BlockedError
+from xsem_conformance.outcomes import BlockedError, NotDeclaredError
 from xsem_conformance.system import handles
 
 __all__ = ["QUIRKS", "measure"]
@@ -29,13 +29,14 @@ def measure(context: CaseContext) -> dict[str, Any]:
         with context.fresh():
             try:
                 found[name] = quirk(context)
-            except (BlockedError, ParticipantFailedError, XsemError, AssertionError) as error:
+            except (BlockedError, NotDeclaredError, ParticipantFailedError, XsemError, AssertionError) as error:
                 found[name] = {"not_known": str(error)}
     return found
 
 
 def _types(context: CaseContext, kind: SemaphoreKind) -> list[SemaphoreHandleType]:
-    return sorted(each for each in context.device.capabilities.semaphore_import if each.kind is kind)
+    return sorted((each for each in context.device.capabilities.semaphore_import if each.kind is kind),
+                  key=lambda each: (each.portable, each.value))
 
 
 def resets_on_wait(context: CaseContext) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, dict[str, Any]]:
     """Return for each fd type the reported state of a refused file descriptor, and whether it is open."""
     found: dict[str, dict[str, Any]] = {}
     for type in sorted(context.device.capabilities.semaphore_import):
-        if type.os_handle_kind.value != "fd":
+        if type.os_handle_kind.value != "fd" or type.portable:   # xsem opens a portable object
             continue
         with Given(OwnedHandle(handles.null())) as given:
             desc = SemaphoreDesc(type=type, handle=given.handle, device_uuid=context.device.info.uuid)
@@ -109,7 +110,7 @@ def fd_after_failed_import(context: CaseContext) -> dict[str, dict[str, Any]]:
 def fd_after_import(context: CaseContext) -> dict[str, dict[str, Any]]:
     """Return for each fd type the reported state of an imported file descriptor, and whether it is open."""
     found = {}
-    for type in sorted(context.device.capabilities.semaphore_import):
+    for type in sorted(each for each in context.device.capabilities.semaphore_import if not each.portable):
         shared = context.semaphore(type.value)
         with context.exporter.export_semaphore(shared.there, context.importer_uuid) as desc:
             with duplicate(desc) as given:
@@ -144,14 +145,13 @@ def overlap_is_coherent(context: CaseContext) -> dict[str, bool]:
 
 
 def _memories(context: CaseContext) -> list[str]:
-    made = context.exporter.about()["memory_export"]
+    made = context.exported_memories()
     return sorted(each.value for each in context.device.capabilities.memory_import if each.value in made)
 
 
 def timeline_goes_back(context: CaseContext) -> dict[str, Any]:
     """Return for each timeline type the value after a signal of 5 and a signal of 3."""
-    reads = context.exporter_reads()
-    return {type.value: measures.value_after_going_back(context, type.value) if reads else
+    return {type.value: measures.value_after_going_back(context, type.value) if context.exporter_reads(type.value) else
             {"not_known": "the exporter cannot read it"} for type in _types(context, SemaphoreKind.TIMELINE)}
 
 

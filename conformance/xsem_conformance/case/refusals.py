@@ -176,7 +176,10 @@ def _create_memory(context: CaseContext, what: str) -> Sequence[_Call]:
 def _feature(context: CaseContext, what: str) -> Sequence[_Call]:
     here = context.here
     if what in ("host_signal", "host_wait", "read_value"):
-        semaphore: xsem.Semaphore = here.get(context.semaphore(context.some_type()).here)
+        type = context.some_type()
+        if SemaphoreHandleType(type).portable:
+            raise BlockedError("the host reads, signals and waits for a portable timeline on each device")
+        semaphore: xsem.Semaphore = here.get(context.semaphore(type).here)
         return [{"host_signal": lambda: semaphore.host_signal(1), "host_wait": lambda: semaphore.host_wait(1),
                  "read_value": semaphore.value}[what]]
     if what in ("image", "mipmapped_array"):

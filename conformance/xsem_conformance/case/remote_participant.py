@@ -104,6 +104,10 @@ class RemoteParticipant:
         desc: SemaphoreDesc = self._ask("export_semaphore", semaphore, importer)
         return desc
 
+    def export_read_only(self, semaphore: int, importer: str | None) -> SemaphoreDesc:
+        desc: SemaphoreDesc = self._ask("export_read_only", semaphore, importer)
+        return desc
+
     def import_semaphore(self, desc: SemaphoreDesc) -> int:
         return int(self._ask("import_semaphore", descs=[desc]))
 

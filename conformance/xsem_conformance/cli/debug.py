@@ -26,11 +26,11 @@ def _tell(call: str) -> None:
     print(printable(call), file=sys.stderr, flush=True)
 
 
-def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
+def debug(device: str, exporter: str, key: str, patience_s: float, *, portable: bool = False) -> int:
     """Run a case in this process. Print each call before it is made, and the whole traceback."""
     # A case that hangs does not end. After the deadline of the case, the function prints the stacks of all threads
     # repeatedly.
-    found = survey(device, exporter, list(load().requirements.values()), patience_s)
+    found = survey(device, exporter, list(load().requirements.values()), patience_s, portable=portable)
     [planned] = chosen(found.cases, [key])
     why = found.unavailable or planned.undeclared or planned.inapplicable or planned.blocked
     if why:
@@ -43,7 +43,7 @@ def debug(device: str, exporter: str, key: str, patience_s: float) -> int:
         backend = registry().get(device.partition(":")[0])
         recorder = Recorder(CallLog(calls.fileno()), tell=_tell)
         recorder.attach(backend)
-        context = CaseContext(device, found.exporting, patience_s)
+        context = CaseContext(device, found.exporting, patience_s, portable=portable)
         recorder.new_case()
         faulthandler.dump_traceback_later(checked.deadline_s, repeat=True)
         try:

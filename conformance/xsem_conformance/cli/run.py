@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
            help="Exporter of semaphores and memory, in a separate process: host, vulkan (the device with the same "
                 "UUID), … (default: %(default)s).")
     option("--profile", default="core", metavar="PROFILE",
-           help="core, timeline, memory or full (default: %(default)s).")
+           help="core, timeline, memory, full or portable (default: %(default)s).")
     option("--waivers", type=Path, metavar="PATH", help="TOML file of known failures.")
     for name, kind in (("report", "JSON"), ("html", "an HTML page"), ("markdown", "Markdown"), ("junit", "JUnit XML")):
         option(f"--{name}", type=Path, metavar="PATH", help=f"Write the report as {kind}.")
@@ -103,7 +103,7 @@ def _run(asked: argparse.Namespace) -> int:
 
     try:
         if asked.debug:
-            return run_here(device, exporter, asked.case[0], asked.patience)
+            return run_here(device, exporter, asked.case[0], asked.patience, portable=known[profile].portable)
         ended = run_suite(device, exporter, known[profile], waived, after, only=asked.only, cases=asked.case,
                           patience_s=asked.patience, quirks=asked.quirks,
                           limits=Limits(asked.jobs, asked.max_failures, asked.time_limit, asked.max_hangs))

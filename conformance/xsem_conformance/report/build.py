@@ -95,7 +95,8 @@ def repeat(run: Run, key: str) -> str:
     """Return the command that repeats a case in the foreground."""
     exporter = key.split("/")[2] if run.exporter is None else run.exporter.id
     device = "" if run.device is None else f" --device {run.device.id}"
-    return f"xsem conformance run{device} --exporter {exporter} --case {key} --debug"
+    profile = f" --profile {run.profile.name}" if run.profile.portable else ""   # it decides which types are shared
+    return f"xsem conformance run{device} --exporter {exporter}{profile} --case {key} --debug"
 
 
 def _cause(number: int, cause: Cause) -> dict[str, Any]:

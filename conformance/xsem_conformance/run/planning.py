@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from xsem_conformance.expressions import HandleType, parse
 from xsem_conformance.outcomes import NONE, Case
 from xsem_conformance.requirements import Requirement, applies
 
-__all__ = ["Planned", "Surroundings", "no_common_type", "plan"]
+__all__ = ["Planned", "Surroundings", "no_common_type", "only_portable", "plan"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Surroundings:
     capabilities: Capabilities   # of the exporter
     exporter_uuid: bool   # the exporter's device has a UUID
     second_device: bool   # the device's backend has another device
+    portable: bool = False   # only portable types are shared, because the exporter may be another device
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Planned:
     # The capability that the device does not declare; empty if the device declares all. The form is that of
     # `xsem_conformance.case.refusals` if the suite can call the capability, otherwise a text.
     undeclared: str = ""
-    inapplicable: str = ""   # the reason why the requirement does not apply on this system; empty if it applies
+    inapplicable: str = ""   # the reason why the requirement does not apply here; empty if it applies
     # The capability that the exporter does not declare, as a text; empty if the exporter declares all.
     blocked: str = ""
 
@@ -61,14 +63,27 @@ def plan(
                     continue   # the exporter does not allow its wait before the signal
                 named = NONE if type is None else _name(type, requirement)
                 case = Case(requirement.id, named, around.exporter, direction)
+                lacks = "" if parse(requirement.exporter)(around.capabilities, type) else _missing(
+                    requirement.exporter, around.capabilities, type)
                 found.append(Planned(
                     case, requirement, checks[requirement.id],
-                    inapplicable="" if requirement.on_this_system else
-                    f"not applicable on this system: it needs {' or '.join(requirement.systems)}",
+                    inapplicable=_inapplicable(requirement, lacks, around),
                     undeclared="" if declared else _missing(requirement.capability, capabilities, type),
-                    blocked="" if parse(requirement.exporter)(around.capabilities, type) else
-                    f"the exporter does not declare {_missing(requirement.exporter, around.capabilities, type)}"))
+                    blocked=f"the exporter does not declare {lacks}" if lacks else ""))
     return found
+
+
+def _inapplicable(requirement: Requirement, lacks: str, around: Surroundings) -> str:
+    if not requirement.on_this_system:
+        return f"not applicable on this system: it needs {' or '.join(requirement.systems)}"
+    return f"not applicable to portable types alone: it needs {lacks}" if lacks and around.portable else ""
+
+
+def only_portable(capabilities: Capabilities) -> Capabilities:
+    """Return the capabilities of an exporter without the objects that belong to its device."""
+    return dataclasses.replace(
+        capabilities, semaphore_export=frozenset(each for each in capabilities.semaphore_export if each.portable),
+        memory_export=frozenset(each for each in capabilities.memory_export if each.portable))
 
 
 def no_common_type(importer: Capabilities, exporter: Capabilities) -> str:

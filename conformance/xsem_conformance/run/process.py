@@ -71,7 +71,10 @@ class HangsError(Exception):
 class WorkerProcess:
     """One process, the pipes to it, the log of its calls, and the files with its output and its stacks."""
 
-    def __init__(self, device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None) -> None:
+    def __init__(
+        self, device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None, *,
+        portable: bool = False,
+    ) -> None:
         their_requests, self._requests = os.pipe()
         answers, their_answers = os.pipe()
         with contextlib.ExitStack() as files:
@@ -83,7 +86,8 @@ class WorkerProcess:
             try:
                 self.process = launching.start(
                     [*python(), "-m", worker.__name__, *map(str, given), device, exporter,
-                     str(patience_s), str(os.getpid()), *_told(importer)], given, self._said)
+                     str(patience_s), str(os.getpid()), *(["portable"] if portable else _told(importer))],
+                    given, self._said)
             finally:
                 os.close(their_requests)
                 os.close(their_answers)
@@ -179,11 +183,11 @@ def _told(importer: DeviceInfo | None) -> list[str]:
 
 
 def start(
-    device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None
+    device: str, exporter: str, patience_s: float, importer: DeviceInfo | None = None, *, portable: bool = False
 ) -> tuple[WorkerProcess, About]:
     """Start a process, and wait until it has opened the device."""
     # The import of the plugin and the opening may each take `patience_s`, but a short patience counts as 5 s.
-    started = WorkerProcess(device, exporter, patience_s, importer)
+    started = WorkerProcess(device, exporter, patience_s, importer, portable=portable)
     doing, limit_s = "its start", _START_S
     try:
         while (first := started.answer(limit_s)) is not None and "doing" in first:

@@ -40,9 +40,10 @@ class Workers:
 
     def __init__(
         self, device: str, exporter: str, patience_s: float = PATIENCE_S, *, hangs: Hangs | None = None,
-        ends_at: float | None = None,
+        ends_at: float | None = None, portable: bool = False,
     ) -> None:
         self._names = (device, exporter, patience_s)
+        self._portable = portable
         self._hangs = hangs or Hangs(patience_s, most=0)
         self._ends_at = ends_at
         self._worker: WorkerProcess | None = None
@@ -65,7 +66,7 @@ class Workers:
 
     def _ready(self) -> WorkerProcess:
         if self._worker is None:
-            self._worker, about = start(*self._names)
+            self._worker, about = start(*self._names, portable=self._portable)
             self._package = about.package
         return self._worker
 

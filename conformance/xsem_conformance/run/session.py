@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import threading
 import time
@@ -19,7 +20,7 @@ from xsem_conformance.outcomes import Case, NotRunError, Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement, load
 from xsem_conformance.run.hangs import MOST_HANGS, Hangs
-from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, plan
+from xsem_conformance.run.planning import Planned, Surroundings, no_common_type, only_portable, plan
 from xsem_conformance.run.pool import Pool
 from xsem_conformance.run.process import About, UnavailableError, look
 from xsem_conformance.run.runner import DiedError, Workers
@@ -109,11 +110,12 @@ class Survey:
 
 
 def survey(
-    device: str, exporter: str, requirements: Sequence[Requirement], patience_s: float = PATIENCE_S
+    device: str, exporter: str, requirements: Sequence[Requirement], patience_s: float = PATIENCE_S, *,
+    portable: bool = False,
 ) -> Survey:
     """Inspect both devices and plan the cases."""
-    # An `exporter` without an index selects the device of this backend with the UUID of `device`. The opening of each
-    # device may take `patience_s`.
+    # An `exporter` without an index selects the device of this backend with the UUID of `device`. With `portable`, the
+    # exporter may be any device. The opening of each device may take `patience_s`.
     backend = exporter.partition(":")[0]
     try:
         looked = look(device, with_code=True, patience_s=patience_s)
@@ -121,17 +123,22 @@ def survey(
         if error.usage:
             raise
         return _of_missing(error, exporter, requirements, patience_s)
-    exported = _exporter(exporter, looked, patience_s)
-    around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None,
-                          second_device=looked.second)
+    exported = _exporter(exporter, looked, patience_s, portable=portable)
+    around = Surroundings(backend, exported.capabilities, exporter_uuid=exported.info.uuid is not None and not portable,
+                          second_device=looked.second, portable=portable)
     return Survey(looked.info, exported.info, looked.capabilities,
                   plan(requirements, all_checks(), looked.capabilities, around), code=looked.code,
                   exporting=f"{backend}:{exported.info.index}" if exporter == backend else exporter)
 
 
-def _exporter(name: str, importer: About, patience_s: float) -> About:
+def _exporter(name: str, importer: About, patience_s: float, *, portable: bool) -> About:
+    imports = importer.capabilities.semaphore_import
     try:
-        exporter = look(name, importer.info, importer.capabilities.semaphore_import, patience_s=patience_s)
+        if portable:
+            found = look(name, None, (each for each in imports if each.portable), patience_s=patience_s)
+            exporter = dataclasses.replace(found, capabilities=only_portable(found.capabilities))
+        else:
+            exporter = look(name, importer.info, imports, patience_s=patience_s)
     except UnavailableError as error:
         if error.usage or error.other_device:
             raise
@@ -164,7 +171,7 @@ def run(
     # counts as missing after `patience_s`.
     began, clock = dt.datetime.now(dt.UTC), time.monotonic()
     requirements = [each for each in load().requirements.values() if not only or each.id.startswith(tuple(only))]
-    found = survey(device, exporter, requirements, patience_s)
+    found = survey(device, exporter, requirements, patience_s, portable=profile.portable)
     wanted = chosen(found.cases, cases)
     partial = bool(only or cases)
     run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,
@@ -180,7 +187,7 @@ def run(
     hangs = Hangs(patience_s, limits.hangs)
     work = _Work(run_, asks, wanted, waived, progress, patience_s, limits.failures, hangs, clock)
     ends_at = None if limits.seconds is None else clock + limits.seconds
-    workers = [Workers(device, found.exporting, patience_s, hangs=hangs, ends_at=ends_at)
+    workers = [Workers(device, found.exporting, patience_s, hangs=hangs, ends_at=ends_at, portable=profile.portable)
                for _ in range(max(1, min(limits.jobs, len(wanted))))]
     tasks: list[str | Planned] = [*asks, *wanted]
     with workers[0]:

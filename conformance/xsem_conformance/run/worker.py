@@ -1,8 +1,8 @@
 """The process that runs checks for `runner`.
 
-Its command is ``python -m xsem_conformance.run.worker IN OUT LOG STACKS DEVICE EXPORTER PATIENCE PARENT [NAME UUID]``:
-both pipes, the `CallLog` and a file for stacks, as `launching.inherited` numbers them, then the other arguments of
-`main`.
+Its command is ``python -m xsem_conformance.run.worker IN OUT LOG STACKS DEVICE EXPORTER PATIENCE PARENT [NAME UUID |
+portable]``: both pipes, the `CallLog` and a file for stacks, as `launching.inherited` numbers them, then the other
+arguments of `main`.
 
 The process reads one request per line, and writes one line of JSON after each case. If the process hangs or crashes,
 the runner ends the process, reports the failure, and starts another process.
@@ -57,7 +57,7 @@ CODE = "code"
 
 def main(
     requests: TextIO, answers: TextIO, log: CallLog, device: str, exporter: str, patience_s: float,
-    importer: tuple[str, str] | None = None,
+    importer: tuple[str, str] | None = None, *, portable: bool = False,
 ) -> int:
     """Open the device, and answer each request. Return the exit status: 3 if the device cannot be opened."""
     # A request is a line with the key of a case and the calls that the case must not make. `importer` is the name and
@@ -72,7 +72,7 @@ def main(
         _say(answers, doing=f"the opening of {device}")
         if importer is not None:
             device = exporter_for(device, *importer)
-        context = CaseContext(device, exporter, patience_s)
+        context = CaseContext(device, exporter, patience_s, portable=portable)
         backend = registry().get(context.device.info.backend)
         package = backend_code.package_of(backend)
         about = (context.device.info, context.device.capabilities, len(xsem.devices(context.device.info.backend)) > 1,
@@ -197,4 +197,5 @@ if __name__ == "__main__":
     endings.dump_stacks_to(_stacks)
     with open(_in, encoding="utf-8") as _requests, open(_out, "w", encoding="utf-8") as _answers:
         sys.exit(main(_requests, _answers, CallLog(_calls), sys.argv[5], sys.argv[6], float(sys.argv[7]),
-                      (sys.argv[9], sys.argv[10]) if len(sys.argv) > 10 else None))
+                      (sys.argv[9], sys.argv[10]) if len(sys.argv) > 10 else None,
+                      portable=sys.argv[9:] == ["portable"]))

@@ -52,7 +52,7 @@ def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: C
         for semaphore, value in zip(semaphores, wanted, strict=True):
             consumer.wait(waits, semaphore, value)
             consumer.finish(waits, f"a wait for the batch's {value or 'signal'}")
-            if value is not None and context.exporter_reads():
+            if value is not None and context.exporter_reads(case.handle_type):
                 found = context.exporter.value(semaphore.there)
                 expect(found == value, f"a batch signalled {value}, and the timeline is at {found}",
                        Symptom.OTHER_VALUE)

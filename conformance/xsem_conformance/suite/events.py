@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from xsem import CommandList
 from xsem.spi import Token
-from xsem.types import Feature, WaitParams
+from xsem.types import WaitParams
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
@@ -63,9 +63,9 @@ def _is_made(context: CaseContext, shared: Shared, type: str) -> Callable[[int |
     """Return a function that tests whether the signal of a value, or of a binary semaphore, is visible now."""
     imported = context.here.get(shared.here)
     if value_of(type) is not None:
-        if Feature.READ_VALUE in context.device.capabilities.features:
+        if context.reads(type):
             return lambda value: bool(imported.value() == value)
-        if context.exporter_reads():
+        if context.exporter_reads(type):
             return lambda value: context.exporter.value(shared.there) == value
     return lambda value: context.exporter.meets_now(shared.there, value)
 
@@ -175,7 +175,7 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
     """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached."""
     # The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
-    type = context.some_type()
+    type = context.driver_type()
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)
     commands = context.driver.create_queue()
@@ -205,7 +205,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
 @check("XSEM-EVT-010")
 def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> None:
     """Release the fence of a held wait: the release returns, the wait stays pending, and no other fence changes."""
-    type = context.some_type()
+    type = context.driver_type()
     driver, value, shared = context.driver, value_of(type), context.semaphore(type)
     token, commands = context.driver_semaphore(shared), context.driver.create_queue()
     producer, device = context.ends(IN)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from xsem import Semaphore
 from xsem.errors import UnsupportedError, WaitTimeoutError
-from xsem.types import Feature
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import SETTLE_S
@@ -47,7 +46,8 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
     exporter.finish(waits, "a wait")
     if value is not None:
         for turn in range(1, 4):
-            _host_signal_sets(context, semaphore, value + turn * context.wide_step())
+            _host_signal_sets(context, semaphore, case.handle_type,
+                              value + turn * context.wide_step(case.handle_type))
     if device.waits_early(case.handle_type):
         others, signals = device.new_list(), exporter.new_list()
         device.wait(others, other, value)
@@ -56,16 +56,16 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
         device.finish(others, "a wait for the semaphore beside a signalled one")
 
 
-def _host_signal_sets(context: CaseContext, semaphore: Shared, value: int) -> None:
+def _host_signal_sets(context: CaseContext, semaphore: Shared, type: str, value: int) -> None:
     """Signal by the device's host: both sides read exactly this value, and a wait for the next value is pending."""
     exporter, device = context.ends(IN)
     imported = context.here.get(semaphore.here)
     imported.host_signal(value)
-    if Feature.READ_VALUE in context.device.capabilities.features:
+    if context.reads(type):
         found = imported.value()
         expect(found == value, f"the device's host signalled {value}, and the device reads {found}",
                Symptom.OTHER_VALUE)
-    if context.exporter_reads():
+    if context.exporter_reads(type):
         found = context.exporter.value(semaphore.there)
         expect(found == value, f"the device's host signalled {value}, and the exporter reads {found}",
                Symptom.OTHER_VALUE)
@@ -107,7 +107,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
             _times_out(imported, value, "a second host wait was met by one signal of a binary semaphore")
             continue
         imported.host_wait(value, timeout_s=context.patience_s)   # no wait consumes the value
-        value += context.wide_step()
+        value += context.wide_step(case.handle_type)
         exporter.signal(commands, semaphore, value - 1)
         exporter.finish(commands, "a signal")
         _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")

@@ -303,7 +303,7 @@ def image_copies_are_in_order(context: CaseContext, case: Case) -> None:
     if images_are_refused(context, case):
         return
     memory_for_images(context, case)
-    chain, type = _Chain(context, case.handle_type), context.some_type()
+    chain, type = _Chain(context, case.handle_type), context.driver_type()
     for wants in range(4):
         fence, pixels = chain.append(wants=wants)
         chain.done(fence, pixels, "a chain of copies", complete=wants > 1)

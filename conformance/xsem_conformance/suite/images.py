@@ -21,7 +21,7 @@ from xsem.types import Feature, MemoryHandleType, MipmapDesc
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotDeclaredError, Symptom, expect
 
 __all__ = ["IMAGE_MEMORY", "PITCHES", "PLAIN", "WHOLE", "images_are_refused", "memory_for_images"]
 
@@ -78,6 +78,8 @@ def memory_for_images(context: CaseContext, case: Case) -> tuple[Shared, xsem.Me
     try:
         memory.map_mipmapped_array(PLAIN).release()
     except UnsupportedError as error:
+        if MemoryHandleType(case.handle_type).portable:   # no other exporter makes such memory in another way
+            raise NotDeclaredError(f"the device maps no image in portable memory: {error}") from error
         raise BlockedError(f"the exporter's memory holds no image that this device maps: {error}") from error
     return shared, memory
 

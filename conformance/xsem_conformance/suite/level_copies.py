@@ -127,7 +127,7 @@ def level_copies_are_exact_and_in_order(context: CaseContext, case: Case) -> Non
     if images_are_refused(context, case):
         return
     memory_for_images(context, case)
-    images, type = _Images(context, case.handle_type), context.some_type()
+    images, type = _Images(context, case.handle_type), context.driver_type()
     for barrier in (False, True):
         written = [images.write(index) for index in range(len(images.levels))]
         for index, pixels in enumerate(written):

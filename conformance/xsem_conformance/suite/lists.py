@@ -245,7 +245,7 @@ def threads_import_use_and_release(context: CaseContext, case: Case) -> None:
     all_at_once(functools.partial(work, given[index::8]) for index in range(8))
     for each, (_, value) in zip(shared, given, strict=True):
         context.arrives(each, None if value is None else 100 + value)
-        if value is not None and context.exporter_reads():
+        if value is not None and context.exporter_reads(case.handle_type):
             found = context.exporter.value(each.there)
             expect(found == 100 + value, f"a thread signalled {100 + value} on its semaphore, which is at {found}",
                    Symptom.OTHER_VALUE)

@@ -34,7 +34,7 @@ def _borrows(context: CaseContext) -> BorrowedQueues:
 def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) -> None:
     """Borrow a native queue, use its driver, and close the driver: the queue still works, and can be borrowed again."""
     driver, borrowing = context.driver, _borrows(context)
-    type = context.some_type()
+    type = context.driver_type()
     native: NativeQueue = context.hook("native_queue")
     another: NativeQueue = context.hook("native_queue")   # the same queue on a device with one
     producer, device = context.ends(IN)
@@ -169,7 +169,7 @@ def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDri
 @contextlib.contextmanager
 def _pending_wait(context: CaseContext) -> Iterator[None]:
     """Keep a wait pending on a queue of the device during the block."""
-    type, driver = context.some_type(), context.driver
+    type, driver = context.driver_type(), context.driver
     producer, device = context.ends(IN)
     signals, shared, queue = producer.new_list(), context.semaphore(type), driver.create_queue()
     token, value = context.driver_semaphore(shared), value_of(type)

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from xsem.errors import UnsupportedError
-from xsem.spi import RecordingQueue, Token
+from xsem.portable import new_memory, new_timeline
+from xsem.spi import HostMemoryImport, HostTimelines, RecordingQueue, Token
 from xsem.types import (
     Feature,
     MemoryHandleType,
     OwnedHandle,
+    SemaphoreHandleType,
     SemaphoreKind,
     SignalParams,
     WaitParams,
@@ -24,7 +26,7 @@ from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
 
 
@@ -33,9 +35,10 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
     """The declared number of appends to the driver behind a held wait return, and all complete once it is met."""
     declared = context.driver.capabilities
     most = measures.MOST_APPENDS if declared.append_never_blocks else min(declared.max_pending or 0, 1 << 16)
-    made = context.exporter.about()["semaphore_export"]
-    timeline = any(each.kind is SemaphoreKind.TIMELINE and each.value in made for each in declared.semaphore_import)
-    type = context.some_type(SemaphoreKind.TIMELINE if timeline else None)
+    made = context.exported_semaphores()
+    timeline = any(each.kind is SemaphoreKind.TIMELINE and each.value in made
+                   for each in declared.semaphore_import - declared.bridged)
+    type = context.driver_type(SemaphoreKind.TIMELINE if timeline else None)
     found = measures.pending_appends(context, type, most, context.patience_s)
     expect(found >= most, f"{found} appends behind an unmet wait returned, but {most} are declared")
 
@@ -45,7 +48,7 @@ def memory_is_freed_while_a_wait_is_pending(context: CaseContext, case: Case) ->
     """The driver's unmapping and release of memory, and release of a semaphore, return before another list's wait."""
     expect(not measures.free_is_held(context, hold_s=context.patience_s),
            "unmapping and releasing memory did not return before the wait of another list was met")
-    type = context.some_type()
+    type = context.driver_type()
     expect(not measures.release_is_held(context, type, hold_s=context.patience_s),
            "releasing a semaphore did not return before the wait of another list was met")
 
@@ -63,14 +66,15 @@ def release_while_a_wait_is_pending(context: CaseContext, case: Case) -> str:
 @check("XSEM-ORD-007", deadline_s=60)
 def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
     """Beside a pending wait, imports, exports, mappings, use of another list, host calls and queries return in time."""
-    imports = functools.partial(_imports, context, context.semaphore(context.some_type()), context.memory())
+    imports = functools.partial(_imports, context, context.semaphore(context.driver_type()), context.memory())
     _calls_return_beside_a_wait(context, imports)
     _calls_return_beside_a_wait(context, functools.partial(_creations, context))
+    _calls_return_beside_a_wait(context, functools.partial(_host_objects, context))
     _calls_return_beside_a_wait(context, functools.partial(_images, context, _memory_for_images(context)))
     for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
         try:
-            type = context.some_type(kind)
-        except BlockedError:   # the exporter has no such semaphore
+            type = context.driver_type(kind)
+        except (BlockedError, NotDeclaredError):   # the exporter, or the driver itself, has no such semaphore
             continue
         _calls_return_beside_a_wait(
             context, functools.partial(_uses, context, context.driver_semaphore(context.semaphore(type)), type))
@@ -82,7 +86,7 @@ _Steps = Iterator[str]
 
 def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextlib.ExitStack], _Steps]) -> None:
     """Make the calls while a list waits. Afterwards, release the objects that the calls left on the stack."""
-    type = context.some_type()
+    type = context.driver_type()
     driver, value = context.driver, value_of(type)
     gate = context.semaphore(type)
     held = context.driver_semaphore(gate)
@@ -130,19 +134,33 @@ def _creations(context: CaseContext, after: contextlib.ExitStack) -> _Steps:
     """Create and export an object of each type that the device exports."""
     driver: Any = context.driver
     for exported in driver.capabilities.semaphore_export:
-        if exported.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+        if exported.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE) and not exported.portable:
             yield f"the creation of a {exported.value} semaphore"
             semaphore = driver.create_semaphore(exported, 0)
             after.callback(driver.release_semaphore, semaphore)
             yield f"the export of a {exported.value} semaphore"
             _close(driver.export_semaphore(semaphore))
-    for type in driver.capabilities.memory_export:
+    for type in (each for each in driver.capabilities.memory_export if not each.portable):
         yield f"the creation of {type.value} memory"
         with contextlib.suppress(UnsupportedError):   # the device exports only dedicated memory of this type
             memory, _ = driver.create_memory(type, 4096, type.dedicated)
             after.callback(driver.release_memory, memory)
             yield f"the export of {type.value} memory"
             _close(driver.export_memory(memory))
+
+
+def _host_objects(context: CaseContext, after: contextlib.ExitStack) -> _Steps:
+    driver: Any = context.driver
+    if isinstance(driver, HostTimelines):
+        yield "taking a portable timeline into use"
+        page = new_timeline(0)
+        after.callback(page.close)
+        after.callback(driver.release_semaphore, driver.import_host_timeline(page))
+    if isinstance(driver, HostMemoryImport):
+        yield "taking portable memory into use"
+        memory = new_memory(4096)
+        after.callback(memory.close)
+        after.callback(driver.release_memory, driver.import_host_memory(memory))
 
 
 def _close(handle: OwnedHandle | None) -> None:
@@ -181,7 +199,8 @@ def _memory_for_images(context: CaseContext) -> Token | None:
 
 def _uses(context: CaseContext, token: Token, type: str, after: contextlib.ExitStack) -> _Steps:
     driver, value = context.driver, value_of(type)
-    features = driver.capabilities.features
+    # xsem makes the calls of the host for a portable timeline itself.
+    features = frozenset() if SemaphoreHandleType(type).portable else driver.capabilities.features
     after.callback(driver.release_semaphore, token)
     yield "the native handle of a semaphore"
     with contextlib.suppress(UnsupportedError):

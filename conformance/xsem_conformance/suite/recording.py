@@ -36,7 +36,7 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     if early:
         device.wait(waits, after, 1)
         device.stays_pending(waits, "a wait for a recorded signal without a replay")
-    wide = context.wide_step()
+    wide = context.wide_step(type)
     for turn, (awaited, signalled) in enumerate(((5, 7), (11, 13), (wide + 3, wide + 5))):
         replay = functools.partial(
             recording.replay, {context.here.get(gate.here): awaited, context.here.get(after.here): signalled})
@@ -53,16 +53,16 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
         device.finish(waits, f"a wait for the replay's signal of {signalled}")
         device.wait(waits, after, signalled)
         device.finish(waits, f"a wait for {signalled}")
-        if context.exporter_reads():
+        if context.exporter_reads(type):
             found = context.exporter.value(after.there)
             expect(found == signalled, f"a replay was to signal {signalled}, and the timeline is at {found}",
                    Symptom.OTHER_VALUE)
     time.sleep(SETTLE_S)
     commands.synchronize(timeout_s=context.patience_s)
-    if context.exporter_reads():
+    if context.exporter_reads(type):
         expect(context.exporter.value(spare.there) == 0, "a recording without a replay signals")
     recording.release()
-    if context.device.capabilities.memory_import and context.exporter.about()["memory_export"]:
+    if context.device.capabilities.memory_import and context.exported_memories():
         _recorded_fill_runs_in_its_turn(context, type)
     turns = context.semaphore(type)
     both = context.here.get(turns.here)

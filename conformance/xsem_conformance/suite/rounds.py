@@ -10,24 +10,28 @@ from typing import Any, Final
 
 from xsem.errors import UnsupportedError
 from xsem.plugins import registry
+from xsem.portable import new_memory, new_timeline
 from xsem.spi import (
     BorrowedEvents,
     BorrowedQueues,
     CopyQueue,
+    HostFences,
     HostMemory,
+    HostMemoryImport,
+    HostTimelines,
     ImageQueue,
     ImageRegion,
     RecordingQueue,
     Token,
 )
-from xsem.types import Feature, MemoryHandleType, SemaphoreKind, SignalParams, WaitParams
+from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
-from xsem_conformance.case.direct import duplicate
+from xsem_conformance.case.direct import close_host_objects, duplicate
 from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotExaminedError, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, NotExaminedError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PITCHES, PLAIN, WHOLE
 from xsem_conformance.system import handles
 
@@ -43,7 +47,8 @@ def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
     queue = context.driver.create_queue()
     with contextlib.ExitStack() as at_end:
         at_end.callback(queue.close)
-        for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _native):
+        for abilities in (_backend, _queues, _semaphores, _created, _memory, _images, _recordings, _host_objects,
+                          _host_fences, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
                 files, tasks = growth(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s,
@@ -96,14 +101,16 @@ def _queues(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
 
 def _semaphores(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
     for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
-        with contextlib.suppress(BlockedError):
-            yield from _semaphore(context, queue, at_end, kind, context.some_type(kind))
+        with contextlib.suppress(BlockedError, NotDeclaredError):
+            yield from _semaphore(context, queue, at_end, kind, context.driver_type(kind))
 
 
 def _semaphore(
     context: CaseContext, queue: Any, at_end: contextlib.ExitStack, kind: SemaphoreKind, type: str
 ) -> Iterator[tuple[str, Round]]:
-    driver, features = context.driver, context.device.capabilities.features
+    driver = context.driver
+    # xsem makes the calls of the host for a portable timeline itself.
+    features = frozenset() if SemaphoreHandleType(type).portable else context.device.capabilities.features
     shared = context.semaphore(type)
     desc = at_end.enter_context(context.exporter.export_semaphore(shared.there, context.importer_uuid))
     values = itertools.count(1)
@@ -120,6 +127,7 @@ def _semaphore(
         with contextlib.suppress(UnsupportedError):
             driver.native_handle(made)
         driver.release_semaphore(made)
+        close_host_objects(made)
 
     token = imported()
     at_end.callback(driver.release_semaphore, token)
@@ -173,7 +181,7 @@ def _created(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> 
         driver.release_memory(made)
 
     for each in declared.semaphore_export:
-        if each.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
+        if each.kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE) and not each.portable:
             yield f"created semaphores of type {each.value}", functools.partial(semaphore, each)
     if MemoryHandleType.OPAQUE_FD in declared.memory_export:
         yield "created memory", functools.partial(memory, MemoryHandleType.OPAQUE_FD)
@@ -208,7 +216,12 @@ def _memory(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> I
             driver.release_fence(filled)
         driver.unmap_buffer(buffer)
 
-    yield "imports of memory", lambda: driver.release_memory(import_it())
+    def imports() -> None:
+        made = import_it()
+        driver.release_memory(made)
+        close_host_objects(made)
+
+    yield "imports of memory", imports
     yield "mappings", mappings
     if isinstance(driver, HostMemory):
         yield "host buffers", lambda: driver.release_host_buffer(driver.host_buffer(4096)[0])
@@ -269,8 +282,8 @@ def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) 
     if Feature.RECORDING not in context.device.capabilities.features or not isinstance(queue, RecordingQueue):
         return
     try:
-        type = context.some_type(SemaphoreKind.TIMELINE)
-    except BlockedError:
+        type = context.driver_type(SemaphoreKind.TIMELINE)
+    except (BlockedError, NotDeclaredError):
         return
     token = context.driver_semaphore(context.semaphore(type))
     at_end.callback(context.driver.release_semaphore, token)
@@ -289,6 +302,45 @@ def _recordings(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) 
         own.close()
 
     yield "recordings", recordings
+
+
+def _host_objects(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+
+    def timelines() -> None:
+        page = new_timeline(0)
+        token = driver.import_host_timeline(page)
+        signals = queue.append_signal([token], [SignalParams(value=1)], (), (), True)
+        _finish(context, queue.append_wait([token], [WaitParams(value=1)], (signals,), (), True))
+        driver.release_fence(signals)
+        driver.release_semaphore(token)
+        page.close()
+
+    def memories() -> None:
+        memory = new_memory(MEMORY_SIZE)
+        token = driver.import_host_memory(memory)
+        driver.unmap_buffer(driver.map_buffer(token, 0, MEMORY_SIZE)[0])
+        driver.release_memory(token)
+        memory.close()
+
+    if isinstance(driver, HostTimelines):
+        yield "portable timelines", timelines
+    if isinstance(driver, HostMemoryImport):
+        yield "portable memory", memories
+
+
+def _host_fences(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:
+    driver: Any = context.driver
+
+    def fences() -> None:
+        fence = driver.create_host_fence()
+        behind = queue.append_barrier((fence,), True)
+        driver.reach_host_fence(fence)
+        _finish(context, behind)
+        driver.release_fence(fence)
+
+    if isinstance(driver, HostFences):
+        yield "fences of the host", fences
 
 
 def _native(context: CaseContext, queue: Any, at_end: contextlib.ExitStack) -> Iterator[tuple[str, Round]]:

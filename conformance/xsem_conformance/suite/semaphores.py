@@ -133,7 +133,7 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
     # One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
     # call. The other timeline uses new lists for each value.
     producer, consumer = context.ends(case.direction)
-    limit = min(context.device.capabilities.max_value_difference, context.exporter.about()["max_value_difference"])
+    limit = context.largest_difference(case.handle_type)
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
     below = 0
@@ -170,13 +170,13 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
 @check("XSEM-TL-003")
 def signal_sets_the_value(context: CaseContext, case: Case) -> None:
     """The exporter reads exactly the value that the device signalled."""
-    if not context.exporter_reads():
+    if not context.exporter_reads(case.handle_type):
         raise BlockedError("the exporter cannot read a timeline's value")
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     _, device = context.ends(IN)
-    commands = device.new_list()
+    commands, last = device.new_list(), 0
     for value in EDGES:
-        if value > context.device.capabilities.max_value_difference:
+        if value - last > context.largest_difference(case.handle_type):
             break
         another = device.new_list()
         # From its second signal of a semaphore on, a list uses the driver's prepared call.
@@ -186,6 +186,7 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
             found = context.exporter.value(semaphore.there)
             expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
         device.release(another)
+        last = value
 
 
 @check("XSEM-TL-004")
@@ -195,7 +196,7 @@ def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> No
     producer, device = context.ends(IN)
     signals, waits = producer.new_list(), device.new_list()
     for initial in (0, 7, 2**33):
-        if initial >= context.device.capabilities.max_value_difference:
+        if initial >= context.largest_difference(case.handle_type):
             break
         semaphore = context.semaphore(case.handle_type, initial)
         device.wait(waits, semaphore, initial)
@@ -218,7 +219,7 @@ def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> No
         waits = device.new_list()
         device.wait(waits, own, initial)
         device.finish(waits, f"a wait for the initial value {initial} of the device's own timeline")
-        if type in context.exporter.about()["semaphore_import"] and context.exporter_reads():
+        if type in context.exporter.about()["semaphore_import"] and context.exporter_reads(type):
             found = context.exporter.value(context.exporter.import_semaphore(desc))
             expect(found == initial, f"the device created a timeline at {initial}, and the importer reads {found}")
         device.wait(waits, own, initial + 1)

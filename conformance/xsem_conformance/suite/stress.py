@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from xsem import CommandList, Event
-from xsem.types import Feature, SemaphoreKind
+from xsem.types import SemaphoreKind
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.polling import SETTLE_S, soon
@@ -70,7 +70,7 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
         _exporter_signals(context, model, timelines, submitted, timeline, submitted[timeline] + 3)
     _compare(context, model, events, f"seed {seed}, at the end")
     expect(len(model.done) == len(events), "the model itself has pending operations")
-    if context.exporter_reads():
+    if context.exporter_reads(handle_type):
         found = [context.exporter.value(each.there) for each in timelines]
         expect(found == model.values, f"seed {seed}: the timelines are at {found}, the model's at {model.values}",
                Symptom.OTHER_VALUE)
@@ -132,7 +132,7 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
     semaphore = context.semaphore(case.handle_type)
     one, other = exporter.new_list(), device.new_list()
     ahead = 10 if device.waits_early(case.handle_type) else 0
-    read = _reader(context, semaphore)
+    read = _reader(context, semaphore, case.handle_type)
     appended = 1
     for value in range(1, 1001, 2):
         while ahead and appended < min(value + 2 * ahead, 1000):
@@ -154,9 +154,9 @@ def a_thousand_values_in_turn(context: CaseContext, case: Case) -> None:
     device.finish(other, "the device's last turn")
 
 
-def _reader(context: CaseContext, semaphore: Shared) -> Callable[[], int | None]:
-    if Feature.READ_VALUE in context.device.capabilities.features:
+def _reader(context: CaseContext, semaphore: Shared, type: str) -> Callable[[], int | None]:
+    if context.reads(type):
         return cast("Callable[[], int]", context.here.get(semaphore.here).value)
-    if context.exporter_reads():
+    if context.exporter_reads(type):
         return lambda: context.exporter.value(semaphore.there)
     return lambda: None

@@ -26,7 +26,7 @@ from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 @check("XSEM-THR-003")
 def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     """While one thread is inside the driver's wait, another queries fences, appends and makes the awaited signal."""
-    type = context.some_type()
+    type = context.driver_type()
     driver, value = context.driver, value_of(type)
     gate, free = context.semaphore(type), context.semaphore(type)
     held, other = context.driver_semaphore(gate), context.driver_semaphore(free)
@@ -79,7 +79,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
 @check("XSEM-THR-004")
 def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     """A new thread appends to, queries, maps and releases the objects that this thread imported and used before."""
-    type = context.some_type()
+    type = context.driver_type()
     driver, value = context.driver, value_of(type)
     shared, memory = context.semaphore(type), context.memory()
     semaphore, mine = context.driver_semaphore(shared), context.driver_memory(memory)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, fd_of, opened, soon
+from support.levelzero_facade import BINARY, BOUND_S, PAGE, TIMELINE, driver_of, fd_of, opened, own, soon
 from support.levelzero_rig import rig
 from support.levelzero_sim import on_level_zero
 from support.open_files import is_open, numbers
@@ -25,9 +25,11 @@ from xsem.types import (
     MipmapDesc,
     OwnedHandle,
     SemaphoreDesc,
+    SemaphoreHandleType,
 )
 
 KINDS = [TIMELINE, BINARY]
+HOST = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD})
 
 
 # ---- devices
@@ -88,10 +90,11 @@ def test_details_say_how_the_functions_were_found_in_the_loader() -> None:
 def test_capabilities_are_those_that_the_driver_was_seen_to_take() -> None:
     with opened() as at:
         assert at.here.capabilities == Capabilities(
-            semaphore_import=frozenset(KINDS), memory_import=frozenset({MemoryHandleType.OPAQUE_FD}),
-            memory_export=frozenset({MemoryHandleType.OPAQUE_FD}),
+            semaphore_import=HOST | frozenset(KINDS), semaphore_export=HOST, bridged=HOST,
+            memory_import=frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.HOST_MEMORY_FD}),
+            memory_export=frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.HOST_MEMORY_FD}),
             features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MEMORY_SHARING}),
-            wait_before_signal=frozenset(KINDS), resets_on_wait=True, append_never_blocks=True,
+            wait_before_signal=HOST | frozenset(KINDS), resets_on_wait=True, append_never_blocks=True,
             release_never_blocks=True, independent_lists=4, max_value_difference=2**64 - 1)
 
 
@@ -100,8 +103,8 @@ def test_import_is_not_declared_when_driver_refuses_every_import() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
-        assert device.capabilities.semaphore_import == frozenset()
-        assert device.capabilities.wait_before_signal == frozenset()
+        assert own(device.capabilities.semaphore_import) == set()
+        assert own(device.capabilities.wait_before_signal) == set()
     found = LevelZeroBackend().details(0)
     assert found["extension_listed"] == "true"
     assert found["refused"] == "; ".join(
@@ -117,7 +120,7 @@ def test_known_bad_driver_release_is_refused_with_the_reason() -> None:
 
     with xsem.open_device("levelzero:0") as device:
         assert device.info.driver_version == "1.6.33944"
-        assert device.capabilities.semaphore_import == frozenset()
+        assert own(device.capabilities.semaphore_import) == set()
     assert "25.27" in LevelZeroBackend().details(0)["refused"]
     [_, check] = LevelZeroBackend().checks()
     assert not check.ok
@@ -129,7 +132,7 @@ def test_driver_older_than_the_extension_names_the_update() -> None:
     from xsem_levelzero.backend import LevelZeroBackend
 
     with xsem.open_device("levelzero:0") as device:
-        assert device.capabilities.semaphore_import == frozenset()
+        assert own(device.capabilities.semaphore_import) == set()
         assert device.capabilities.memory_import
     found = LevelZeroBackend().details(0)
     assert found["functions"] == "not found"
@@ -339,7 +342,7 @@ _probe._signal = lambda eventfd: held.append(os.dup(eventfd))
 backend = LevelZeroBackend()
 device = backend.open(0)
 taken = device.capabilities.semaphore_import
-print(*(each.value for each in taken), "|", backend.details(0)["refused"], "|", len(held))
+print(*(each.value for each in taken if not each.portable), "|", backend.details(0)["refused"], "|", len(held))
 device.close()
 os.write(held[0], (1).to_bytes(8, "little"))
 """
@@ -361,6 +364,6 @@ def test_binary_is_not_declared_when_the_driver_refuses_to_wait() -> None:
 
     backend = LevelZeroBackend()
     device = backend.open(0)
-    assert device.capabilities.semaphore_import == {TIMELINE}
+    assert own(device.capabilities.semaphore_import) == {TIMELINE}
     assert "opaque_fd: a wait for it: ZE_RESULT_ERROR_UNSUPPORTED_FEATURE" in backend.details(0)["refused"]
     device.close()

@@ -20,6 +20,7 @@ from support.levelzero_facade import (
     failing,
     library,
     opened,
+    own,
     soon,
 )
 from support.levelzero_sim import on_level_zero
@@ -80,8 +81,8 @@ def test_failing_call_of_an_opening_leaves_nothing_and_is_not_remembered(call: s
             soon(lambda: alive() == 2)
         assert fds() == before
         with xsem.open_device("levelzero:0") as device:
-            assert device.capabilities.semaphore_import == KINDS
-            assert device.capabilities.memory_export == {MemoryHandleType.OPAQUE_FD}
+            assert own(device.capabilities.semaphore_import) == KINDS
+            assert own(device.capabilities.memory_export) == {MemoryHandleType.OPAQUE_FD}
         soon(lambda: alive() == 2)
 
 
@@ -89,7 +90,7 @@ _ALWAYS = """
 import contextlib, sys
 sys.path[:0] = sys.argv[2:]
 import xsem
-from support.levelzero_facade import UNKNOWN, failing, soon
+from support.levelzero_facade import UNKNOWN, failing, own, soon
 from test_failures import KINDS, alive, fresh
 
 xsem.devices("levelzero")
@@ -101,7 +102,7 @@ with failing(f"{sys.argv[1]}:{UNKNOWN}"), contextlib.suppress(xsem.DriverError):
 stay = alive()
 assert stay > before
 with fresh() as device:
-    assert device.capabilities.semaphore_import == KINDS
+    assert own(device.capabilities.semaphore_import) == KINDS
 soon(lambda: alive() == stay)
 """
 
@@ -137,7 +138,7 @@ def test_opening_without_any_fd_raises_and_the_next_one_succeeds() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     soon(lambda: alive() == 2)
     with xsem.open_device("levelzero:0") as device:
-        assert device.capabilities.semaphore_import == KINDS
+        assert own(device.capabilities.semaphore_import) == KINDS
 
 
 # ---- events

@@ -6,12 +6,12 @@ import os
 from functools import partial
 
 import pytest
-from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, driver_of, opened, soon
+from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, driver_of, opened, own, soon
 from support.levelzero_rig import rig
 from support.levelzero_sim import on_level_zero
 
 import xsem
-from xsem.types import Capabilities, Feature, MemoryHandleType, OwnedHandle, SemaphoreDesc
+from xsem.types import Capabilities, Feature, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 
 INTEL = {"SIMZE_MODE": "intel"}
 KINDS = frozenset({TIMELINE, BINARY})
@@ -25,11 +25,14 @@ def counter(name: bytes) -> int:
 @on_level_zero(**INTEL)
 def test_reset_on_wait_is_not_declared() -> None:
     with opened() as at:
-        memories = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD})
+        memories = frozenset({
+            MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD, MemoryHandleType.HOST_MEMORY_FD})
+        host = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD})
         assert at.here.capabilities == Capabilities(
-            semaphore_import=KINDS, memory_import=memories, memory_export=memories,
+            semaphore_import=KINDS | host, semaphore_export=host, bridged=host,
+            memory_import=memories, memory_export=memories,
             features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MEMORY_SHARING}),
-            wait_before_signal=KINDS,
+            wait_before_signal=KINDS | host,
             resets_on_wait=False, append_never_blocks=True, release_never_blocks=True, independent_lists=4,
             max_value_difference=2**64 - 1)
 
@@ -38,7 +41,7 @@ def test_reset_on_wait_is_not_declared() -> None:
 def test_never_blocks_is_not_declared_for_intels_version() -> None:
     with opened() as at:
         assert at.here.info.driver_version == "1.14.37020"
-        assert at.here.capabilities.semaphore_import == KINDS
+        assert own(at.here.capabilities.semaphore_import) == KINDS
         assert not at.here.capabilities.append_never_blocks
         assert not at.here.capabilities.release_never_blocks
 

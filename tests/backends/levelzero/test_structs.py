@@ -41,6 +41,7 @@ TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
     "ze_memory_allocation_properties_t": (40, 0x17, {"type": 16, "id": 24, "pageSize": 32}),
     "ze_external_memory_import_fd_t": (24, 0x19, {"flags": 16, "fd": 20}),
     "ze_external_memory_import_win32_handle_t": (40, 0x22, {"flags": 16, "handle": 24, "name": 32}),
+    "ze_external_memmap_sysmem_ext_desc_t": (32, 0x20037, {"pSystemMemory": 16, "size": 24}),
     "ze_context_desc_t": (24, 0xD, {"flags": 16}),
     "ze_command_queue_desc_t": (40, 0xE, {"ordinal": 16, "index": 20, "flags": 24, "mode": 28, "priority": 32}),
     "ze_command_queue_group_properties_t": (40, 0x6, {"flags": 16, "maxMemoryFillPatternSize": 24, "numQueues": 32}),
@@ -117,6 +118,8 @@ def stype_name(struct: str) -> str:
 def test_structs_have_the_layout_of_the_header(release: str, tmp_path: Path) -> None:
     questions, answers = {}, {}
     for name, struct in ours().items():
+        if release == "trixie" and struct is _ze.SystemMemory:
+            continue   # newer than its headers
         questions[f"{name}:size"], answers[f"{name}:size"] = f"sizeof({name})", ctypes.sizeof(struct)
         for field in fields_of(struct):
             here = getattr(struct, field)

@@ -30,7 +30,7 @@ from xsem.types import (
     WaitParams,
 )
 from xsem_opencl import cl
-from xsem_opencl.capabilities import Answers, ask, capabilities_of
+from xsem_opencl.capabilities import Answers, ask, capabilities_of, undeclared_causes
 from xsem_opencl.core import properties
 from xsem_opencl.file_descriptors import GivenFd
 from xsem_opencl.loader import Api
@@ -164,8 +164,8 @@ EVERYTHING = Answers(
     memory_import=tuple(range(0x2060, 0x2068)), images=True)
 
 
-def test_no_answers_declare_nothing() -> None:
-    for platform in ("linux", "win32", "darwin"):
+def test_no_answers_declare_nothing_but_objects_of_the_host() -> None:
+    for platform in ("win32", "darwin"):
         declared = capabilities_of(Answers(vendor=NVIDIA), platform)
         assert not declared.semaphore_import | declared.semaphore_export
         assert not declared.memory_import
@@ -173,10 +173,27 @@ def test_no_answers_declare_nothing() -> None:
         assert not declared.wait_before_signal
 
 
+@pytest.mark.parametrize("platform", ["linux", "win32"])
+def test_objects_of_the_host_are_declared_on_linux(platform: str) -> None:
+    declared, causes = capabilities_of(Answers(), platform), undeclared_causes(platform)
+    if platform != "linux":
+        assert not declared.bridged | declared.semaphore_import | declared.wait_before_signal
+        assert not declared.memory_import | declared.memory_export
+        assert set(causes) == {
+            "semaphore.import.host_timeline_fd", "semaphore.export.host_timeline_fd", "memory.import.host_memory_fd",
+            "memory.export.host_memory_fd"}
+    else:
+        assert (declared.bridged == declared.semaphore_import == declared.semaphore_export
+                == declared.wait_before_signal == {_S.HOST_TIMELINE_FD})
+        assert declared.memory_import == declared.memory_export == {_M.HOST_MEMORY_FD}
+        assert declared.needs_handover
+        assert causes == {}
+
+
 def test_types_are_declared_when_the_platform_has_their_handles() -> None:
     linux, windows = capabilities_of(EVERYTHING, "linux"), capabilities_of(EVERYTHING, "win32")
-    assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD}
-    assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD}
+    assert linux.semaphore_import == linux.semaphore_export == {_S.OPAQUE_FD, _S.SYNC_FD, _S.HOST_TIMELINE_FD}
+    assert linux.memory_import == {_M.OPAQUE_FD, _M.DMABUF_FD, _M.HOST_MEMORY_FD}
     assert windows.semaphore_import == {_S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT, _S.D3D12_FENCE}
     assert windows.memory_import == {
         _M.OPAQUE_WIN32, _M.OPAQUE_WIN32_KMT, _M.D3D12_HEAP, _M.D3D12_RESOURCE, _M.D3D11_RESOURCE,
@@ -187,10 +204,10 @@ def test_types_are_declared_when_the_platform_has_their_handles() -> None:
 
 def test_measured_capabilities_are_declared_for_one_vendor_only() -> None:
     ours = capabilities_of(EVERYTHING, "linux")
-    assert ours.wait_before_signal == {_S.OPAQUE_FD}
+    assert ours.wait_before_signal == {_S.OPAQUE_FD, _S.HOST_TIMELINE_FD}
     assert ours.independent_lists > 1
     for other in (capabilities_of(EVERYTHING._replace(vendor=0x1002), "linux"), capabilities_of(EVERYTHING, "win32")):
-        assert not other.wait_before_signal
+        assert not other.wait_before_signal - other.bridged
         assert other.independent_lists == 1
         assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT} <= other.features
 
@@ -204,6 +221,11 @@ class Asked:
             cl.DEVICE_SEMAPHORE_TYPES: [1], cl.DEVICE_SEMAPHORE_IMPORT_HANDLE_TYPES: [0x2055],
             cl.DEVICE_SEMAPHORE_EXPORT_HANDLE_TYPES: [0x2058], cl.DEVICE_EXTERNAL_MEMORY_IMPORT_HANDLE_TYPES: [0x2060],
         } | answers.get("answers", {})
+        self.platform = 7
+
+    def text(self, name: str, platform: int, key: int) -> str:
+        assert (name, platform, key) == ("clGetPlatformInfo", 7, cl.PLATFORM_NAME)
+        return "NVIDIA CUDA"
 
     def has(self, *names: str) -> bool:
         return not set(names) & set(self.missing)
@@ -254,6 +276,7 @@ class Core:
 
     def __init__(self) -> None:
         self.api = self
+        self.signal_blocks = False
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def do(self, name: str, *arguments: Any) -> None:

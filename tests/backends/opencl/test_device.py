@@ -16,9 +16,7 @@ from xsem.errors import (
     BadArgumentError,
     WrongDeviceError,
 )
-from xsem.types import (
-    Feature,
-)
+from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_opencl.nvidia import nvidia_icd
 
 
@@ -48,14 +46,14 @@ def test_index_is_the_position() -> None:
 
 
 @on_pocl
-def test_device_declares_only_events_and_contexts() -> None:
+def test_device_declares_only_objects_of_the_host_events_and_contexts() -> None:
     with xsem.open_device("opencl:0") as device:
         declared = device.capabilities
     assert declared.features == {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT}
-    assert not declared.semaphore_import | declared.semaphore_export
-    assert not declared.memory_import | declared.memory_export
-    assert not declared.wait_before_signal
-    assert not declared.needs_handover
+    assert declared.semaphore_import == declared.semaphore_export == declared.bridged == declared.wait_before_signal
+    assert declared.bridged == {SemaphoreHandleType.HOST_TIMELINE_FD}
+    assert declared.memory_import == declared.memory_export == {MemoryHandleType.HOST_MEMORY_FD}
+    assert declared.needs_handover
     assert declared.independent_lists == 1
     assert not declared.append_never_blocks
     assert not declared.release_never_blocks

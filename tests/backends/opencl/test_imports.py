@@ -11,7 +11,7 @@ from support.opencl_sim import on_opencl
 
 import xsem
 from xsem.errors import DriverError
-from xsem.types import Feature
+from xsem.types import Feature, MemoryHandleType
 from xsem_opencl.core import array
 
 
@@ -20,10 +20,10 @@ from xsem_opencl.core import array
 def test_device_declares_what_its_driver_answers() -> None:
     with opened() as at:
         declared, info = at.here.capabilities, at.here.info
-    assert declared.semaphore_import == {BINARY}
-    assert declared.memory_import == {MEMORY}
-    assert not declared.semaphore_export | declared.memory_export
-    assert declared.wait_before_signal == {BINARY}
+    assert declared.semaphore_import == declared.wait_before_signal == {BINARY, *declared.bridged}
+    assert declared.memory_import == {MEMORY, MemoryHandleType.HOST_MEMORY_FD}
+    assert declared.semaphore_export == declared.bridged
+    assert declared.memory_export == {MemoryHandleType.HOST_MEMORY_FD}
     assert declared.needs_handover
     assert declared.resets_on_wait
     assert {Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT} <= declared.features
@@ -37,18 +37,17 @@ def test_extension_without_types_declares_nothing() -> None:
         declared, info = at.here.capabilities, at.here.info
         assert "cl_khr_external_semaphore" in driver_of(at.here)._core.api.text(
             "clGetDeviceInfo", driver_of(at.here)._core.device, 0x1030)
-    assert not declared.semaphore_import
-    assert not declared.memory_import
-    assert not declared.wait_before_signal
-    assert not declared.needs_handover
+    assert declared.semaphore_import == declared.wait_before_signal == declared.bridged
+    assert declared.memory_import == declared.memory_export
     assert info.uuid is None
 
 
 @on_opencl(SIMCL_MISSING="clEnqueueSignalSemaphoresKHR,clEnqueueAcquireExternalMemObjectsKHR")
 def test_types_without_functions_declare_nothing() -> None:
     with opened() as at:
-        assert not at.here.capabilities.semaphore_import
-        assert not at.here.capabilities.memory_import
+        declared = at.here.capabilities
+        assert declared.semaphore_import == declared.bridged
+        assert declared.memory_import == declared.memory_export
 
 
 @on_opencl(SIMCL_DEVICES="2")

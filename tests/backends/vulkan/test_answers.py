@@ -36,6 +36,8 @@ class Physical:
     sync_file: int = 0
     memory: int = 6
     dmabuf: int = 0
+    host: int = 0
+    alignment: int = 4096
     images: ImageLimits | None = PLENTY
     driver: int = 4
     queues: list[Family] = field(default_factory=lambda: [Family(0, 0xF, 16), Family(1, 0xC, 2), Family(2, 0xE, 8)])
@@ -62,6 +64,8 @@ class Physical:
 
     def buffer_features(self, handle_type: int, usage: int) -> int:
         assert usage & 3 == 3
+        if handle_type == vk.VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT:
+            return self.host
         return self.memory if handle_type == MEMORY.native["vulkan"][1] else self.dmabuf
 
     def modifiers(self, pixels: int) -> dict[int, int]:
@@ -85,8 +89,16 @@ class Physical:
     def largest_value_difference(self) -> int:
         return 2**31 - 1
 
+    def host_pointer_alignment(self) -> int:
+        return self.alignment
+
     def driver_id(self) -> int:
         return self.driver
+
+
+def own(types: frozenset[Any]) -> set[Any]:
+    """Return the types of the driver, without those of the host."""
+    return {each for each in types if not each.portable}
 
 
 def answers(**replies: Any) -> Answers:
@@ -97,11 +109,11 @@ def answers(**replies: Any) -> Answers:
 def test_driver_that_exports_everything_declares_everything() -> None:
     found = answers()
     declared = found.capabilities
-    assert declared.semaphore_export == declared.semaphore_import == {BINARY, TIMELINE}
-    assert declared.memory_export == declared.memory_import == {MEMORY}
+    assert own(declared.semaphore_export) == own(declared.semaphore_import) == {BINARY, TIMELINE}
+    assert own(declared.memory_export) == own(declared.memory_import) == {MEMORY}
     assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY,
                                  *OF_TIMELINES}
-    assert declared.wait_before_signal == {TIMELINE}   # the specification forbids it for a binary semaphore
+    assert own(declared.wait_before_signal) == {TIMELINE}   # the specification forbids it for a binary semaphore
     assert declared.max_value_difference == 2**31 - 1
     assert (found.queues, declared.independent_lists) == (8, 7)   # one queue is for blocking copies
     assert found.extensions == {"VK_KHR_external_semaphore_fd", "VK_KHR_external_memory_fd"}
@@ -111,20 +123,20 @@ def test_driver_that_exports_everything_declares_everything() -> None:
 def test_semaphore_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
     exported, imported = features & 1, features & 2
     declared = answers(timeline=features).capabilities
-    assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {BINARY})
-    assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {BINARY})
+    assert own(declared.semaphore_export) == ({BINARY, TIMELINE} if exported else {BINARY})
+    assert own(declared.semaphore_import) == ({BINARY, TIMELINE} if imported else {BINARY})
     assert declared.features & set(OF_TIMELINES) == (set(OF_TIMELINES) if features else set())
-    assert declared.wait_before_signal == ({TIMELINE} if features else set())
+    assert own(declared.wait_before_signal) == ({TIMELINE} if features else set())
     declared = answers(binary=features).capabilities
-    assert declared.semaphore_export == ({BINARY, TIMELINE} if exported else {TIMELINE})
-    assert declared.semaphore_import == ({BINARY, TIMELINE} if imported else {TIMELINE})
+    assert own(declared.semaphore_export) == ({BINARY, TIMELINE} if exported else {TIMELINE})
+    assert own(declared.semaphore_import) == ({BINARY, TIMELINE} if imported else {TIMELINE})
 
 
 @pytest.mark.parametrize("features", [0, 1, 2, 4])
 def test_memory_type_is_declared_as_far_as_the_driver_says(features: int) -> None:
     declared = answers(memory=features).capabilities
-    assert declared.memory_export == ({MEMORY} if features & 2 else set())
-    assert declared.memory_import == ({MEMORY} if features & 4 else set())
+    assert own(declared.memory_export) == ({MEMORY} if features & 2 else set())
+    assert own(declared.memory_import) == ({MEMORY} if features & 4 else set())
 
 
 def test_modifiers_are_declared_when_their_images_can_be_imported() -> None:
@@ -155,18 +167,18 @@ def test_images_are_declared_when_the_simplest_can_be_mapped(limits: dict[str, A
 @pytest.mark.parametrize("features", [0, 1, 2, 3])
 def test_sync_file_is_declared_as_far_as_the_driver_says(features: int) -> None:
     declared = answers(sync_file=features).capabilities
-    assert declared.semaphore_import == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
-    assert declared.semaphore_export == ({BINARY, TIMELINE, SYNC} if features & 1 else {BINARY, TIMELINE})
-    assert declared.wait_before_signal == {TIMELINE}
+    assert own(declared.semaphore_import) == ({BINARY, TIMELINE, SYNC} if features & 2 else {BINARY, TIMELINE})
+    assert own(declared.semaphore_export) == ({BINARY, TIMELINE, SYNC} if features & 1 else {BINARY, TIMELINE})
+    assert own(declared.wait_before_signal) == {TIMELINE}
 
 
 def test_dmabuf_export_needs_extension_and_no_dedication() -> None:
-    assert answers(dmabuf=6).capabilities.memory_import == {MEMORY}   # without the extension xsem does not ask
+    assert own(answers(dmabuf=6).capabilities.memory_import) == {MEMORY}   # without the extension xsem does not ask
     with_it = BOTH | {"VK_EXT_external_memory_dma_buf"}
     for features, exported in ((6, {MEMORY, DMABUF}), (7, {MEMORY}), (4, {MEMORY})):
         found = answers(dmabuf=features, offered=with_it)
-        assert found.capabilities.memory_import == {MEMORY, DMABUF}
-        assert found.capabilities.memory_export == exported
+        assert own(found.capabilities.memory_import) == {MEMORY, DMABUF}
+        assert own(found.capabilities.memory_export) == exported
         assert "VK_EXT_external_memory_dma_buf" in found.extensions
     assert "VK_EXT_external_memory_dma_buf" not in answers(dmabuf=0, offered=with_it).extensions
 
@@ -180,8 +192,8 @@ def test_nothing_is_asked_of_an_extension_that_is_not_there() -> None:
     given: Any = Physical(offered=frozenset({"VK_KHR_external_memory_fd"}))
     found = ask(given)
     assert given.asked == []
-    assert found.capabilities.semaphore_export == frozenset()
-    assert found.capabilities.memory_export == {MEMORY}
+    assert own(found.capabilities.semaphore_export) == frozenset()
+    assert own(found.capabilities.memory_export) == {MEMORY}
     assert found.extensions == {"VK_KHR_external_memory_fd"}
     assert answers(offered=frozenset()).extensions == frozenset()
 
@@ -232,3 +244,26 @@ def test_nvidias_opaque_fds_are_open_on_its_control_node(monkeypatch: pytest.Mon
 def test_nvidias_node_that_is_not_there_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_CONTROL", "/dev/none/such")
     assert answers(driver=4).node is None
+
+
+HOST_MEMORY = MemoryHandleType.HOST_MEMORY_FD
+OF_HOST = "VK_EXT_external_memory_host"
+
+
+def test_timelines_of_the_host_are_bridged_on_every_device() -> None:
+    declared = answers(offered=frozenset()).capabilities
+    type = SemaphoreHandleType.HOST_TIMELINE_FD
+    assert declared.bridged == declared.semaphore_import == declared.semaphore_export == declared.wait_before_signal
+    assert declared.bridged == {type}
+
+
+@pytest.mark.parametrize(("replies", "declared"), [
+    ({}, True), ({"host": 2}, False), ({"host": 0, "driver": 10}, True), ({"alignment": 65536}, False),
+    ({"offered": BOTH}, False),
+])
+def test_memory_of_the_host_needs_the_extension_the_use_and_pages(replies: dict[str, Any], declared: bool) -> None:
+    found = answers(**{"host": 4, "offered": BOTH | {OF_HOST}, **replies})
+    assert (HOST_MEMORY in found.capabilities.memory_import) == declared
+    assert (HOST_MEMORY in found.capabilities.memory_export) == declared
+    assert (OF_HOST in found.extensions) == declared
+    assert HOST_MEMORY not in restricted(found, BOTH).capabilities.memory_import

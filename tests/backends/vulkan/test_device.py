@@ -20,7 +20,7 @@ from xsem.errors import (
     BackendUnavailableError,
     UnsupportedError,
 )
-from xsem.types import Feature
+from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_vulkan import VulkanBackend, loader
 from xsem_vulkan import constants as vk
 from xsem_vulkan.instance import Instance, PhysicalDevice
@@ -48,16 +48,18 @@ def test_device_is_listed_with_both_uuids_and_versions(swiftshader: None) -> Non
 
 def test_device_declares_what_its_driver_says(device: xsem.Device) -> None:
     declared = device.capabilities
-    assert declared.semaphore_export == {BINARY}   # SwiftShader's features for timelines are 0
-    assert declared.memory_export == {MEMORY}
-    assert declared.semaphore_import == {BINARY}
-    assert declared.memory_import == {MEMORY}
+    timeline, memory = SemaphoreHandleType.HOST_TIMELINE_FD, MemoryHandleType.HOST_MEMORY_FD
+    assert declared.semaphore_export == {BINARY, timeline}   # SwiftShader's features for its own timelines are 0
+    assert declared.memory_export == {MEMORY, memory}
+    assert declared.semaphore_import == {BINARY, timeline}
+    assert declared.memory_import == {MEMORY, memory}
+    assert declared.bridged == {timeline}
     assert declared.features == {Feature.NATIVE_CONTEXT, Feature.MIPMAPPED_ARRAY, Feature.IMAGE_COPY}
     assert declared.image_formats >= {"unorm8", "unorm16", "snorm8", "snorm16", "unorm_10_10_10_2", "bc1_unorm",
                                       "bc7_unorm", "nv12"}
     assert declared.image_flags == {"cubemap", "surface_load_store", "color_attachment", "texture_gather",
                                     "depth_texture"}
-    assert declared.wait_before_signal == frozenset()
+    assert declared.wait_before_signal == {timeline}
     assert declared.needs_handover
     assert declared.resets_on_wait
     assert declared.independent_lists == 1
@@ -161,7 +163,7 @@ def test_command_line_lists_the_device_and_doctor_finds_it_well() -> None:
     [row] = json.loads(run_xsem("devices", "--json", variables=there).stdout)["devices"]
     assert row["id"] == "vulkan:0"
     assert row["problem"] is None
-    assert row["capabilities"]["semaphore_export"] == ["opaque_fd"]
+    assert row["capabilities"]["semaphore_export"] == ["host_timeline_fd", "opaque_fd"]
     assert row["details"]["kind"] == "CPU"
     assert run_xsem("doctor", variables=there).returncode == 0
 
@@ -336,7 +338,7 @@ def test_timeline_is_exported_by_an_opaque_fd(device: xsem.Device, monkeypatch: 
     answers = replace(gpu.answers, semaphore_export=frozenset({BINARY, TIMELINE}))
     declared = answers.capabilities
     assert declared.features >= {Feature.HOST_SIGNAL, Feature.HOST_WAIT, Feature.READ_VALUE}
-    assert declared.wait_before_signal == {TIMELINE}
+    assert declared.wait_before_signal == {TIMELINE, SemaphoreHandleType.HOST_TIMELINE_FD}
     monkeypatch.setattr(driver, "_capabilities", declared)
     seen = []
 

@@ -140,11 +140,12 @@ ze_result_t zeDriverGetExtensionProperties(ze_driver_handle_t handle, uint32_t *
                                            ze_driver_extension_properties_t *out) {
     CALL("driver=%p", (void *)handle);
     static const ze_driver_extension_properties_t all[] = {{"ZE_extension_external_semaphores", ZE_MAKE(1, 0)},
+                                                           {"ZE_extension_external_memmap_sysmem", ZE_MAKE(1, 0)},
                                                            {"ZE_extension_device_luid", ZE_MAKE(1, 0)}};
     sim_driver *found;
     TRY(sim_get(handle, SIM_DRIVER, &found));
     NEEDS(count);
-    uint32_t there = sim.api >= ZE_MAKE(1, 12) ? (sim.windows ? 2 : 1) : 0;
+    uint32_t there = sim.api >= ZE_MAKE(1, 12) ? (sim.windows ? 3 : 2) : 0;
     if (*count == 0 || *count > there) *count = there;
     if (out) memcpy(out, all, *count * sizeof *all);
     RETURN(ZE_RESULT_SUCCESS);

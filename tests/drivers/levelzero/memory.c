@@ -60,7 +60,7 @@ static void *add(sim_allocation *made) {
 }
 
 static void unmake(sim_allocation *found) {
-    if (found->map) sim_pages_free(found->map, found->map_size);
+    if (found->map && !found->of_program) sim_pages_free(found->map, found->map_size);
     if (found->guard) sim_pages_free(found->guard, found->guard_size);
     if (found->file >= 0) close(found->file);
     if (found->exported >= 0) close(found->exported);
@@ -187,6 +187,17 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     void *map;
     uint32_t exports = 0;
     int file = -1;
+    const ze_external_memmap_sysmem_ext_desc_t *program = chain;
+    if (program && program->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMMAP_SYSMEM_EXT_DESC && type == ZE_MEMORY_TYPE_HOST) {
+        /* ZE_extension_external_memmap_sysmem: whole pages of the program, at their own address. */
+        sim_note("# system memory %p size=%llu", program->pSystemMemory, (unsigned long long)program->size);
+        if (!program->pSystemMemory || (uintptr_t)program->pSystemMemory % PAGE || program->size % PAGE || program->size != size)
+            return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+        sim_allocation *pages_of_program = make(context, device, type, program->pSystemMemory, size);
+        pages_of_program->of_program = true;
+        *out = add(pages_of_program);
+        return ZE_RESULT_SUCCESS;
+    }
     /* An import ignores the given size and uses the size of the object. */
     ze_result_t code = sim_import(chain, &map, &size, &exports);
     if (code) return code;

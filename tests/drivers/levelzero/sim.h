@@ -124,6 +124,7 @@ typedef struct sim_allocation {
     uint64_t id;
     void *map, *guard;
     size_t map_size, guard_size;
+    bool of_program;                 /* the pages are the program's */
     int queued;                      /* operations that use it */
     uint32_t exports;                /* flags of its ze_external_memory_export_desc_t */
     int file, exported;              /* its file and the fd that the driver keeps for exports; -1: none */

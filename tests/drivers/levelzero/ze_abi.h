@@ -57,6 +57,7 @@ enum {
     ZE_STRUCTURE_TYPE_IMAGE_DESC = 0x13,
     ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC = 0x15,
     ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC = 0x16,
+    ZE_STRUCTURE_TYPE_EXTERNAL_MEMMAP_SYSMEM_EXT_DESC = 0x20037,
     ZE_STRUCTURE_TYPE_MEMORY_ALLOCATION_PROPERTIES = 0x17,
     ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC = 0x18,
     ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD = 0x19,
@@ -158,6 +159,7 @@ typedef struct { ZE_HEAD uint32_t index, signal, wait; } ze_event_desc_t;
 
 typedef struct { ZE_HEAD uint32_t flags, ordinal; } ze_device_mem_alloc_desc_t;
 typedef struct { ZE_HEAD uint32_t flags; } ze_host_mem_alloc_desc_t;
+typedef struct { ZE_HEAD void *pSystemMemory; uint64_t size; } ze_external_memmap_sysmem_ext_desc_t;
 typedef struct { ZE_HEAD uint32_t type; uint64_t id, pageSize; } ze_memory_allocation_properties_t;
 typedef struct { ZE_HEAD uint32_t flags; } ze_external_memory_export_desc_t;
 typedef struct { ZE_HEAD uint32_t flags; int fd; } ze_external_memory_export_fd_t;

@@ -18,9 +18,12 @@ OPERATORS: dict[str, tuple[Operator, tuple[str, ...]]] = {}
 BASES = {
     "RecordingQueue": "capable", "ImageQueue": "cuda", "ImageCopyQueue": "cuda", "Images": "cuda",
     "BorrowedQueues": "cuda", "NvSciSync": "cuda", "CudaStreamQueue": "cuda", "PreparedWait": "cuda",
-    "PreparedSignal": "cuda", "MemorySharing": "cuda", "ChunkImport": "cuda",
+    "PreparedSignal": "cuda", "MemorySharing": "cuda", "ChunkImport": "cuda", "HostFences": "bridged",
+    "HostTimelines": "capable", "HostMemoryImport": "capable",
 }
-"""The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks."""
+"""The sound driver that is wrapped for the methods of a class: `host` except for the abilities that it lacks.
+
+The tokens of `host` for portable objects are the objects themselves, so it also needs the capable variant."""
 METHOD_BASES = {
     "SemaphoreQueue.prepare_wait": "cuda", "SemaphoreQueue.prepare_signal": "cuda", "QueueDriver.is_capturing": "cuda",
     "Backend.borrow": "cuda", "DeviceDriver.timeout_causes": "cuda", "DeviceDriver.native_handle": "cuda",
@@ -47,7 +50,7 @@ class Composed:
     name : str
         ``Class.method/operator:detail@occurrence``.
     base : str
-        The sound driver: "host", "capable" or "cuda".
+        The sound driver: "host", "capable", "bridged" or "cuda".
     key, occurrence : str
         The method or attribute, and the calls that the fault changes.
     text : str

@@ -60,7 +60,7 @@ class Method:
         if self.appends or not ("Token" in self.returns or self.returns == "Imported"):
             return ""
         last = self.name.rpartition("_")[2]
-        return {"event": "fence", "level": "", "chunks": "memory"}.get(last, last)
+        return {"event": "fence", "level": "", "chunks": "memory", "timeline": "semaphore"}.get(last, last)
 
     @property
     def releases(self) -> str:

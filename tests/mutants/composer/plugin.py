@@ -1,6 +1,6 @@
 """A plugin with the backend ``mutant``: a sound driver behind the composed fault that XSEM_FAULT names.
 
-XSEM_FAULT_BASE names the sound driver: "host", "capable" or "cuda". XSEM_FAULT is empty for no fault.
+XSEM_FAULT_BASE names the sound driver: "host", "capable", "bridged" or "cuda". XSEM_FAULT is empty for no fault.
 XSEM_FAULT_FIRED and XSEM_FAULT_TRACE name files for notes: the fault changed a call; each called method.
 """
 
@@ -46,10 +46,10 @@ class SoundBackend(spi.Backend):
     def open(self, index: int) -> spi.DeviceDriver:
         """Open a device of the sound driver."""
         opened = self._inner.open(index if self._base == "cuda" else 0)
-        if self._base == "capable":
-            from capable import Capable
+        if self._base in ("capable", "bridged"):
+            import capable
 
-            return Capable(opened)
+            return (capable.Bridged if self._base == "bridged" else capable.Capable)(opened)
         return opened
 
     def borrow(self, native: object) -> tuple[DeviceInfo, spi.DeviceDriver]:
@@ -63,7 +63,7 @@ class SoundBackend(spi.Backend):
 
     def suite_hooks(self, driver: Any) -> spi.SuiteHooks:
         """Return the hooks of the sound driver."""
-        return self._inner.suite_hooks(driver.inner if self._base == "capable" else driver)
+        return self._inner.suite_hooks(driver.inner if self._base in ("capable", "bridged") else driver)
 
     def checks(self) -> Any:
         """Return the checks of the sound driver."""

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build"
 PATIENCE_S = 0.5
 CONFIRM_S = 6.0
-BASES = {"host": "memory", "capable": "memory", "cuda": "full"}
+BASES = {"host": "memory", "capable": "memory", "bridged": "memory", "cuda": "full"}
 """The profile of each sound driver."""
 BAD = (Outcome.FAIL, Outcome.ERROR)
 

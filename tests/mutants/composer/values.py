@@ -25,6 +25,8 @@ _KINDS = {
     "src": "buffer", "token": "semaphore",
 }
 """The kind of object of a parameter, where it differs from the parameter's name."""
+_OF_THE_HOST = ("Timeline", "SharedMemory")
+"""Objects of the host that xsem opens, and that a driver takes into use."""
 _RECORDS = {
     "SemaphoreDesc": SemaphoreDesc, "MemoryDesc": MemoryDesc, "MipmapDesc": MipmapDesc,
     "Sequence[WaitParams]": WaitParams, "Sequence[SignalParams]": SignalParams, "ImageRegion": spi.ImageRegion,
@@ -49,7 +51,8 @@ def wrong_object(method: Method) -> Iterator[Planned]:
                 _another_of, name, 0)
             yield f"{name}-last", f"It uses another object as the last of `{name}`", functools.partial(
                 _another_of, name, -1)
-        elif kind in ("object", "Callable[[], object]", "OwnedHandle | None", *_RECORDS) and "Params" not in kind:
+        elif kind in ("object", "Callable[[], object]", "OwnedHandle | None", *_OF_THE_HOST,
+                      *_RECORDS) and "Params" not in kind:
             yield name, f"It uses the `{name}` of the call before", functools.partial(_before, name)
     if method.returns not in ("None", "bool") or method.appends:
         yield "result", "It returns the result of the call before", _result_before
@@ -142,7 +145,7 @@ def wrong_value(method: Method) -> Iterator[Planned]:
 
 
 _OBJECTS = ("Token", "Token | None", "Sequence[Token]", "object", "Callable[[], object]", "OwnedHandle | None",
-            "Sequence[OwnedHandle]")
+            "Sequence[OwnedHandle]", *_OF_THE_HOST)
 
 
 def _changed(name: str, change: Callable[[Any], Any], call: Call) -> Any:

@@ -16,7 +16,7 @@ DRIVER_CALLS = (
     "import_semaphore", "create_semaphore", "export_semaphore", "release_semaphore",
     "semaphore_value", "host_signal", "host_wait",
     "import_memory", "create_memory", "export_memory", "map_buffer", "unmap_buffer", "release_memory", "dlpack_device",
-    "host_buffer", "release_host_buffer", "borrow_event",
+    "host_buffer", "release_host_buffer", "borrow_event", "import_host_timeline", "import_host_memory",
 )
 LIST_CALLS = (
     "append_barrier", "close", "append_work", "is_capturing", "append_wait", "append_signal", "append_copy",
@@ -48,8 +48,8 @@ class _ListBase(spi.SemaphoreQueue, spi.CopyQueue):
 
 
 class _DriverBase(
-    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.MemoryImport, spi.MemoryExport,
-    spi.HostMemory, spi.BorrowedEvents,
+    spi.DeviceDriver, spi.SemaphoreImport, spi.SemaphoreExport, spi.HostSemaphore, spi.HostTimelines, spi.MemoryImport,
+    spi.MemoryExport, spi.HostMemoryImport, spi.HostMemory, spi.BorrowedEvents,
 ):
     """A driver with the abilities of `host`."""
 

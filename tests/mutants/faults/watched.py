@@ -20,6 +20,7 @@ _RELEASES = {
     "import_semaphore": "release_semaphore", "create_semaphore": "release_semaphore",
     "import_memory": "release_memory", "create_memory": "release_memory", "map_buffer": "unmap_buffer",
     "host_buffer": "release_host_buffer", "borrow_event": "release_fence",
+    "import_host_timeline": "release_semaphore", "import_host_memory": "release_memory",
 }
 
 

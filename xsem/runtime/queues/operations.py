@@ -59,9 +59,15 @@ class _Queries:
 
     def done(self) -> bool:
         """Return whether the fence is reached (DriverError: it never will be). Never blocks."""
-        driver = self.device_state.driver
+        return self._asked(self.device_state.query_fence)
+
+    def query(self) -> bool:
+        """Return what `done` does, without the bridged signals before the fence."""
+        return self._asked(self.device_state.driver.query_fence)
+
+    def _asked(self, ask: Callable[[Token], bool]) -> bool:
         try:
-            done = driver.query_fence(self.token)
+            done = ask(self.token)
         except DriverError as failure:
             if self.queue is not None:
                 self.queue.fail(failure)
@@ -72,9 +78,11 @@ class _Queries:
 
     def wait(self, timeout_ns: int) -> bool:
         """Block until the fence is reached (DriverError: never) or the time is over; return whether it is reached."""
-        driver = self.device_state.driver
+        device_state = self.device_state
         try:
-            done = driver.wait_fence(self.token, timeout_ns)
+            done = device_state.driver.wait_fence(self.token, timeout_ns)
+            if done and device_state.bridge is not None:
+                device_state.bridge.turn()
         except DriverError:
             if self.queue is not None:
                 self.queue.poll()
@@ -168,7 +176,7 @@ class Append:
 
     # The parameters belong to the `Operation`, so one `Append` can serve many operations.
 
-    __slots__ = ("lifetimes", "may_wait", "operation", "paged", "reenters", "unreadable")
+    __slots__ = ("bridged", "lifetimes", "may_wait", "operation", "paged", "reenters", "unreadable")
 
     def __init__(
         self, operation: OperationName, lifetimes: Sequence[Lifetime] = (), *, may_wait: bool = False
@@ -179,6 +187,8 @@ class Append:
         self.reenters = False   # the driver's call can itself append to this queue
         # Semaphores of a wait whose values the device cannot read. Only markers tell whether the wait is met.
         self.unreadable: tuple[SemaphoreState, ...] = ()
+        # Timelines that the driver does not know. The bridge of the device waits for them and signals them.
+        self.bridged: tuple[SemaphoreState, ...] = ()
         # Semaphores of a wait that a process can abandon. The queue looks for that before it counts the wait as done.
         self.paged: tuple[SemaphoreState, ...] = ()
 

@@ -65,7 +65,8 @@ class PreparedAppend(Append):
         self._appends = 0   # number of appends without `_repeat`
         self._queue = queue
         self.quick: Any = None   # makes the append in C, where that is possible
-        self._tokens: Sequence[Token] = [state.token for state in states]
+        self.bridged = tuple([state for state in states if state.type in device_state.capabilities.bridged])
+        self._tokens: Sequence[Token] = [state.token for state in states if state not in self.bridged]
         # A value up to here is not too far above any value. A higher one is checked, except at the largest limit.
         self.limit = min(state.limit for state in states)
         self._resets = device_state.capabilities.resets_on_wait
@@ -82,6 +83,8 @@ class PreparedAppend(Append):
 
     def call(self, params: Any, fences: Sequence[Token], memories: Sequence[Token], want_fence: bool) -> Token | None:
         """Call the driver's prepared function. Without such a function, call `append_wait` or `append_signal`."""
+        if self.bridged:
+            return self._append(self._tokens, self._of_driver(params), fences, memories, want_fence)
         if type(params) is list:
             return self._append(self._tokens, params, fences, memories, want_fence)
         if not memories:
@@ -98,6 +101,11 @@ class PreparedAppend(Append):
                 return repeat(params, fences, want_fence)
         return self._append(self._tokens, [self.params_type(value=each) for each in _values(params)], fences, memories,
                             want_fence)
+
+    def _of_driver(self, params: Any) -> list[WaitParams | SignalParams]:
+        """Return the parameters of the semaphores that the driver knows."""
+        listed = params if type(params) is list else [self.params_type(value=each) for each in _values(params)]
+        return [param for state, param in zip(self.states, listed, strict=True) if state not in self.bridged]
 
     def _make_quick(self, native: object) -> None:
         """Let the compiled file make further appends, if they have nothing to check but the values of timelines."""

@@ -7,15 +7,17 @@ import copy
 import logging
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter as now
 from typing import Any, Final
 
 from xsem.errors import BusyError, DeviceLostError, DriverError, WouldBlockError, XsemError
+from xsem.runtime.bridge import work_failure
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.forks import check_generation, clock
 from xsem.runtime.lifetime import Lifetime, Usable
 from xsem.runtime.locks import call_locked
+from xsem.runtime.queues.bridged_append import append_bridged, refuse_captured
 from xsem.runtime.queues.operations import Append, DriverCall, Fence, Operation, is_wait, quick_queue
 from xsem.runtime.queues.prepared_cache import PreparedCache
 from xsem.runtime.queues.progress import Progress
@@ -180,9 +182,9 @@ class Queue:
         with self.lifetime.visited() as there:
             if there:
                 try:
-                    self.progress.poll(self.device_state.driver.query_fence)
+                    self.progress.poll(self.device_state.query_fence)
                 except Exception as error:
-                    self.fail(_failure(self.name, error))
+                    self.fail(work_failure(self.name, error))
 
     def ensure_marker(self, seq: int) -> None:
         """Ensure a marker at `seq` or later, if a marker is possible now. Never waits for the lock of the queue."""
@@ -356,6 +358,8 @@ class Queue:
     def close(self) -> None:
         """Close the native queue, and drop its markers and operations."""
         self.closed = True
+        if self.device_state.bridge is not None:
+            self.device_state.bridge.let_go(self)   # after a failure, waits can be left
         self.progress.retire(self.state.seq, self.state.given)
         self.device_state.return_fences()   # those of its markers, before the native queue is closed
         self.driver.close()
@@ -387,7 +391,11 @@ class Queue:
         if self.only_application:
             self.enter()
         with self.lock:
-            fence = self._append(append, params, of_list, kept, lifetimes, memories, want_fence, gate, crowded)
+            rest = of_list, kept, lifetimes, memories, want_fence, gate, crowded
+            if append.bridged:
+                fence = append_bridged(self, self._append, append, params, *rest)
+            else:
+                fence = self._append(append, params, *rest)
         if self.state.given > self.state.due:
             self._mark_and_poll()
         return fence
@@ -395,8 +403,9 @@ class Queue:
     def _append(
         self, append: Append, params: Any, of_list: Usable | None, kept: Sequence[Fence], lifetimes: Sequence[Lifetime],
         memories: Sequence[Token], want_fence: bool, gate: ReleaseGate | None, crowded: bool,
+        appended: Callable[[Fence], None] | None = None,
     ) -> Fence | None:
-        """Append the operation. The caller holds the lock."""
+        """Append the operation. The caller holds the lock. `appended` gets the fence before another thread sees it."""
         state, recording = self.state, self.state.recording
         foreign = captured = watched = calling = False
         tokens: Sequence[Token] = ()
@@ -416,6 +425,8 @@ class Queue:
                     foreign = state.exposed = True
             if recording is not None or state.exposed:
                 captured = recording is not None or self._query_capture()
+                if captured and append.bridged:
+                    refuse_captured(append)
             if not captured:
                 if state.given >= state.due:
                     self._check_room()
@@ -465,6 +476,8 @@ class Queue:
             return self._captured_fence(operation, (*append.lifetimes, *lifetimes), token, want_fence)
         if want_fence:
             fence = Fence(self.device_state, token, self, seq)
+            if appended is not None:
+                appended(fence)
             self.progress.add_marker(fence, state.given)
             return fence
         if crowded or watched:
@@ -543,12 +556,3 @@ class Queue:
         with contextlib.suppress(ValueError):  # not in the list yet, or dropped after a failure of the queue
             self.progress.operations.remove(operation)
             self.state.given -= 1
-
-
-def _failure(name: str, error: Exception) -> DriverError:
-    """Turn an exception of `driver.query_fence` into the failure of the queue."""
-    if isinstance(error, DriverError):
-        return error
-    failure = DriverError(f"work on {name} failed: {error}", reason="work_failed", from_earlier_work=True)
-    failure.__cause__ = error
-    return failure

@@ -17,14 +17,15 @@ if sys.platform != "win32":
     import fcntl
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others",
-    "pipe", "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
+    "others", "pipe", "same", "threads",
 ]
 
 Identity = tuple[int, int]
 
 _TASKS: Final = "/proc/self/task"
 _FILES: Final = "/proc/self/fd"
+_MAPPINGS: Final = "/proc/self/maps"
 
 
 def duplicate(number: int) -> int:
@@ -95,6 +96,14 @@ def opened() -> dict[int, Identity]:
         return {}
     found = {int(each): identity(int(each)) for each in os.listdir(_FILES)}
     return {number: file for number, file in found.items() if file is not None}
+
+
+def host_mappings() -> int:
+    """Return the number of mappings of objects of the host, or 0 on a system without /proc/self/maps."""
+    if not os.path.exists(_MAPPINGS):
+        return 0
+    with open(_MAPPINGS, encoding="utf-8", errors="replace") as lines:
+        return sum("/memfd:xsem-" in each for each in lines)
 
 
 def threads() -> int:

@@ -21,8 +21,8 @@ if sys.platform == "win32":
     from xsem.data.windows.handles import CURRENT_PROCESS, close_nt, is_open_nt, object_type, same_object
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "identity", "is_open", "null", "opened", "others",
-    "pipe", "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
+    "others", "pipe", "same", "threads",
 ]
 
 Identity = str
@@ -133,6 +133,11 @@ def count() -> int:
     total, _ = _HEAD.unpack_from(into)
     entries = _ENTRY.iter_unpack(into.raw[_HEAD.size:_HEAD.size + _ENTRY.size * total])
     return [process for _, process, *_ in entries].count(os.getpid())
+
+
+def host_mappings() -> int:
+    """Return 0: Windows has no list of the views of a process."""
+    return 0
 
 
 def threads() -> int:
