@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.fake_backend import BridgedDriver, fake
 from support.open_files import numbers
 from support.system_types import MEMORY, TIMELINE
 from support.waiting import until
@@ -372,6 +373,21 @@ def test_list_behind_a_dead_wait_ends_and_takes_no_more(device: xsem.Device, oth
     for wait in (host_wait, reached):
         with raises("abandoned"):
             wait(device, other.semaphore, 9)
+
+
+def test_list_of_a_bridged_device_ends_and_fails_too() -> None:
+    with fake(driver=BridgedDriver()) as (device, driver):
+        other = Other(device, creates=False)
+        commands = device.create_command_list()
+        commands.append_wait(other.semaphore, 4)
+        other.kill()
+        with raises("peer_ended"):
+            commands.synchronize(timeout_s=LONG_S)
+        until(lambda: driver.host_fences[0].reached)   # the device does not stay stuck
+        driver.lists[0].reach_all()
+        with raises("abandoned", xsem.DriverError):
+            commands.synchronize(timeout_s=LONG_S)
+        other.close()
 
 
 def test_abandonment_by_another_process_fails_the_lists_that_wait(device: xsem.Device) -> None:
