@@ -376,7 +376,8 @@ def test_list_behind_a_dead_wait_ends_and_takes_no_more(device: xsem.Device, oth
 
 
 def test_list_of_a_bridged_device_ends_and_fails_too() -> None:
-    with fake(driver=BridgedDriver()) as (device, driver):
+    driver = BridgedDriver()
+    with fake(driver=driver) as (device, _):
         other = Other(device, creates=False)
         commands = device.create_command_list()
         commands.append_wait(other.semaphore, 4)
