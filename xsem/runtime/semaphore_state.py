@@ -11,7 +11,7 @@ from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
 from xsem.data.locks import Lock
 from xsem.data.signallers import Ended, Signallers
-from xsem.errors import BadArgumentError, BusyError, ReleasedError, UnsupportedError, XsemError
+from xsem.errors import BadArgumentError, BusyError, ReleasedError, XsemError
 from xsem.portable import Timeline
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
@@ -132,8 +132,8 @@ class SemaphoreState:
     def check_can_signal(self) -> None:
         """Refuse to signal a timeline that was imported only for reading."""
         if self.page is not None and self.page.read_only:
-            raise UnsupportedError(f"{self.described} was exported with read_only=True: it can only be waited for",
-                                   capability="semaphore.signal", reason="only_waits", handle_type=self.type)
+            raise BadArgumentError(f"{self.described} was exported with read_only=True: it can only be waited for",
+                                   reason="only_waits", handle_type=self.type)
 
     def restore(self, value: int, previous: int | None) -> None:
         """Undo the signal of `value`, because it was not appended."""
