@@ -299,9 +299,8 @@ def test_pending_signal_of_this_process_keeps_the_wait(device: xsem.Device, othe
     waits.synchronize(timeout_s=LONG_S)
 
 
+@pytest.mark.parametrize("other", ["importer"], indirect=True)   # only the creator exports
 def test_second_device_of_this_process_keeps_the_wait(device: xsem.Device, other: Other) -> None:
-    if other.semaphore._state.imported:
-        pytest.skip("only the exporter exports")
     with xsem.open_device("host") as second, other.semaphore.export() as desc:
         imported = second.import_semaphore(desc)
         other.kill()

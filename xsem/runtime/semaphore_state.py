@@ -107,7 +107,7 @@ class SemaphoreState:
         if self.page is None:
             self._check_above(value, previous, "the last value signalled here")
         elif value > self.limit:   # others may have signalled since
-            self._check_above(value, self.page.value, "the present value")
+            self._check_above(value, max(self.page.value, previous), "the present or the last value")
 
     def check_difference(self, value: int) -> None:
         """Refuse a value to wait for that is too far above the last value, or that an abandoned timeline never has."""
