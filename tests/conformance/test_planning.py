@@ -201,7 +201,7 @@ def test_another_device_shares_only_portable_types() -> None:
     each = requirement(per=("semaphore",), capability="semaphore_import:$type", exporter="semaphore_export:$type")
     cases = [one for one in plan([each], {each.id: Check(each.id, nothing, 1.0)}, HOST, around) if not one.undeclared]
     assert {one.case.handle_type: one.inapplicable for one in cases} == {"host_timeline_fd": "", **{
-        type: f"not applicable to portable types alone: it needs semaphore_export:{type}"
+        type: f"not applicable to portable types alone: it needs {type} of the exporter"
         for type in ("opaque_fd", "timeline_semaphore_fd")}}
     for one in cases:
         if one.inapplicable:   # before the exporter's lack, which would make the case BLOCKED

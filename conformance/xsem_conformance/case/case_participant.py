@@ -32,7 +32,9 @@ class CaseParticipant:
         self._patience_s = patience_s
         self.name = name
         self._pick = pick
-        self._early = frozenset(side.about()["wait_before_signal"])
+        about = side.about()
+        self._early = frozenset(about["wait_before_signal"])
+        self.independent_lists = int(about["independent_lists"])
 
     def waits_early(self, type: str) -> bool:
         """Return whether this side may append a wait before any submission of its signal."""

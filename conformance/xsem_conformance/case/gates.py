@@ -17,14 +17,15 @@ _MOST: Final = 3
 class Gates:
     """Lists of the device that wait for the exporter: at most three, and at most `independent_lists` - 1."""
 
-    def __init__(self, context: CaseContext, type: str) -> None:
+    def __init__(self, context: CaseContext, type: str, signals: int | None = None) -> None:
+        # `signals` is a list of the exporter for the signals: some exporters have few queues.
         count = max(1, min(_MOST, context.device.capabilities.independent_lists - 1))
         self._context = context
         self._type = type
         self._lists = [context.here.get(context.here.new_list()) for _ in range(count)]
         self._semaphores: list[Shared] = []
         self._exporter = context.ends(IN)[0]
-        self._signals = self._exporter.new_list()
+        self._signals = self._exporter.new_list() if signals is None else signals
 
     def __len__(self) -> int:
         return len(self._lists)

@@ -178,8 +178,8 @@ def other_sorts_taken(context: CaseContext, kind: str, type: str) -> list[str]:
 
 
 def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
-    about, uuid = context.exporter.about(), context.device.info.uuid
-    for made in about["semaphore_export"]:
+    uuid = context.device.info.uuid
+    for made in context.exported_semaphores():
         other = SemaphoreHandleType(made)
         # Two types of timelines can be one object, as on `host`.
         if other.os_handle_kind in _OF_PROCESSES and (
@@ -188,7 +188,7 @@ def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[s
             with given:
                 if given.handle != -1:   # a signalled sync file has no descriptor
                     yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
-    for made in about["memory_export"]:
+    for made in context.exported_memories():
         if MemoryHandleType(made).os_handle_kind in _OF_PROCESSES and kind == "semaphore":
             _, memory = context.exporter.create_memory(made, 4096, context.importer_uuid)
             with memory:

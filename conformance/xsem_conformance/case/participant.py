@@ -98,6 +98,7 @@ class LocalParticipant:
             "features": sorted(each.value for each in declared.features),
             "wait_before_signal": sorted(each.value for each in declared.wait_before_signal),
             "max_value_difference": declared.max_value_difference,
+            "independent_lists": declared.independent_lists,
         }
 
     def keep(self, made: Any) -> int:

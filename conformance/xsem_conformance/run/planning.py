@@ -67,15 +67,17 @@ def plan(
                     requirement.exporter, around.capabilities, type)
                 found.append(Planned(
                     case, requirement, checks[requirement.id],
-                    inapplicable=_inapplicable(requirement, lacks, around),
+                    inapplicable=_inapplicable(requirement, type, lacks, around),
                     undeclared="" if declared else _missing(requirement.capability, capabilities, type),
                     blocked=f"the exporter does not declare {lacks}" if lacks else ""))
     return found
 
 
-def _inapplicable(requirement: Requirement, lacks: str, around: Surroundings) -> str:
+def _inapplicable(requirement: Requirement, type: HandleType | None, lacks: str, around: Surroundings) -> str:
     if not requirement.on_this_system:
         return f"not applicable on this system: it needs {' or '.join(requirement.systems)}"
+    if around.portable and requirement.exporter and type is not None and not type.portable:
+        return f"not applicable to portable types alone: it needs {type.value} of the exporter"
     return f"not applicable to portable types alone: it needs {lacks}" if lacks and around.portable else ""
 
 

@@ -101,16 +101,15 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
                 (behind.query, f"the work behind {what} was done before {which}"))
         gates.open(missing)
         behind.wait(timeout_s=context.patience_s)
-    _barrier_without_an_event_blocks_its_list(context, case.handle_type, gates, context.here.get(number))
+    _barrier_without_an_event_blocks_its_list(context, case.handle_type, gates, context.here.get(number), signals)
 
 
 def _barrier_without_an_event_blocks_its_list(
-    context: CaseContext, type: str, gates: Gates, commands: CommandList
+    context: CaseContext, type: str, gates: Gates, commands: CommandList, signals: int
 ) -> None:
     """Append a barrier without a signal event on this thread, then one on another thread."""
     # The work behind each barrier is a wait for a met semaphore.
     producer, _ = context.ends(IN)
-    signals = producer.new_list()
     for what, elsewhere in (("a barrier without an event", False), ("a barrier from another thread", True)):
         met, behind = context.semaphore(type), context.device.create_event()
         producer.signal(signals, met, value_of(type))
@@ -131,7 +130,8 @@ def _barrier_without_an_event_blocks_its_list(
 def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> None:
     """A signal is invisible while any one of its wait events is not reached, for first and repeated signals."""
     exporter, device = context.ends(IN)
-    end = exporter if exporter.waits_early(case.handle_type) else device
+    # On an exporter with one list, a wait would hold the signals of the gates back.
+    end = exporter if exporter.waits_early(case.handle_type) and exporter.independent_lists > 1 else device
     semaphore, gates = context.semaphore(case.handle_type), Gates(context, case.handle_type)
     number, waits = device.new_list(), end.new_list()
     count = len(gates)

@@ -194,7 +194,8 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
     old, new, filled = b"\x22" * 256, b"\xee" * 256, b"\x5a" * 256
     source, middle, copied = (context.memory(4096) for _ in range(3))
     views = [context.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
-    commands, gates, puts = context.here.get(device.new_list()), Gates(context, type), producer.new_list()
+    commands, puts = context.here.get(device.new_list()), producer.new_list()
+    gates = Gates(context, type, puts)
     for missing in (0, len(gates) - 1):
         for what in ("copy", "fill"):
             for memory, data in ((source, new), (middle, b"\x11" * 256), (copied, old)):

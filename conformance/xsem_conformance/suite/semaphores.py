@@ -131,17 +131,18 @@ def value_above_meets_a_wait(context: CaseContext, case: Case) -> None:
 def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) -> None:
     """At the limits of 31, 32, 63 and 64 bits, a wait is pending at one below its value, and met at its value."""
     # One timeline uses the same two lists for all values. From their second append, xsem uses the driver's prepared
-    # call. The other timeline uses new lists for each value.
+    # call. The other timeline uses new lists for each value, if both sides have a second list.
     producer, consumer = context.ends(case.direction)
     limit = context.largest_difference(case.handle_type)
     kept, renewed = context.semaphore(case.handle_type), context.semaphore(case.handle_type)
     waits, signals = consumer.new_list(), producer.new_list()
+    fresh = min(producer.independent_lists, consumer.independent_lists) > 1
     below = 0
     for value in EDGES:
         if value - 1 - below > limit:
             break
-        new_waits, new_signals = consumer.new_list(), producer.new_list()
-        pairs = ((kept, waits, signals, "a repeated"), (renewed, new_waits, new_signals, "a first"))
+        new_waits, new_signals = (consumer.new_list(), producer.new_list()) if fresh else (waits, signals)
+        pairs = ((kept, waits, signals, "a repeated"), (renewed, new_waits, new_signals, "a first"))[:1 + fresh]
         for semaphore, _, out, _ in pairs:
             if value - 1 > below:
                 producer.signal(out, semaphore, value - 1)
@@ -149,15 +150,16 @@ def values_are_compared_as_64_unsigned_bits(context: CaseContext, case: Case) ->
         for semaphore, waiting, _, _ in pairs:
             consumer.wait(waiting, semaphore, value)
         stay_pending(*((consumer, waiting, f"{what} wait for {value} at {value - 1}") for _, waiting, _, what in pairs))
-        if value - 1 > below:   # a list's second signal of a semaphore is a repeated one
+        if fresh and value - 1 > below:   # a list's second signal of a semaphore is a repeated one
             producer.release(new_signals)
             new_signals = producer.new_list()
         producer.signal(signals, kept, value)
-        producer.signal(new_signals, renewed, value)
+        if fresh:
+            producer.signal(new_signals, renewed, value)
         for _, waiting, _, what in pairs:
             consumer.finish(waiting, f"{what} wait for {value}")
         producer.finish(new_signals, f"a signal of {value}")
-        for end, commands in ((consumer, new_waits), (producer, new_signals)):
+        for end, commands in ((consumer, new_waits), (producer, new_signals)) if fresh else ():
             end.release(commands)
         below = value
     semaphore = context.semaphore(case.handle_type)
@@ -178,14 +180,15 @@ def signal_sets_the_value(context: CaseContext, case: Case) -> None:
     for value in EDGES:
         if value - last > context.largest_difference(case.handle_type):
             break
-        another = device.new_list()
+        another = device.new_list() if device.independent_lists > 1 else commands
         # From its second signal of a semaphore on, a list uses the driver's prepared call.
         for semaphore, signals in ((kept, commands), (renewed, another)):
             device.signal(signals, semaphore, value)
             device.finish(signals, "a signal")
             found = context.exporter.value(semaphore.there)
             expect(found == value, f"the device signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
-        device.release(another)
+        if another != commands:
+            device.release(another)
         last = value
 
 
@@ -245,7 +248,7 @@ def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) ->
     producer, consumer = context.ends(case.direction)
     semaphore = context.semaphore(case.handle_type)
     # All of these lists wait, and with n independent lists only n of them.
-    count = 3 if case.direction != IN else max(1, min(3, context.device.capabilities.independent_lists))
+    count = max(1, min(3, consumer.independent_lists))
     lists = [consumer.new_list() for _ in range(count)]
     for index, waits in enumerate(lists):
         consumer.wait(waits, semaphore, 10 * (index + 1))
