@@ -299,7 +299,7 @@ def test_pending_signal_of_this_process_keeps_the_wait(device: xsem.Device, othe
     waits.synchronize(timeout_s=LONG_S)
 
 
-@pytest.mark.parametrize("other", ["importer"], indirect=True)   # only the creator exports
+@pytest.mark.parametrize("other", [False], ids=["importer"], indirect=True)   # only the creator exports
 def test_second_device_of_this_process_keeps_the_wait(device: xsem.Device, other: Other) -> None:
     with xsem.open_device("host") as second, other.semaphore.export() as desc:
         imported = second.import_semaphore(desc)
