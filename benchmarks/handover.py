@@ -348,6 +348,10 @@ def main() -> int:
         return NOT_TRIED
     sizes, found = chunks(asked.count, min(asked.chunk, 500)), {}
     host, exporter = xsem.open_device("host"), exporter_of(device, asked.exporter)
+    if exporter is not None and exporter.info.uuid is not None and len(set(asked.devices)) > 1:
+        print("handover: a timeline of one GPU cannot be imported on another one, so that way is left out")
+        exporter.release()
+        exporter = None
     try:
         for way in (XSEM, BY_HAND, *([EXTERNAL] if exporter is not None else [])):
             maker = exporter if way == EXTERNAL and exporter is not None else device

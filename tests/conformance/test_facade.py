@@ -28,8 +28,9 @@ TESTED = {
                     "a_type_that_host_does_not_declare_is_unsupported",
     "XSEM-CAP-008": "plugins_declarations: device_without_its_declared_calls_is_refused",
     "XSEM-CAP-009": "conformance/facade: capabilities_declare_nothing_by_default",
-    "XSEM-IMP-012": "backends/cuda/structs: semaphore_descriptor_of_each_type memory_descriptor_of_each_type "
-                    "dedicated_flag_is_set_when_asked_for; runtime/handle_import: "
+    "XSEM-IMP-012": "backends/cuda/bytes: descriptor_of_each_type_of_semaphore "
+                    "descriptor_of_each_type_of_memory_and_of_its_buffer memory_is_dedicated_where_that_is_said; "
+                    "runtime/handle_import: "
                     "import_without_fd_makes_no_duplicate",
     "XSEM-DESC-001": "data/descriptors_handles: negative_fd_is_refused_except_for_a_signalled_sync_file "
                      "an_fd_may_be_an_object_with_fileno",
@@ -54,9 +55,11 @@ TESTED = {
     "XSEM-DESC-013": "data/params: value_beyond_the_range_is_refused; facade/command_list: bad_parameter_is_refused "
                      "field_that_a_kind_does_not_have_is_refused",
     "XSEM-DESC-014": "data/params: timeout_of_a_keyed_mutex_is_32_bits infinite_is_the_number_of_windows; "
-                     "facade/command_list: timeout_is_for_keyed_mutexes; backends/cuda/structs: wait_parameters",
+                     "facade/command_list: timeout_is_for_keyed_mutexes; "
+                     "backends/cuda/bytes: timeout_of_a_keyed_mutex_is_the_given_one_or_infinite",
     "XSEM-DESC-015": "facade/command_list: bad_parameter_is_refused field_that_a_kind_does_not_have_is_refused; "
-                     "backends/cuda/structs: signal_parameters wait_parameters",
+                     "backends/cuda/bytes: batch_of_all_of_windows_types_gives_each_its_own "
+                     "fences_and_flags_of_nvscisync_are_each_objects_own",
     "XSEM-DESC-016": "data/images: images_that_cuda_would_refuse_are_refused "
                      "every_shape_that_cuda_knows_is_taken levels_end_at_one_element other_formats_are_refused",
     "XSEM-DESC-017": "backends/cuda/structs: mipmapped_array_descriptor",
@@ -86,14 +89,13 @@ TESTED = {
                     "callback_of_a_done_event_is_called_on_the_notifier; facade/event_asyncio: "
                     "await_returns_when_the_work_is_done",
     "XSEM-ORD-011": "facade/command_list_work: work_is_called_at_once_and_in_order "
-                    "work_that_raises_stops_its_list_and_no_other; backends/host/scenarios: "
-                    "work_runs_on_the_worker_in_its_turn",
+                    "work_that_raises_stops_its_list_and_no_other; facade/applications: "
+                    "work_may_append_to_lists",
     "XSEM-WBS-004": "runtime/timeouts: message_names_the_stuck_operation "
                     "message_of_a_host_wait_names_who_could_signal; runtime/diagnostics: "
                     "unexported_semaphore_has_no_possible_signaller",
     "XSEM-WBS-005": "facade/command_list: event_that_is_not_appended_cannot_be_waited_for",
-    "XSEM-LIST-004": "facade/bad_input: released_objects_are_refused; backends/host/queue: "
-                     "list_runs_in_order_behind_a_wait; backends/cuda/queue: "
+    "XSEM-LIST-004": "facade/bad_input: released_objects_are_refused; backends/cuda/queue: "
                      "own_stream_is_destroyed_and_a_borrowed_one_is_not",
     "XSEM-DEV-001": "facade/bad_input_types: device_bound_import_from_another_device_is_refused "
                     "import_from_another_driver_is_refused_when_both_known",
@@ -110,7 +112,8 @@ TESTED = {
     "XSEM-BUF-007": "facade/bad_input: a_range_beyond_the_allocation_is_refused; facade/buffer: "
                     "adjacent_ranges_are_mapped_and_overlapping_ones_refused",
     "XSEM-BUF-008": "facade/buffer: a_view_is_a_part_with_another_shape range_or_shape_that_does_not_fit_is_refused",
-    "XSEM-BUF-009": "backends/cuda/structs: buffer_descriptor; runtime/lifetime_threads: "
+    "XSEM-BUF-009": "backends/cuda/bytes: descriptor_of_each_type_of_memory_and_of_its_buffer; "
+                    "runtime/lifetime_threads: "
                     "buffers_are_freed_before_memory_before_the_device; backends/cuda/device: "
                     "everything_is_destroyed_by_its_own_function",
     "XSEM-MIP-005": "facade/buffer_images: image_unsuitable_for_the_memory_is_refused",
@@ -132,14 +135,15 @@ TESTED = {
     "XSEM-LIFE-011": "facade/buffer_arrays: an_array_outlives_everything_that_it_came_from; runtime/lifetime_dropped: "
                      "objects_keep_their_device; runtime/lifetime_holds: "
                      "objects_of_a_capture_stay_until_the_device_closes",
-    "XSEM-ERR-003": "backends/cuda/failures: each_code_of_the_driver_has_its_error; backends/cuda/call: "
-                    "documented_code_is_not_from_earlier_work",
+    "XSEM-ERR-003": "backends/cuda/codes: each_listed_code_of_each_call_has_its_class; "
+                    "backends/cuda/call: code_of_bad_arguments_is_not_from_earlier_work",
     "XSEM-ERR-004": "backends/cuda/call: undocumented_code_is_from_earlier_work",
     "XSEM-ERR-005": "errors: pickle_keeps_class_fields_and_text; project/errors: page_has_every_reason",
     "XSEM-ERR-006": "runtime/timeouts: error_has_the_pending_operations_as_data",
     "XSEM-ERR-007": "runtime/queue_limit: append_is_refused_exactly_when_the_driver_would_block "
                     "refused_append_leaves_everything_as_it_was",
-    "XSEM-ERR-008": "backends/cuda/device: driver_that_does_not_start_says_why "
+    "XSEM-ERR-008": "backends/cuda/starting: each_code_of_each_call_of_the_start_has_its_class_and_cause; "
+                    "backends/cuda/device: "
                     "missing_library_is_told_apart_from_an_old_one",
     "XSEM-THR-005": "runtime/queue: appends_of_many_threads_reach_the_driver_one_at_a_time; facade/many_threads: "
                     "appends_queries_and_releases_of_one_list_at_once",

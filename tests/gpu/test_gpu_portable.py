@@ -161,18 +161,19 @@ def test_values_beyond_half_of_the_range(cuda: xsem.Device) -> None:
     assert here.value() == 2**64 - 1
 
 
-def test_mixed_batch_with_a_timeline_of_vulkan(cuda: xsem.Device) -> None:
+def test_mixed_batch_with_a_timeline_of_vulkan(cuda: xsem.Device, host: xsem.Device) -> None:
     try:
         exporter = cuda.companion_exporter()
     except xsem.XsemError as error:
         pytest.skip(f"needs Vulkan on the GPU: {error}")
     with exporter:
         there, here = exporter.create_timeline(), cuda.create_timeline()
+        gate = imported(here, host)   # signals a value below that of the pending signal
         both, commands = [imported(there, cuda), here], cuda.create_command_list()
         for turn in (10, 20, 30):
             commands.append_wait(both, [turn, turn])
             commands.append_signal(both, [turn + 5, turn + 6])
-            here.host_signal(turn)
+            gate.host_signal(turn)
             time.sleep(0.02)
             assert not commands.query()
             there.host_signal(turn)

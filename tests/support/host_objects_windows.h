@@ -30,13 +30,17 @@ typedef struct xsem_host_page {
     _Atomic uint64_t value;
     unsigned char identifier[16];
     _Atomic uint32_t silent; /* not 0: some signals wake no waiter, so waits look once a millisecond */
-    unsigned char zero[20];
+    _Atomic uint32_t abandoned; /* as in host_objects.h */
+    _Atomic uint64_t last;
+    unsigned char zero[8];
     _Atomic unsigned char waiters[XSEM_HOST_PLACES];
 } xsem_host_page;
 
 _Static_assert(sizeof(xsem_host_page) == 320, "one page");
 _Static_assert(offsetof(xsem_host_page, value) == 16, "value");
 _Static_assert(offsetof(xsem_host_page, identifier) == 24, "identifier");
+_Static_assert(offsetof(xsem_host_page, abandoned) == 44, "abandoned");
+_Static_assert(offsetof(xsem_host_page, last) == 48, "last");
 _Static_assert(offsetof(xsem_host_page, waiters) == 64, "waiters");
 
 /* A mapped timeline. The copy of the identifier does not change if a peer overwrites the page. */
@@ -136,13 +140,17 @@ static inline void xsem_host_timeline_close(xsem_host_timeline *timeline) {
     free(timeline);
 }
 
-static inline uint64_t xsem_host_timeline_value(xsem_host_timeline *timeline) { return atomic_load(&timeline->page->value); }
+static inline uint64_t xsem_host_timeline_value(xsem_host_timeline *timeline) {
+    uint64_t value = atomic_load(&timeline->page->value);
+    return atomic_load(&timeline->page->abandoned) == 1 ? atomic_load(&timeline->page->last) : value;
+}
 
 static inline void xsem_host_name(wchar_t *out, const xsem_host_timeline *timeline, int place) {
     swprintf(out, 80, L"%ls%d", timeline->names, place);
 }
 
 static inline void xsem_host_timeline_signal(xsem_host_timeline *timeline, uint64_t value) {
+    if (atomic_load(&timeline->page->abandoned) == 1) return;
     atomic_store(&timeline->page->value, value);
     for (int place = 0; place < XSEM_HOST_PLACES; place++) {
         wchar_t name[80];
@@ -174,7 +182,7 @@ static inline HANDLE xsem_host_enter(xsem_host_timeline *timeline, int *out) {
     return NULL;
 }
 
-/* 1: met. 0: the time is over. timeout_ns < 0: no limit. */
+/* 1: met. 0: the time is over, or the timeline was abandoned. timeout_ns < 0: no limit. */
 static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t value, int64_t timeout_ns) {
     if (xsem_host_timeline_value(timeline) >= value) return 1;
     if (timeout_ns == 0) return 0;
@@ -183,7 +191,7 @@ static inline int xsem_host_timeline_wait(xsem_host_timeline *timeline, uint64_t
     HANDLE event = xsem_host_enter(timeline, &place);
     while (!(met = xsem_host_timeline_value(timeline) >= value)) {
         DWORD sleep_ms = xsem_host_looks_sleep(&looks);
-        if (sleep_ms == 0) break;
+        if (sleep_ms == 0 || atomic_load(&timeline->page->abandoned) == 1) break;
         if (event) WaitForSingleObject(event, atomic_load(&timeline->page->silent) ? 1 : sleep_ms);
         else Sleep(1);
     }

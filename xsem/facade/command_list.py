@@ -140,7 +140,8 @@ class CommandList(DeviceObject):
         BusyError
             ``event_bound``: `signal_event` is bound already. ``not_reset``; ``sync_file_used``, ``nothing_signalled``.
         ReleasedError, WrongDeviceError
-            The list or an argument is released, or an argument belongs to another device.
+            The list or an argument is released, or an argument belongs to another device. ``abandoned``: the timeline
+            was abandoned before it had the value (`Semaphore.abandon`).
         DriverError
             The driver refused the append, or earlier work of the list failed.
         """
@@ -185,8 +186,8 @@ class CommandList(DeviceObject):
         Raises
         ------
         BadArgumentError
-            ``value_not_above_last``, ``value_difference``, ``signal_of_sync_file`` and others. If one member of a batch
-            is bad, nothing is appended.
+            ``value_not_above_last``, ``value_difference``, ``signal_of_sync_file``, ``only_waits`` and others. If one
+            member of a batch is bad, nothing is appended.
         BusyError
             ``event_bound``: `signal_event` is bound already. ``signalled_already``.
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError

@@ -197,11 +197,13 @@ class Semaphore(Resource):
         Raises
         ------
         UnsupportedError
-            The host cannot signal semaphores of this device. ``only_waits``: the semaphore was imported from a handle
-            of ``export(read_only=True)``.
+            The host cannot signal semaphores of this device.
         BadArgumentError
             ``value_required``, ``value_not_allowed``, ``value_out_of_range``, ``not_an_int``; ``value_not_above_last``,
-            ``value_difference``.
+            ``value_difference``. ``only_waits``: the semaphore was imported from a handle of
+            ``export(read_only=True)``.
+        ReleasedError
+            ``abandoned``: the timeline was abandoned (`abandon`).
         BusyError
             ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
             signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
@@ -344,7 +346,9 @@ class Semaphore(Resource):
         Raises
         ------
         UnsupportedError
-            ``not_portable``: the semaphore is not a portable timeline. ``only_waits``, as for `host_signal`.
+            ``not_portable``: the semaphore is not a portable timeline.
+        BadArgumentError
+            ``only_waits``, as for `host_signal`.
         BusyError
             ``signal_pending``: a signal of this timeline, appended here, is pending. Its value would be stored after
             this call.
@@ -353,7 +357,7 @@ class Semaphore(Resource):
         --------
         >>> import xsem
         >>> with xsem.open_device("host") as device:
-        ...     frames = device.create_timeline(label="frames")
+        ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.HOST_TIMELINE_FD)
         ...     frames.host_signal(3)
         ...     frames.abandon()
         ...     frames.value()

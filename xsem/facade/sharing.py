@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xsem.data.layout import Layout
 from xsem.data.params import check_bool, parse_member
-from xsem.errors import BadArgumentError, WrongDeviceError
+from xsem.errors import BadArgumentError, UnsupportedError, WrongDeviceError
 from xsem.facade.buffer import Buffer
 from xsem.facade.foreign_arrays import ForeignArray, describe_array
 from xsem.facade.memory import Memory
@@ -90,6 +90,11 @@ def share_array(
     device_state.require(Feature.MEMORY_SHARING)
     if type not in device_state.capabilities.memory_export:
         device_state.unsupported(f"memory.export.{type.value}")
+    if type.portable:
+        raise UnsupportedError(
+            f"an array of {device_state.info.id} is not in memory of the host: create memory of this type and copy",
+            capability=Feature.MEMORY_SHARING.value, reason="not_shareable", backend=device_state.info.backend,
+            handle_type=type)
     driver = device_state.ability(MemorySharing, Feature.MEMORY_SHARING.value)
     check_bool("read_only", read_only)
     found = describe_array(array, size)

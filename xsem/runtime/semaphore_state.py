@@ -11,7 +11,7 @@ from xsem.data import locks
 from xsem.data.handles import OwnedHandle, follower_of
 from xsem.data.locks import Lock
 from xsem.data.signallers import Ended, Signallers
-from xsem.errors import BadArgumentError, BusyError, ReleasedError, UnsupportedError, XsemError
+from xsem.errors import BadArgumentError, BusyError, ReleasedError, XsemError
 from xsem.portable import Timeline
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.lifetime import Lifetime
@@ -107,7 +107,7 @@ class SemaphoreState:
         if self.page is None:
             self._check_above(value, previous, "the last value signalled here")
         elif value > self.limit:   # others may have signalled since
-            self._check_above(value, self.page.value, "the present value")
+            self._check_above(value, max(self.page.value, previous), "the present or the last value")
 
     def check_difference(self, value: int) -> None:
         """Refuse a value to wait for that is too far above the last value, or that an abandoned timeline never has."""
@@ -132,8 +132,8 @@ class SemaphoreState:
     def check_can_signal(self) -> None:
         """Refuse to signal a timeline that was imported only for reading."""
         if self.page is not None and self.page.read_only:
-            raise UnsupportedError(f"{self.described} was exported with read_only=True: it can only be waited for",
-                                   capability="semaphore.signal", reason="only_waits", handle_type=self.type)
+            raise BadArgumentError(f"{self.described} was exported with read_only=True: it can only be waited for",
+                                   reason="only_waits", handle_type=self.type)
 
     def restore(self, value: int, previous: int | None) -> None:
         """Undo the signal of `value`, because it was not appended."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 from xsem.errors import OutOfMemoryError, XsemError
 from xsem.types import MemoryHandleType, OwnedHandle
 from xsem_cuda.results import call
-from xsem_cuda.tokens import DriverObject
+from xsem_cuda.tokens import DriverObject, HostObject
 
 __all__ = [
     "Allocation", "Part", "create_allocation", "create_physical", "dmabuf", "exports_dmabuf", "map_range", "posix_fd",
@@ -34,6 +34,12 @@ _LARGEST: Final = 1 << 48
 
 class Part(DriverObject):
     """A part of an `Allocation`, from its address on. It uses the mapping of the allocation."""
+
+    __slots__ = ()
+
+
+class HostPart(Part, HostObject):
+    """A part of memory of the host."""
 
     __slots__ = ()
 
@@ -58,7 +64,8 @@ class Allocation:
 
     def part(self, offset: int) -> Part:
         """Return the part from `offset` on."""
-        return Part(self._driver.CUdeviceptr(self.base + offset))
+        kind = HostPart if self.type.portable else Part
+        return kind(self._driver.CUdeviceptr(self.base + offset))
 
     def export(self) -> OwnedHandle:
         """Export the memory. The caller owns the new fd."""

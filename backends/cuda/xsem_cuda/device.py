@@ -57,7 +57,7 @@ from xsem_cuda.streams import (
     parse_stream,
     per_thread_identity,
 )
-from xsem_cuda.tokens import DriverObject
+from xsem_cuda.tokens import DriverObject, HostObject
 from xsem_cuda.words import Word, register
 
 __all__ = ["CudaDevice"]
@@ -225,7 +225,7 @@ class CudaDevice(
         """Call cuMemHostAlloc for page-locked memory that every context can use."""
         driver = self._driver
         with self._context, self._quiet:
-            buffer = DriverObject(call(driver.cuMemHostAlloc, size, int(driver.CU_MEMHOSTALLOC_PORTABLE)))
+            buffer = HostObject(call(driver.cuMemHostAlloc, size, int(driver.CU_MEMHOSTALLOC_PORTABLE)))
         return buffer, buffer.address
 
     def release_host_buffer(self, buffer: DriverObject) -> None:

@@ -27,7 +27,7 @@ from xsem_cuda.recording import Graphs, Recorded, check_recordable
 from xsem_cuda.results import call
 from xsem_cuda.semaphores import Batches, SemaphoreToken
 from xsem_cuda.stream_calls import StreamCalls
-from xsem_cuda.tokens import DriverObject
+from xsem_cuda.tokens import DriverObject, HostObject
 from xsem_cuda.words import LONGEST, Word, native_words
 
 __all__ = ["StreamQueue"]
@@ -104,6 +104,9 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
         wait_fences: Sequence[Fence], want_fence: bool,
     ) -> Fence | None:
         """Call cuMemcpyAsync. Neither side is pageable memory: a copy with pageable memory would block (measured)."""
+        if isinstance(dst, HostObject) and isinstance(src, HostObject):
+            return self._issue(self._between_host, (dst.address + dst_offset, src.address + src_offset, size),
+                               wait_fences, want_fence)
         arguments = (self._driver.cuMemcpyAsync, dst.address + dst_offset, src.address + src_offset, size, self._stream)
         return self._issue(self._in_context, arguments, wait_fences, want_fence)
 
@@ -179,6 +182,23 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
     def _in_context(self, function: Callable[..., Any], *arguments: object) -> None:
         with self._context:
             call(function, *arguments)
+
+    def _between_host(self, dst: int, src: int, size: int) -> None:
+        """Copy through memory of the device."""
+        # The driver makes a copy within the host on the caller's thread, behind all work of the stream, also as
+        # cuMemcpyDtoDAsync and cuMemcpy3DAsync. Through the device, the copy is appended, and is faster: 24 in place of
+        # 14 GB/s (H200, 580.159.04). A captured copy is only noted.
+        driver, stream = self._driver, self._stream
+        with self._context:
+            if self._calls.captured:
+                call(driver.cuMemcpyAsync, dst, src, size, stream)
+                return
+            between = call(driver.cuMemAllocAsync, size, stream)
+            try:
+                call(driver.cuMemcpyAsync, between, src, size, stream)
+                call(driver.cuMemcpyAsync, dst, between, size, stream)
+            finally:
+                call(driver.cuMemFreeAsync, between, stream)
 
     def _copy(self, native: Any, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
         arguments = (self._driver.cuMemcpy3DAsync, native, self._stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DriverObject"]
+__all__ = ["DriverObject", "HostObject"]
 
 
 class DriverObject:
@@ -15,3 +15,9 @@ class DriverObject:
     def __init__(self, native: Any) -> None:
         self.native = native   # the bindings' object
         self.address = int(native)   # the handle as a number; of a buffer its first byte
+
+
+class HostObject(DriverObject):
+    """A buffer in page-locked memory of the host."""
+
+    __slots__ = ()

@@ -134,6 +134,35 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size) {
     RETURN(allocate(out, size, MEMORY_DEVICE));
 }
 
+EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream handle) {
+    CALL_AS(CALL_WORK, "size=%zu stream=%p", size, (void *)handle);
+    sim_stream *stream;
+    TRY(sim_stream_of(handle, &stream));
+    REFUSE_IF(!out || size == 0, CUDA_ERROR_INVALID_VALUE);
+    REFUSE_IF(stream->capture, CUDA_ERROR_NOT_SUPPORTED); /* the driver makes a node; xsem makes none */
+    RETURN(allocate(out, size, MEMORY_DEVICE));
+}
+
+static bool run_free(sim_work *work, bool for_ever) {
+    (void)for_ever;
+    pthread_mutex_lock(&sim.lock);
+    sim_allocation *found = sim_allocation_of(work->copy.to.address);
+    if (found) sim_allocation_remove(found);
+    pthread_mutex_unlock(&sim.lock);
+    return true;
+}
+
+EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
+    CALL_AS(CALL_WORK, "dptr=0x%llx stream=%p", address, (void *)handle);
+    sim_stream *stream;
+    TRY(sim_stream_of(handle, &stream));
+    REFUSE_IF(!sim_allocation_of(address), CUDA_ERROR_INVALID_VALUE);
+    sim_work *work = sim_work_new(0, run_free);
+    work->copy.to.address = address;
+    sim_enqueue(stream, work, NULL, 0);
+    RETURN(CUDA_SUCCESS);
+}
+
 EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags) {
     CALL_AS(CALL_WORK, "size=%zu flags=%u", size, flags);
     REFUSE_IF(!out || (flags & ~7u), CUDA_ERROR_INVALID_VALUE);

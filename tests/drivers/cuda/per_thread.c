@@ -41,6 +41,8 @@ FIRST(cuStreamGetCaptureInfo_v3,
       (, int *status, unsigned long long *id, CUgraph *graph, CUgraphNode const **depends, const void **edges, size_t *count),
       (, status, id, graph, depends, edges, count))
 
+LAST(cuMemAllocAsync, (CUdeviceptr *out, size_t size), (out, size))
+LAST(cuMemFreeAsync, (CUdeviceptr address), (address))
 LAST(cuEventRecord, (CUevent event), (event))
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags);
 EXPORT CUresult cuEventRecordWithFlags_ptsz(CUevent event, CUstream stream, unsigned flags) {
