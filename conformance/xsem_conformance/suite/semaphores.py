@@ -261,6 +261,8 @@ def rising_waits_are_met_as_the_values_come(context: CaseContext, case: Case) ->
             consumer.finish(waits, what)
         stay_pending(*named[met:])
     if case.direction == IN:
+        for waits in lists:
+            consumer.release(waits)   # some devices have few queues
         _rising_waits_of_one_list(context, case.handle_type)
 
 
