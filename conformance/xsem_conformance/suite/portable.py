@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 import xsem
-from xsem.errors import BadArgumentError, UnsupportedError, WaitTimeoutError
+from xsem.errors import BadArgumentError, WaitTimeoutError
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, OUT, CaseContext
@@ -192,7 +192,7 @@ def read_only_descriptor_only_waits(context: CaseContext, case: Case) -> None:
         for call in (imported.host_signal, functools.partial(device.signal, waits, shared)):
             try:
                 call(value)
-            except UnsupportedError as error:
+            except BadArgumentError as error:
                 expect(error.reason == "only_waits", f"a signal is refused with the reason {error.reason}")
             else:
                 raise BrokenError("a timeline of a read-only descriptor is signalled")
