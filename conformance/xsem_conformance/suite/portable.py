@@ -192,7 +192,7 @@ def read_only_descriptor_only_waits(context: CaseContext, case: Case) -> None:
         for call in (imported.host_signal, functools.partial(device.signal, waits, shared)):
             try:
                 call(value)
-            except xsem.BadArgumentError as error:
+            except BadArgumentError as error:
                 expect(error.reason == "only_waits", f"a signal is refused with the reason {error.reason}")
             else:
                 raise BrokenError("a timeline of a read-only descriptor is signalled")
