@@ -47,7 +47,8 @@ def test_each_device_has_handle_types_deviations_and_advice(reports: dict[str, A
     assert found.changes == []
     cuda, opencl, vulkan = found.entries
     assert [(each.kind, each.name) for each in cuda.handle_types] == [
-        ("semaphore", "opaque_fd"), ("semaphore", "timeline_semaphore_fd"), ("memory", "opaque_fd")]
+        ("semaphore", "opaque_fd"), ("semaphore", "timeline_semaphore_fd"), ("semaphore", "host_timeline_fd"),
+        ("memory", "opaque_fd"), ("memory", "host_memory_fd")]
     first = cuda.handle_types[0]
     assert first.said("synchronises") == "yes, except XSEM-BIN-004 (waived)"
     assert [(each.requirement, each.words) for each in first.deviations] == [
