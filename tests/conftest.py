@@ -31,6 +31,7 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/ipc/test_ticket_files.py::test_another_user", "only root can start a process of another user"),
     # Most sandboxes and containers permit none.
     ("tests/ipc/test_ticket_files.py", "no namespaces here"),
+    ("tests/portable/test_holders.py", "unshare"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
     *([] if compiled() else [
         ("tests/facade/test_dlpack_exchange.py", "the compiled part"),
