@@ -14,7 +14,8 @@ from support.paths import ROOT
 
 def handover(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(ROOT / "benchmarks" / "handover.py"), *arguments], check=False,
-                          timeout=100, env=stand_in_environment(**environment), capture_output=True, text=True,
+                          timeout=100, env=stand_in_environment(SIMCUDA_LATE_US="0", **environment),
+                          capture_output=True, text=True,   # late signals would make each hand-over 20 ms long
                           stdin=subprocess.DEVNULL)
 
 
