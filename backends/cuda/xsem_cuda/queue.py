@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError, XsemError
+from xsem.errors import BadArgumentError, BusyError, UnsupportedError, XsemError
 from xsem.spi import (
     CopyQueue,
     CudaStreamQueue,
@@ -190,10 +190,13 @@ class StreamQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue, RecordingQueue, Cud
         # 14 GB/s (H200, 580.159.04). A captured copy is only noted.
         driver, stream = self._driver, self._stream
         with self._context:
-            if self._calls.captured:
+            between = None
+            if not self._calls.captured:
+                with suppress(UnsupportedError):   # a driver before 11.2, or a device without memory pools
+                    between = call(driver.cuMemAllocAsync, size, stream)
+            if between is None:
                 call(driver.cuMemcpyAsync, dst, src, size, stream)
                 return
-            between = call(driver.cuMemAllocAsync, size, stream)
             try:
                 call(driver.cuMemcpyAsync, between, src, size, stream)
                 call(driver.cuMemcpyAsync, dst, between, size, stream)

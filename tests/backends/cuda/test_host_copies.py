@@ -26,3 +26,13 @@ def test_copy_within_the_host_returns_behind_an_unmet_wait() -> None:
         gate.host_signal(1)
         commands.synchronize()
         assert (after.numpy() == before.numpy()).all()
+
+
+@on_stand_in(SIMCUDA_MISSING="cuMemAllocAsync")   # of a driver before 11.2
+def test_copy_within_the_host_needs_no_memory_pool() -> None:
+    with xsem.open_device("cuda:0") as device:
+        before, after, commands = device.host_buffer(64), device.host_buffer(64), device.create_command_list()
+        before.numpy()[:] = 7
+        commands.append_copy(after, before)
+        commands.synchronize()
+        assert (after.numpy() == 7).all()
