@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from support.gpu import needs_gpu
 
 import xsem
 from xsem.types import Feature, MemoryDesc, MemoryHandleType, SemaphoreHandleType
@@ -26,12 +27,7 @@ PLACE = 4096 + 52
 
 @pytest.fixture
 def cuda() -> Iterator[xsem.Device]:
-    try:
-        found = xsem.devices("cuda")
-    except xsem.BackendUnavailableError as error:
-        pytest.skip(f"needs a GPU with CUDA: {error}")
-    if not found:
-        pytest.skip("needs a GPU with CUDA: no device")
+    needs_gpu()
     with xsem.open_device("cuda:0") as device:
         if OPAQUE not in device.capabilities.memory_export:
             pytest.skip("the CUDA device exports no memory")

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.gpu import needs_gpu
 from support.importer import driver_of, list_of
 from support.waiting import until
 
@@ -33,12 +34,7 @@ SIZE = 8 << 20
 
 @pytest.fixture
 def cuda() -> Iterator[xsem.Device]:
-    try:
-        found = xsem.devices("cuda")
-    except xsem.BackendUnavailableError as error:
-        pytest.skip(f"needs a GPU with CUDA: {error}")
-    if not found:
-        pytest.skip("needs a GPU with CUDA: no device")
+    needs_gpu()
     with xsem.open_device("cuda:0") as device:
         assert TIMELINE in device.capabilities.semaphore_export, device._device_state.driver.undeclared_causes
         yield device

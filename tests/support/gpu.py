@@ -24,10 +24,10 @@ def needs_gpu(*backends: str) -> None:
         try:
             found[backend] = [info.uuid for info in xsem.devices(backend)]
         except xsem.BackendUnavailableError as error:
-            pytest.skip(f"needs a GPU with CUDA, {', '.join(backends)}: {backend}: {error}")
+            pytest.skip(f"needs a GPU with {', '.join(('CUDA', *backends))}: {backend}: {error}")
     missing = [backend for backend, uuids in found.items() if not set(uuids).issuperset(found["cuda"][:1] or [None])]
     if missing:
-        pytest.skip(f"needs a GPU with CUDA, {', '.join(backends)}: no device of {', '.join(missing)}")
+        pytest.skip(f"needs a GPU with {', '.join(('CUDA', *backends))}: no device of {', '.join(missing)}")
 
 
 def vulkan_gpu(*directions: str) -> xsem.DeviceInfo:

@@ -40,11 +40,13 @@ class _Described(Protocol):
 
 
 class PageHolder(Protocol):
-    """One import of a timeline's page in this process."""
+    """One import of a timeline's page in this process, which knows the other processes that hold the page."""
 
-    def joined(self) -> int | None: ...
+    def joined(self) -> int | None:
+        """Return how many times other processes have begun to hold the page; None after the end of the import."""
 
-    def ended(self) -> tuple[Peer, ...] | None: ...
+    def ended(self) -> tuple[Peer, ...] | None:
+        """Return the holders that have ended, if all others have ended; otherwise None."""
 
 
 class OpenTransfer(Protocol):

@@ -501,9 +501,10 @@ def import_semaphore(device: Device, device_state: DeviceState, desc: SemaphoreD
     if desc.type.portable:
         portable = PortableTimelines(device_state, desc.type)
         with device_state.making(_described(desc.type, label), portable.release, desc.type, token_of=TOKEN) as making:
-            imported = making.call(import_with_duplicate, desc, portable.open)
-            return _portable(device, device_state, desc.type, label, imported.token, making.lifetime(), imported=True,
-                             initial_value=None, signallers=_signallers(desc, exported_here=origin is not None))
+            opened: PortableTimeline = making.call(import_with_duplicate, desc, portable.open).token
+            return _wrap(device, device_state, desc.type, label, opened.token, making.lifetime(), imported=True,
+                         initial_value=None, signallers=_signallers(desc, exported_here=origin is not None),
+                         page=opened.page)
     driver = device_state.ability(SemaphoreImport, "semaphore.import")
     with device_state.making(_described(desc.type, label), driver.release_semaphore, desc.type,
                              token_of=TOKEN, may_block=driver.release_semaphore_blocks) as making:
@@ -561,9 +562,9 @@ def create_semaphore(
     if type.portable:
         portable = PortableTimelines(device_state, type)
         with device_state.making(_described(type, label), portable.release, type) as making:
-            return _portable(device, device_state, type, label, making.call(portable.create, initial_value),
-                             making.lifetime(), imported=False, initial_value=initial_value,
-                             signallers=Signallers(exported_here=True))
+            made = making.call(portable.create, initial_value)
+            return _wrap(device, device_state, type, label, made.token, making.lifetime(), imported=False,
+                         initial_value=initial_value, signallers=Signallers(exported_here=True), page=made.page)
     driver = device_state.ability(SemaphoreExport, "semaphore.export")
     with device_state.making(_described(type, label), driver.release_semaphore, type) as making:
         token = making.call(driver.create_semaphore, type, initial_value)
@@ -579,14 +580,6 @@ def _check_label(label: object) -> None:
 
 def _described(type: SemaphoreHandleType, label: str) -> str:
     return f"semaphore {label!r}" if label else f"{type.value} semaphore"
-
-
-def _portable(
-    device: Device, device_state: DeviceState, type: SemaphoreHandleType, label: str, made: PortableTimeline,
-    lifetime: Lifetime, *, imported: bool, initial_value: int | None, signallers: Signallers,
-) -> Semaphore:
-    return _wrap(device, device_state, type, label, made.token, lifetime, imported=imported,
-                 initial_value=initial_value, signallers=signallers, page=made.page)
 
 
 def _wrap(

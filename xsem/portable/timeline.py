@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, Protocol
 
 from xsem.data.handles import OwnedHandle
 from xsem.data.params import UINT64_MAX
-from xsem.data.peers import Peer
+from xsem.data.signallers import PageHolder
 from xsem.errors import BadArgumentError, BadHandleError, ReleasedError
 from xsem.portable.semaphore_base import SemaphoreBase
 
-__all__ = ["HEAD", "TIMELINE_BYTES", "Fields", "PageHolder", "SharedPages", "TimelineSemaphore", "check_head"]
+__all__ = ["HEAD", "TIMELINE_BYTES", "Fields", "SharedPages", "TimelineSemaphore", "check_head"]
 
 MAGIC: Final = 0x314E4C544D455358  # "XSEMTLN1", little-endian
 VERSION: Final = 2
@@ -37,17 +37,11 @@ class Fields(NamedTuple):
     last: int
 
 
-class PageHolder(Protocol):
-    """One import of a page, which knows the other processes that hold the page."""
+class _OwnHolder(PageHolder, Protocol):
+    """The hold of a timeline on its page."""
 
     def close(self) -> None:
         """End the hold."""
-
-    def joined(self) -> int | None:
-        """Return how many times other processes have begun to hold the page; None after `close`."""
-
-    def ended(self) -> tuple[Peer, ...] | None:
-        """Return the holders that have ended, if all others have ended; otherwise None."""
 
 
 class SharedPages(Protocol):
@@ -67,7 +61,7 @@ class TimelineSemaphore(SemaphoreBase):
 
     def __init__(
         self, handle: OwnedHandle, pages: SharedPages, fields: Fields, *, read_only: bool = False,
-        holder: PageHolder | None = None,
+        holder: _OwnHolder | None = None,
     ) -> None:
         self._pages = pages   # closed by `_free`, like the holder
         self.holder = holder   # None: the system tells nothing about other holders

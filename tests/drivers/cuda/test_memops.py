@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import mmap
 import threading
 from collections.abc import Iterator
@@ -11,26 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.cuda_calls import ask, code, driver
 from support.cuda_sim import on_stand_in
 
 PAGE = 4096
 INVALID_VALUE, ALREADY_REGISTERED, NOT_REGISTERED = 1, 712, 713
 WAIT, WRITE = 4, 5
 BOUND_S = 20.0
-
-
-def driver() -> Any:
-    return importlib.import_module("cuda.bindings.driver")
-
-
-def code(function: str, *args: Any) -> int:
-    return int(getattr(driver(), function)(*args)[0])
-
-
-def ask(function: str, *args: Any) -> Any:
-    result, *rest = getattr(driver(), function)(*args)
-    assert int(result) == 0, (function, result)
-    return rest[0] if len(rest) == 1 else rest
 
 
 class Page:
