@@ -51,6 +51,7 @@ def two_processes_of_the_device_see_one_timeline(context: CaseContext, case: Cas
         _signals(exporter, shared)
     for end, commands in lists:
         end.finish(commands, "a wait for the exporter's signal")
+        end.release(commands)   # a device may have one list, beside that of its blocking copies
     gets_through(first, second, shared, case.handle_type, 2)
     gets_through(second, first, shared, case.handle_type, 3)
 
