@@ -158,6 +158,10 @@ def hand_over(
     way: str, names: list[str], made: xsem.Semaphore, device: xsem.Device, host: xsem.Device, sizes: list[int]
 ) -> list[float]:
     """Be process A, and return the microseconds of a hand-over in each chunk."""
+    # xsem frees nothing while a wait is pending, but it does not know the waits of the gate and of the way by hand. The
+    # driver would block a release among them, and with it each later call.
+    while device.releasing():
+        time.sleep(0.001)
     cu, gate, ready = driver(), device.create_timeline(), host.create_semaphore(HOST_TIMELINE)
     spawn = multiprocessing.get_context("spawn")
     with made.export() as desc, ready.export() as started, made.export() as own, gate.export() as closed:
