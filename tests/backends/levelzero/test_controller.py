@@ -72,6 +72,18 @@ def test_wait_on_another_device_of_the_process_refuses_the_signal() -> None:
 
 
 @on_level_zero(**LIFO)
+def test_portable_timeline_is_signalled_behind_an_unmet_wait() -> None:
+    with opened() as at:
+        asked, answered = at.here.create_timeline(), at.here.create_timeline()
+        commands = at.here.create_command_list()
+        commands.append_wait(asked, 1)
+        commands.append_signal(answered, 1)
+        asked.host_signal(1)
+        answered.host_wait(1, timeout_s=BOUND_S)
+        commands.synchronize(timeout_s=BOUND_S)
+
+
+@on_level_zero(**LIFO)
 def test_frame_that_synchronizes_between_wait_and_signal_works() -> None:
     with opened() as at:
         there, here = at.semaphore()

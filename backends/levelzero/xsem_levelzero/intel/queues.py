@@ -40,7 +40,8 @@ class BlockingList(ImmediateList):
     ) -> Fence | None:
         """Append a signal, or refuse it while a wait is unmet (`BusyError`, ``signal_behind_wait``)."""
         with self._unmet.lock:
-            self._unmet.check(self._events, wait_fences)
+            if semaphores:   # without one, it is a barrier behind which xsem itself stores a value
+                self._unmet.check(self._events, wait_fences)
             return super().append_signal(semaphores, params, wait_fences, release, want_fence)
 
     def _place(self, step: Step, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
