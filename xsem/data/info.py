@@ -97,7 +97,8 @@ class Capabilities:
         Events of an append do not count. Measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent calls behind an
         unmet wait returned at once.
     max_value_difference : int
-        Largest allowed difference between a timeline value and the last value signalled here.
+        Largest allowed difference between a timeline value and the last value signalled here. For a portable timeline
+        it is 2**63 - 1, on every device.
     image_formats, image_flags : frozenset of str
         Formats and flags of `MipmapDesc` that a device with images supports. The flags have the names of the fields of
         `MipmapDesc`. With Feature.IMAGE, cubemaps and colour attachments are not supported, also if listed here.
