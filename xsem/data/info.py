@@ -27,7 +27,11 @@ ROLES: Final[dict[Role, str]] = {
 
 
 class Feature(str, enum.Enum):
-    """Optional abilities of a device, declared in `Capabilities.features`."""
+    """Optional abilities of a device, declared in `Capabilities.features`.
+
+    HOST_SIGNAL, HOST_WAIT and READ_VALUE tell nothing about portable timelines, which the host signals, waits for and
+    reads on every device.
+    """
 
     HOST_SIGNAL = "host_signal"
     """The host can signal a semaphore (`Semaphore.host_signal`)."""
