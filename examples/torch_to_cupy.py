@@ -1,7 +1,7 @@
 """A torch process gives a tensor to a CuPy process. Both work on the same memory, in turns, without a copy.
 
 torch draws a frame into its tensor. CuPy checks the frame and inverts it in place. torch checks the inverted frame. A
-timeline orders the streams of the two processes. Vulkan creates the timeline, because CUDA exports no semaphores.
+timeline orders the streams of the two processes. Vulkan creates the timeline, because the driver of CUDA exports none.
 
     python examples/torch_to_cupy.py --frames 50
 """

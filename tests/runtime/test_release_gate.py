@@ -117,9 +117,18 @@ def test_held_releases_are_freed_by_synchronize_at_the_latest(
         commands.append_wait(waited, frame)
         timeline(device).release()
         until(lambda: releaser._ready)
-        driver.lists[0].reach_all()
-        commands.synchronize()
+        until(lambda: reached_and_synchronized(driver, commands))
         assert len(driver.released("release_semaphore")) == frame
+
+
+def reached_and_synchronized(driver: FakeDriver, commands: xsem.CommandList) -> bool:
+    """Reach all that is appended. The releasing thread may append a marker after that; then try again."""
+    driver.lists[0].reach_all()
+    try:
+        commands.synchronize(timeout_s=0.5)
+    except xsem.WaitTimeoutError:
+        return False
+    return True
 
 
 class Nap(Pause):

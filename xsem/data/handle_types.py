@@ -85,9 +85,9 @@ class SemaphoreHandleType(str, enum.Enum):
     SYNC_FD = "sync_fd"
     """File descriptor of a Linux sync file."""
     HOST_TIMELINE_FD = "host_timeline_fd"
-    """File descriptor of a timeline in a page of host memory, which every device can import (docs/host-objects.md)."""
+    """File descriptor of a portable timeline, which is a page of host memory (docs/host-objects.md)."""
     HOST_TIMELINE_WIN32 = "host_timeline_win32"
-    """NT handle of such a timeline."""
+    """NT handle of a portable timeline."""
 
     @property
     def kind(self) -> SemaphoreKind:
@@ -106,7 +106,7 @@ class SemaphoreHandleType(str, enum.Enum):
 
     @property
     def portable(self) -> bool:
-        """True if the object is in host memory and belongs to no device, so that any device can import it."""
+        """True if it is in host memory and belongs to no device: any device that declares the type imports it."""
         return self in (SemaphoreHandleType.HOST_TIMELINE_FD, SemaphoreHandleType.HOST_TIMELINE_WIN32)
 
     @property
@@ -149,9 +149,9 @@ class MemoryHandleType(str, enum.Enum):
     DMABUF_FD = "dmabuf_fd"
     """File descriptor of a Linux dma-buf."""
     HOST_MEMORY_FD = "host_memory_fd"
-    """File descriptor of host memory, which every device can import (docs/host-objects.md)."""
+    """File descriptor of portable memory, which is host memory (docs/host-objects.md)."""
     HOST_MEMORY_WIN32 = "host_memory_win32"
-    """NT handle of such memory."""
+    """NT handle of portable memory."""
 
     @property
     def os_handle_kind(self) -> OsHandleKind:
@@ -165,7 +165,7 @@ class MemoryHandleType(str, enum.Enum):
 
     @property
     def portable(self) -> bool:
-        """True if the memory is the host's and belongs to no device, so that any device can import it."""
+        """True if it is host memory and belongs to no device: any device that declares the type imports it."""
         return self in (MemoryHandleType.HOST_MEMORY_FD, MemoryHandleType.HOST_MEMORY_WIN32)
 
     @property

@@ -27,7 +27,11 @@ ROLES: Final[dict[Role, str]] = {
 
 
 class Feature(str, enum.Enum):
-    """Optional abilities of a device, declared in `Capabilities.features`."""
+    """Optional abilities of a device, declared in `Capabilities.features`.
+
+    HOST_SIGNAL, HOST_WAIT and READ_VALUE tell nothing about portable timelines, which the host signals, waits for and
+    reads on every device.
+    """
 
     HOST_SIGNAL = "host_signal"
     """The host can signal a semaphore (`Semaphore.host_signal`)."""
@@ -97,7 +101,8 @@ class Capabilities:
         Events of an append do not count. Measured on an H200: 2,050 cuEventRecord or cuStreamWaitEvent calls behind an
         unmet wait returned at once.
     max_value_difference : int
-        Largest allowed difference between a timeline value and the last value signalled here.
+        Largest allowed difference between a timeline value and the last value signalled here. For a portable timeline
+        it is 2**63 - 1, on every device.
     image_formats, image_flags : frozenset of str
         Formats and flags of `MipmapDesc` that a device with images supports. The flags have the names of the fields of
         `MipmapDesc`. With Feature.IMAGE, cubemaps and colour attachments are not supported, also if listed here.

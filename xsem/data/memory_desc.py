@@ -226,7 +226,7 @@ class MemoryDesc:
 
     @classmethod
     def host_memory_fd(cls, fd: Handle, *, allocation_size: int) -> Self:
-        """Describe memory of the host by the fd of its sealed memfd (docs/host-objects.md). Any device can import it.
+        """Describe portable memory by the fd of its sealed memfd (docs/host-objects.md).
 
         Parameters
         ----------
@@ -239,10 +239,7 @@ class MemoryDesc:
     def host_memory_win32(
         cls, handle: Handle | None = None, *, allocation_size: int, name: str | None = None
     ) -> Self:
-        """Describe memory of the host by the NT handle of its section, or by its name: exactly one of the two.
-
-        Any device can import it.
-        """
+        """Describe portable memory by the NT handle of its section, or by its name: exactly one of the two."""
         return cls(type=MemoryHandleType.HOST_MEMORY_WIN32, handle=handle, name=name, allocation_size=allocation_size)
 
 

@@ -222,7 +222,7 @@ class SemaphoreDesc:
 
     @classmethod
     def host_timeline_fd(cls, fd: Handle) -> Self:
-        """Describe a timeline in host memory by its fd (docs/host-objects.md). Any device can import it.
+        """Describe a portable timeline by its fd (docs/host-objects.md).
 
         Parameters
         ----------
@@ -233,10 +233,7 @@ class SemaphoreDesc:
 
     @classmethod
     def host_timeline_win32(cls, handle: Handle | None = None, *, name: str | None = None) -> Self:
-        """Describe a timeline in host memory by the NT handle of its section, or by its name: exactly one of the two.
-
-        Any device can import it.
-        """
+        """Describe a portable timeline by the NT handle of its section, or by its name: exactly one of the two."""
         return cls(type=SemaphoreHandleType.HOST_TIMELINE_WIN32, handle=handle, name=name)
 
 

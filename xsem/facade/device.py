@@ -121,7 +121,10 @@ class Device(Releasable):
         BadHandleError
             ``closed_fd``; ``fd_is_pipe``, ``fd_is_socket``, ``fd_is_directory``, ``fd_is_empty_file`` and the like; or
             the driver refuses the handle. A GPU driver does not detect the kind of the object behind an fd. Without an
-            error, a GPU driver imports the fd of a binary semaphore as a timeline.
+            error, a GPU driver imports the fd of a binary semaphore as a timeline. xsem itself checks portable
+            timelines: ``not_a_memfd``, ``unsealed``, ``wrong_magic`` and the like.
+        BusyError
+            ``too_many_holders``: 64 processes hold the portable timeline (Linux). ``fd_limit``.
         ReleasedError
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """
@@ -145,8 +148,8 @@ class Device(Releasable):
         ------
         BadHandleError
             ``allocation_size_beyond_file``: the file behind the fd, or on Level Zero the driver's allocation, is
-            smaller than `MemoryDesc.allocation_size`. On other GPU drivers, xsem cannot check the size. Other reasons
-            as in `import_semaphore`.
+            smaller than `MemoryDesc.allocation_size`. On other GPU drivers, xsem cannot check the size. Portable
+            memory: ``short_page``, ``not_a_memfd``, ``unsealed`` and the like. Other reasons as in `import_semaphore`.
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
             As in `import_semaphore`. ``several_allocations``: the descriptor has `MemoryDesc.chunks`, and the device
             does not declare `Feature.MEMORY_CHUNKS`. ``bad_size``: the size of a chunk is not that of its allocation.
@@ -185,11 +188,11 @@ class Device(Releasable):
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
 
     def create_timeline(self, initial_value: int = 0, *, label: str = "") -> Semaphore:
-        """Create a timeline semaphore for export, of the operating system's handle type.
+        """Create a timeline semaphore for export.
 
         The type is the first of TIMELINE_SEMAPHORE_FD, TIMELINE_SEMAPHORE_WIN32, HOST_TIMELINE_FD and
-        HOST_TIMELINE_WIN32 that the device exports. `create_semaphore` takes any type, and `xsem.negotiate` chooses one
-        for an importer.
+        HOST_TIMELINE_WIN32 that the device exports: on CUDA, a portable timeline. `create_semaphore` takes any type,
+        and `xsem.negotiate` chooses one for an importer.
 
         Parameters
         ----------
@@ -213,7 +216,7 @@ class Device(Releasable):
         return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
 
     def create_binary(self, *, label: str = "") -> Semaphore:
-        """Create a binary semaphore for export, of the operating system's handle type.
+        """Create a binary semaphore for export.
 
         The type is OPAQUE_FD if the device exports this type, otherwise OPAQUE_WIN32.
 
@@ -316,7 +319,7 @@ class Device(Releasable):
     def companion_exporter(self) -> Device:
         """Open the Vulkan device of the same GPU, which creates and exports semaphores.
 
-        CUDA, Level Zero and OpenCL import semaphores and export none. This method is equal to
+        CUDA, Level Zero and OpenCL import semaphores, and export only portable timelines. This method is equal to
         ``open_device("vulkan", uuid=device.info.uuid)``, and checks this device's UUID.
 
         Returns

@@ -80,7 +80,7 @@ class Memory(Resource):
         self.allocation_size = size
         self._memory = token
         self._imported = imported
-        self._shared = shared   # of created memory of the host, for its export
+        self._shared = shared   # of created portable memory, for its export
         self._dedicated = dedicated
         self._drm_layout = drm_layout
         self._mappings = Mappings(self._device_state.releaser.lock)

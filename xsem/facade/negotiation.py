@@ -68,9 +68,9 @@ def negotiate(
 ) -> CommonTypes:
     """Choose the handle types of objects that one device exports and another one imports.
 
-    Types of the driver come first if both are the same device. Then come the portable types, in host memory: every two
-    devices of a machine that declare them can share them. Last come types whose import depends on the two drivers, for
-    example a dma-buf from another GPU.
+    Types of the driver come first if both are the same device. Then come the portable types: any two devices of a
+    machine that declare them share these objects, which are in host memory (docs/host-objects.md). Last come types
+    whose import depends on the two drivers, for example a dma-buf from another GPU.
 
     Parameters
     ----------

@@ -94,9 +94,9 @@ class Semaphore(Resource):
             device, and their descriptor gets this UUID. The descriptor of a portable type gets none. A device-bound
             type of any other exporter needs the same physical device.
         read_only : bool
-            Only for portable timelines on Linux: the file descriptor is open only for reading. Its importers wait, and
-            xsem refuses their signals. It protects against errors, not against attacks: a process with the rights of
-            this one can open the file again for writing.
+            Only for portable timelines on Linux: the file descriptor is open only for reading. Its importers can wait,
+            and xsem refuses their signals (``only_waits``). It protects against errors, not against attacks: a process
+            with the rights of this one can open the file again for writing.
 
         Returns
         -------
@@ -273,8 +273,8 @@ class Semaphore(Resource):
         Use the method as ``await semaphore.reached(7)``. A cancellation ends the wait. One thread of xsem polls the
         values for all waits of the device.
 
-        If the device cannot read values (CUDA, Level Zero, OpenCL), append the wait to a command list with a
-        ``signal_event``, and await the event.
+        The value of a portable timeline can be read on every device. If the device cannot read the values of its other
+        timelines (CUDA, Level Zero), append the wait to a command list with a ``signal_event``, and await the event.
 
         Parameters
         ----------
@@ -329,19 +329,20 @@ class Semaphore(Resource):
     def abandon(self) -> None:
         """End all waits for a portable timeline that no process will signal any more, in all processes.
 
-        Each holder of a writable handle can abandon the timeline, for example after ``peer_ended``. The waits of the
-        devices end as if they were met, so that no list stays blocked. The waits of the host raise. The work behind a
-        wait that ended so ran without its data. Its list therefore fails: from the moment in which xsem sees the end of
-        the wait, each append, `CommandList.query` and `CommandList.synchronize` of the list raises DriverError
-        (``abandoned``), and so do the events behind the wait. Waits for values that the timeline had before pass as
-        usual.
+        Each process with a handle that is not read-only can abandon the timeline, for example after ``peer_ended``.
+        Waits for values up to the last one pass as usual. The waits of the host for higher values raise
+        WaitTimeoutError (``abandoned``). Those of the devices end as if they were met, so that no list stays blocked.
+        The work behind such a wait runs without its data. Its list therefore fails: as soon as xsem sees the end of the
+        wait, each append, `CommandList.query` and `CommandList.synchronize` of the list raises DriverError
+        (``abandoned``), and so do the events behind the wait.
 
-        An abandoned timeline cannot be used again: create a new one. `value` returns the last value, and signals and
-        waits for higher values raise ReleasedError (``abandoned``). The handles keep their owners. A second call has no
-        effect.
+        An abandoned timeline cannot be used again: create a new one. `value` returns the last value. New signals, and
+        appended waits for higher values, raise ReleasedError (``abandoned``). The handles keep their owners. A second
+        call has no effect.
 
-        xsem abandons a timeline itself after a ``peer_ended`` of a `CommandList.synchronize` or of an `Event` behind a
-        wait for it, and if a list or a device is released behind such a wait.
+        If every process that can signal the timeline has ended, xsem abandons it itself: when a
+        `CommandList.synchronize` or a wait for an `Event` raises ``peer_ended`` because of it, and when the waiting
+        list or its device is released (docs/explanation/peers.md).
 
         Raises
         ------
@@ -386,8 +387,8 @@ class Semaphore(Resource):
         Parameters
         ----------
         *peers : Peer
-            The processes, for example ``Peer.of(process.pid)``. None: the signallers are not known, and the end of no
-            process ends a wait. This process, ``Peer.of(os.getpid())``, has the same effect.
+            The processes, for example ``Peer.of(process.pid)``. Without arguments, the signallers are not known, and
+            the end of no process ends a wait. This process, ``Peer.of(os.getpid())``, has the same effect.
 
         Raises
         ------
@@ -414,7 +415,7 @@ class Semaphore(Resource):
         """The vendor's handle of the object, as an int. xsem keeps ownership.
 
         With it, the application can signal and export the semaphore without xsem, so that the end of no process ends a
-        wait from then on.
+        wait from then on. For a portable timeline on Linux, this holds until another process imports it.
 
         Raises
         ------

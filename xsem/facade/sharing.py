@@ -92,7 +92,7 @@ def share_array(
         device_state.unsupported(f"memory.export.{type.value}")
     if type.portable:
         raise UnsupportedError(
-            f"an array of {device_state.info.id} is not in memory of the host: create memory of this type and copy",
+            f"an array of {device_state.info.id} is not portable memory: create memory of this type and copy",
             capability=Feature.MEMORY_SHARING.value, reason="not_shareable", backend=device_state.info.backend,
             handle_type=type)
     driver = device_state.ability(MemorySharing, Feature.MEMORY_SHARING.value)

@@ -46,9 +46,9 @@ def offer(
     lifetime_s : float
         Seconds until the offer ends, more than 0 and at most ten years.
     at : str or os.PathLike, optional
-        Path of a directory that the other container mounts, too. A socket file in it takes the claims, for this user
-        only, and is removed with the last offer. Default: an abstract socket, which only processes of the same network
-        namespace reach. Linux only.
+        Path of a directory that the other container mounts, too. The offer creates a socket file in it (mode 0600),
+        which takes the claims, and removes it with the last offer. Default: an abstract socket, which only processes of
+        the same network namespace reach. Linux only.
 
     Returns
     -------
@@ -61,9 +61,11 @@ def offer(
         ``bad_claims``, ``bad_timeout``; ``bad_directory``, ``path_too_long``: the path of a socket has at most 107
         bytes; as `send`, without the reasons of the socket.
     UnsupportedError, BadHandleError, ReleasedError
-        As `send`; also if the system is neither Linux nor Windows, and ``subinterpreter``.
+        As `send`; also if the system is neither Linux nor Windows, for `at` on Windows, and ``subinterpreter``.
     BusyError
         ``no_thread``: the system refuses a thread. ``fd_limit``.
+    DriverError
+        ``system_call_failed``: the system refuses the socket, for example because this user may not write to `at`.
 
     Notes
     -----
@@ -106,11 +108,11 @@ def claim(
     ------
     BadArgumentError
         ``bad_ticket``: the text is not a ticket. ``ticket_forged``: the text was changed. ``ticket_expired``: the
-        lifetime is over. ``ticket_spent``: the ticket was claimed as often as offered. ``sender_ended``: the offering
-        process has ended. ``other_user``: the offering process belongs to another user, or one of the two users has
-        no mapping in a user namespace. ``other_host``: the ticket is from another machine, or from before a restart.
-        ``other_container``: a container with another network namespace. ``bad_directory``: the ticket needs `at`, or
-        `at` does not name one; ``path_too_long``; ``bad_timeout``.
+        lifetime is over. ``ticket_spent``: the ticket was claimed as often as offered, or `at` is not the directory of
+        its offer. ``sender_ended``: the offering process has ended. ``other_user``: the offering process belongs to
+        another user, or one of the two users has no mapping in a user namespace. ``other_host``: the ticket is from
+        another machine, or from before a restart. ``other_container``: a container with another network namespace.
+        ``bad_directory``: the ticket needs `at`, or `at` does not name a directory; ``path_too_long``; ``bad_timeout``.
     BadHandleError
         ``fds_truncated``: this process cannot open so many file descriptors. The claim counts.
     BusyError

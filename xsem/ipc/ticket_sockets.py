@@ -337,6 +337,6 @@ def _system_error(error: OSError, call: str = "bind") -> XsemError:
                          "some, or raise the limit (ulimit -n)", reason="fd_limit")
     if error.errno == errno.EBADF:
         return BadHandleError("a file descriptor was closed during the call", reason="closed_fd")
-    return DriverError(f"the kernel or a sandbox (seccomp) refused the socket of the {what} of a ticket: "
-                       f"{error.strerror}", reason="system_call_failed", call=call, code=error.errno,
-                       code_name=errno.errorcode.get(error.errno or 0))
+    return DriverError("the kernel, a sandbox (seccomp) or the permissions of the directory (at=) refused the socket "
+                       f"of the {what} of a ticket: {error.strerror}", reason="system_call_failed", call=call,
+                       code=error.errno, code_name=errno.errorcode.get(error.errno or 0))

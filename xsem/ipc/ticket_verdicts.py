@@ -42,5 +42,5 @@ def refusal(verdict: int) -> BadArgumentError:
     if verdict == OVER:
         return BadArgumentError("the lifetime of the ticket is over: offer with a longer lifetime_s",
                                 reason="ticket_expired")
-    return BadArgumentError("the ticket was claimed as often as it was offered: offer with more claims",
-                            reason="ticket_spent")
+    return BadArgumentError("the ticket was claimed as often as it was offered: offer with more claims. With "
+                            "at=, the claim must name the directory of the offer", reason="ticket_spent")

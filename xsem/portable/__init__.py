@@ -1,4 +1,4 @@
-"""Objects of the host's memory that belong to no device: timelines and memory (docs/host-objects.md)."""
+"""Portable objects: timelines and memory in host memory, which belong to no device (docs/host-objects.md)."""
 
 from __future__ import annotations
 

@@ -13,8 +13,11 @@ from xsem.portable.linux import SEALS, calling, elsewhere, has_huge_pages, seals
 __all__ = ["check_sealed_memfd", "file_name", "is_read_only", "reopen"]
 
 
-_INSTEAD: Final = ("share memory of create_memory() in its place, which each process maps as an array, or copy the "
-                   "data into such memory")
+_INSTEAD: Final = {
+    "memory": "share memory of create_memory() in its place, which each process maps as an array, or copy the data "
+              "into such memory. The device host also takes a dma-buf, as OPAQUE_FD",
+    "timeline": "share a timeline that a device creates (Device.create_timeline)",
+}
 
 
 def file_name(fd: int) -> str:
@@ -48,16 +51,16 @@ def check_sealed_memfd(fd: int, what: str, size: int) -> None:
     """Check that `fd` is a memfd of ordinary pages, sealed against resizing, with at least `size` bytes."""
     present = seals(fd)
     if present is None:
-        raise BadHandleError(f"{what} of host must be a sealed memfd{' or a dma-buf' if what == 'memory' else ''}; "
-                             f"this file is neither: {_INSTEAD}", reason="not_a_memfd")
+        raise BadHandleError(f"the {what} must be a sealed memfd, and this file is not one: {_INSTEAD[what]}",
+                             reason="not_a_memfd")
     if has_huge_pages(fd):
         # The kernel fills a punched hole from a pool of huge pages. An empty pool means SIGBUS, with all seals set.
-        raise BadHandleError(f"{what} of host must be a memfd without MFD_HUGETLB", reason="not_a_memfd")
+        raise BadHandleError(f"the {what} must be a memfd without MFD_HUGETLB", reason="not_a_memfd")
     if present & SEALS != SEALS:
         # Files of /dev/shm have F_SEAL_SEAL from the start.
         remedy = (f"fcntl.fcntl(fd, fcntl.F_ADD_SEALS, {SEALS}) by its owner adds them"
                   if file_name(fd).startswith("/memfd:") else
-                  f"a file of /dev/shm, such as multiprocessing.SharedMemory, cannot get them: {_INSTEAD}")
+                  f"a file of /dev/shm, such as multiprocessing.SharedMemory, cannot get them: {_INSTEAD[what]}")
         raise BadHandleError(
             f"the {what}'s file lacks the seals SEAL, SHRINK and GROW, so a process that can write it could shrink it "
             f"and kill this process: {remedy}", reason="unsealed")

@@ -153,8 +153,8 @@ def _free_place(fd: int, key: tuple[int, int]) -> _Place:
         file.close()
         raise
     file.close()
-    raise BusyError(f"{_PLACES} processes hold the timeline, its maximum: one of them must release it first",
-                    reason="too_many_holders")
+    raise BusyError(f"{_PLACES} processes hold the timeline, its maximum: one of them must release it first. A process "
+                    "that only waits can import a handle of export(read_only=True)", reason="too_many_holders")
 
 
 def _lock(fd: int, number: int) -> bool:

@@ -55,7 +55,7 @@ _EVERYBODY: Final = 2**31 - 1
 
 
 def missing() -> str | None:
-    """Return why host objects cannot work here, and the remedy; None if no obstacle is known."""
+    """Return why portable objects cannot work here, and the remedy; None if no obstacle is known."""
     if sys.platform != "linux":
         return f"it needs Linux (memfd, eventfd, futex) or Windows; this is {sys.platform}"
     if _FUTEX is None or sys.maxsize < 2**32:

@@ -1,4 +1,4 @@
-"""Memory of the host that processes share (docs/host-objects.md)."""
+"""Host memory that processes share (docs/host-objects.md)."""
 
 from __future__ import annotations
 

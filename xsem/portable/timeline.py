@@ -191,7 +191,8 @@ def check_head(head: bytes, what: str) -> None:
     """Check the first bytes of a timeline, as many as `HEAD` has."""
     magic, version, kind = _HEAD.unpack(head)
     if magic != MAGIC:
-        raise BadHandleError(f"the {what} is not a timeline of host: its magic number differs", reason="wrong_magic")
+        raise BadHandleError(f"the {what} is not a timeline in host memory: its magic number differs",
+                             reason="wrong_magic")
     if version != VERSION:
         raise BadHandleError(f"the timeline has format version {version}; this xsem supports {VERSION}",
                              reason="wrong_version")

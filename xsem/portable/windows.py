@@ -253,14 +253,14 @@ def open_section(name: str) -> OwnedHandle:
 def check_section(number: int, what: str, size: int) -> int:
     """Check for a committed section of the paging file with at least `size` bytes, and return its size."""
     found = _SectionInformation()
-    if _query("NtQuerySection", number, found, f"{what} of host must be a section"):
+    if _query("NtQuerySection", number, found, f"the {what} must be a section"):
         whole, sound = int(found.size), found.attributes & ~_SEC_LARGE_PAGES == _SEC_COMMIT
     else:
         whole, sound = _look_at_view(number)
     if not sound:
         # A file can be truncated, and a reserved page can be missing: an access then ends the process.
-        raise BadHandleError(f"{what} of host must be a section of the paging file with committed pages (SEC_COMMIT); "
-                             "this section is one of a file, or has reserved pages", reason="not_of_paging_file")
+        raise BadHandleError(f"the {what} must be a section of the paging file with committed pages (SEC_COMMIT); this "
+                             "section is one of a file, or has reserved pages", reason="not_of_paging_file")
     if whole < size:
         raise BadHandleError(f"the {what}'s section has {whole} bytes; at least {size} are needed", reason="short_page")
     return whole

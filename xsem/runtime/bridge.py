@@ -1,4 +1,4 @@
-"""Timelines in host memory, for devices that cannot wait for them themselves: a thread stands between the two."""
+"""Portable timelines, for devices that cannot wait on host memory: a thread stands between the two."""
 
 # A wait becomes a wait for a fence that the host reaches (`HostFences`), and the thread reaches it as soon as the page
 # has the value. A signal becomes an operation with a fence, and the value is stored when that fence is reached. Each

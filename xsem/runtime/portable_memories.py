@@ -1,4 +1,4 @@
-"""Memory of the host, on one device (docs/host-objects.md)."""
+"""Portable memory, on one device (docs/host-objects.md)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["PortableMemories", "PortableMemory"]
 
 
 class PortableMemory(NamedTuple):
-    """Memory of the host, and the driver's token for it."""
+    """The memory, and the driver's token for it."""
 
     memory: SharedMemory
     token: Token
 
 
 class PortableMemories:
-    """Makes and releases memory of the host on a device."""
+    """Makes and releases portable memory on a device."""
 
     def __init__(self, device_state: DeviceState, type: MemoryHandleType) -> None:
         self._driver = device_state.ability(HostMemoryImport, f"memory.import.{type.value}")

@@ -1,4 +1,4 @@
-"""Timelines in host memory, on one device (docs/host-objects.md)."""
+"""Portable timelines, on one device (docs/host-objects.md)."""
 
 from __future__ import annotations
 

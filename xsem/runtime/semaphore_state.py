@@ -126,7 +126,7 @@ class SemaphoreState:
                                    reason="value_difference", handle_type=self.type)
 
     def _abandoned(self) -> ReleasedError:
-        return ReleasedError(f"{self.described} was abandoned, as no process was left to signal it: create a new one",
+        return ReleasedError(f"{self.described} was abandoned, so no process will signal it any more: create a new one",
                              reason="abandoned", handle_type=self.type)
 
     def check_can_signal(self) -> None:

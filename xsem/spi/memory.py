@@ -109,14 +109,14 @@ class MemoryImport(Memory):
 
 
 class HostMemoryImport(Memory):
-    """Memory of the host. Declared by HOST_MEMORY_FD or HOST_MEMORY_WIN32 in `Capabilities.memory_import`.
+    """Portable memory. Declared by HOST_MEMORY_FD or HOST_MEMORY_WIN32 in `Capabilities.memory_import`.
 
     xsem creates, exports and checks the memory.
     """
 
     @abstractmethod
     def import_host_memory(self, memory: SharedMemory) -> Token:
-        """Take memory of the host into use.
+        """Take portable memory into use.
 
         Parameters
         ----------

@@ -108,7 +108,7 @@ class SemaphoreExport(Semaphores):
 
 
 class HostTimelines(Semaphores):
-    """Timelines in a page of host memory, which the device itself waits for and signals.
+    """Portable timelines, which the device itself waits for and signals.
 
     Declared by HOST_TIMELINE_FD or HOST_TIMELINE_WIN32 in `Capabilities.semaphore_import` and not in
     `Capabilities.bridged`. xsem creates, exports and checks the page, and makes the reads, the signals and the waits of
@@ -138,7 +138,7 @@ class HostTimelines(Semaphores):
 
 
 class HostFences(ABC):
-    """Fences that the host reaches. With them, xsem bridges timelines in host memory (`Capabilities.bridged`).
+    """Fences that the host reaches. With them, xsem bridges portable timelines (`Capabilities.bridged`).
 
     The queues of such a device accept waits and signals without semaphores: `SemaphoreQueue.append_wait` with only
     fences and memory to take over, `SemaphoreQueue.append_signal` with only fences and memory to hand over.
