@@ -17,6 +17,7 @@ _IMPLIED = frozenset({"__slots__", "__post_init__", "__del__", "__repr__", "__st
 # Classes that only xsem constructs, so that their __init__ is not listed.
 MADE_BY_XSEM = (
     "xsem.facade.resource.Releasable", "xsem.facade.resource.Resource", "xsem.facade.image.MipmapLevel",
+    "xsem.ring.frames.Frame", "xsem.ring.producer.FrameRing", "xsem.ring.consumer.FrameReader",
 )
 
 

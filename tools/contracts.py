@@ -23,6 +23,7 @@ LAYERS = {
     "xsem": """
         (__main__)
         (cli)
+        ring
         (ipc) | facade
         runtime | plugins
         spi
@@ -44,6 +45,7 @@ LAYERS = {
         opening | memory
         linux_timeline | windows_timeline
         holders | timeline
+        byte_locks
         files
         semaphore_base
         linux | windows
@@ -106,6 +108,13 @@ LAYERS = {
         semaphore | image | buffer
         resource | dmabuf_images
         dlpack | current_stream | awaiting
+    """,
+    "xsem.ring": """
+        producer
+        consumer
+        control | frames | ends
+        waiting | message
+        protocol
     """,
     "xsem.ipc": """
         asynchronous | packing | ticket_exchange | transfers

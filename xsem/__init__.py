@@ -18,6 +18,7 @@ from xsem.errors import (
     ForkedError,
     OutOfMemoryError,
     ReleasedError,
+    RingEndedError,
     UnsupportedError,
     WaitTimeoutError,
     WouldBlockError,
@@ -35,6 +36,7 @@ from xsem.facade.negotiation import CommonTypes, negotiate
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray
+from xsem.ring import Frame, FrameReader, FrameRing
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import (
     INFINITE,
@@ -87,6 +89,9 @@ __all__ = [
     "EventNotAppendedError",
     "Feature",
     "ForkedError",
+    "Frame",
+    "FrameReader",
+    "FrameRing",
     "Handle",
     "Memory",
     "MemoryChunk",
@@ -101,6 +106,7 @@ __all__ = [
     "PendingOp",
     "Recording",
     "ReleasedError",
+    "RingEndedError",
     "Semaphore",
     "SemaphoreDesc",
     "SemaphoreHandleType",

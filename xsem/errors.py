@@ -12,6 +12,7 @@
     │   └── WouldBlockError                      the driver would block the caller in this append
     ├── EventNotAppendedError (RuntimeError)     the event is not bound to an operation yet
     ├── ForkedError (RuntimeError)               the object was opened before os.fork()
+    ├── RingEndedError (RuntimeError)            a ring of frames has no further frame for this consumer
     ├── WaitTimeoutError (TimeoutError)          a host wait reached its timeout; `pending` lists the operations
     ├── OutOfMemoryError (MemoryError)           the host or the device is out of memory
     └── DriverError (RuntimeError)               any other error code of the driver
@@ -37,6 +38,7 @@ __all__ = [
     "ForkedError",
     "OutOfMemoryError",
     "ReleasedError",
+    "RingEndedError",
     "UnsupportedError",
     "WaitTimeoutError",
     "WouldBlockError",
@@ -252,6 +254,10 @@ class EventNotAppendedError(XsemError, RuntimeError):
 
 class ForkedError(XsemError, RuntimeError):
     """The object was opened before ``os.fork()``. Start the child with the "spawn" method and open the object there."""
+
+
+class RingEndedError(XsemError, RuntimeError):
+    """A ring of frames has no further frame for this consumer. Its reader can only be closed."""
 
 
 class WaitTimeoutError(XsemError, TimeoutError):

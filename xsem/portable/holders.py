@@ -1,23 +1,20 @@
 """The places of a timeline's page: which processes hold it, and which of them have ended (docs/host-objects.md)."""
 
-# The kernel drops the lock of a place with the last descriptor of its file description, also after SIGKILL, and in
-# every namespace. A process has one place for each page, however many times it imports the page.
+# A process has one place for each page, however many times it imports the page. It has the lock of its place as long as
+# it runs.
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import struct
 import sys
-import weakref
 from typing import Final
 
-from xsem.data.handles import OwnedHandle
 from xsem.data.locks import Lock
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BusyError, XsemError
-from xsem.portable.files import reopen
+from xsem.portable.byte_locks import LockFile
 from xsem.portable.linux import calling, elsewhere
 
 __all__ = ["Holder"]
@@ -27,24 +24,19 @@ _FIRST_LOCK: Final = 4096   # the byte of place 0, behind the page
 _RECORDS_AT: Final = 512
 _RECORD: Final = struct.Struct("=IIQ")   # pid, count, start time
 _COUNTS_MASK: Final = 2**32 - 1
-# Numbers from linux/fcntl.h: a Python that was built with old headers lacks them.
-_F_OFD_GETLK: Final = 36
-_F_OFD_SETLK: Final = 37
-_FLOCK: Final = struct.Struct("=hh4xqqi4x")   # type, whence, start, length, pid
 _REMEMBERED: Final = 4096
 
 
 class _Place:
     """The place of this process in one page; for a read-only import, only a file to ask with."""
 
-    __slots__ = ("__weakref__", "file", "key", "number", "users")
+    __slots__ = ("file", "key", "number", "users")
 
-    def __init__(self, file: OwnedHandle, key: tuple[int, int], number: int | None) -> None:
-        self.file = file   # a file description of its own, which has the lock
+    def __init__(self, file: LockFile, key: tuple[int, int], number: int | None) -> None:
+        self.file = file   # it has the lock
         self.key = key
         self.number = number
         self.users: set[object] = set()   # the imports
-        _open.add(self)
 
 
 class _Table:
@@ -58,7 +50,6 @@ class _Table:
         self.left: dict[tuple[int, int], int] = {}
 
 
-_open: weakref.WeakSet[_Place] = weakref.WeakSet()
 _table = _Table()
 
 
@@ -111,7 +102,7 @@ class Holder:
             if table.places.get(place.key, place) is not place:   # a read-only import beside others
                 return None
             records = _records(place)
-            if _is_locked_by_others(place):
+            if place.file.locked_by_others(_FIRST_LOCK, _PLACES):   # one question covers all places
                 return None
         return tuple([peer for at, record in enumerate(records) if at != place.number
                       and (peer := _peer_of(*record)) is not None])
@@ -136,16 +127,16 @@ def _taken(table: _Table, fd: int, key: tuple[int, int], by: object) -> _Place:
 
 
 def _asking(fd: int, key: tuple[int, int], by: object) -> _Place:
-    made = _Place(reopen(fd, os.O_RDONLY), key, None)
+    made = _Place(LockFile(fd, os.O_RDONLY), key, None)
     made.users.add(by)
     return made
 
 
 def _free_place(fd: int, key: tuple[int, int]) -> _Place:
-    file = reopen(fd, os.O_RDWR)
+    file = LockFile(fd, os.O_RDWR)
     try:
         for number in range(_PLACES):
-            if _lock(file.fileno(), number):
+            if file.lock(_FIRST_LOCK + number):
                 made = _Place(file, key, number)
                 _write_record(made, Peer.of(os.getpid()))
                 return made
@@ -155,35 +146,6 @@ def _free_place(fd: int, key: tuple[int, int]) -> _Place:
     file.close()
     raise BusyError(f"{_PLACES} processes hold the timeline, its maximum: one of them must release it first. A process "
                     "that only waits can import a handle of export(read_only=True)", reason="too_many_holders")
-
-
-def _lock(fd: int, number: int) -> bool:
-    """Lock the byte of a place, and return False if another file description has it."""
-    if sys.platform != "linux":
-        raise elsewhere()
-    import fcntl
-
-    with calling("fcntl"):
-        try:
-            fcntl.fcntl(fd, _F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _FIRST_LOCK + number, 1, 0))
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            return False
-    return True
-
-
-def _is_locked_by_others(place: _Place) -> bool:
-    """Return whether another file description has the lock of a place. One question covers all places."""
-    if sys.platform != "linux":
-        raise elsewhere()
-    import fcntl
-
-    with calling("fcntl"):
-        found = fcntl.fcntl(place.file.fileno(), _F_OFD_GETLK,
-                            _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _FIRST_LOCK, _PLACES, 0))
-    kind: int = _FLOCK.unpack(found)[0]
-    return kind != fcntl.F_UNLCK
 
 
 # The records are read and written as the file, because a page can be unmapped while a handle of it exists.
@@ -219,8 +181,6 @@ def _peer_of(pid: int, count: int, started: int) -> Peer | None:
 def _in_child() -> None:
     global _table
     _table = _Table()
-    for place in _open:
-        place.file.close()   # so that the parent's end ends its locks
 
 
 if hasattr(os, "register_at_fork"):

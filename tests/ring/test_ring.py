@@ -1,0 +1,432 @@
+"""Rings of frames on the host device: order, waits, bad input, and processes that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from support.fixtures import device, refused
+from support.open_files import numbers
+from support.waiting import until
+
+import xsem
+from xsem import ipc
+from xsem.errors import (
+    BadArgumentError,
+    BadHandleError,
+    BusyError,
+    ReleasedError,
+    RingEndedError,
+    WaitTimeoutError,
+)
+
+__all__ = ["device"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rings are made on Linux only")
+Policy = Literal["fifo", "mailbox"]
+POLICIES: tuple[Policy, ...] = ("fifo", "mailbox")
+BOUND_S = 60.0
+BUSY_S = 20.0   # what a busy machine may add to a second
+TORN = 3
+SPAWN = multiprocessing.get_context("forkserver")   # a thousand interpreters would take too long
+SPAWN.set_forkserver_preload(["xsem", "xsem_host.device", "numpy"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server() -> None:
+    """Start the processes that belong to the module, and not to one of its tests."""
+    first = SPAWN.Process(target=int)
+    first.start()
+    first.join()
+
+
+@pytest.fixture(params=POLICIES)
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return request.param  # type: ignore[no-any-return]
+
+
+def made(device: xsem.Device, **more: Any) -> xsem.FrameRing:
+    return xsem.FrameRing.create(device, **{"shape": (64,), "dtype": "uint8", **more})
+
+
+def joined(device: xsem.Device, ring: xsem.FrameRing) -> xsem.FrameReader:
+    with ring.export() as message:
+        return xsem.FrameRing.open(device, message)
+
+
+def write(ring: xsem.FrameRing, stream: xsem.CommandList | None = None, timeout_s: float = BOUND_S) -> int:
+    with ring.write(stream, timeout_s=timeout_s) as frame:
+        frame.payload = str(frame.number).encode()
+        if stream is None:
+            frame.numpy()[:] = frame.number % 251
+        else:
+            stream.append_fill(frame.buffer, bytes([frame.number % 251]))
+        return frame.number
+
+
+def is_whole(frame: xsem.Frame) -> bool:
+    return frame.payload == str(frame.number).encode() and bool((frame.numpy() == frame.number % 251).all())
+
+
+def read(reader: xsem.FrameReader, timeout_s: float = BOUND_S) -> int:
+    with reader.read(timeout_s=timeout_s) as frame:
+        assert is_whole(frame)
+        return frame.number
+
+
+# ---- frames
+def test_each_consumer_gets_every_frame_from_its_joining_on(device: xsem.Device) -> None:
+    with made(device) as ring, joined(device, ring) as first:
+        assert [write(ring), write(ring)] == [1, 2]
+        with joined(device, ring) as second:
+            write(ring)
+            assert [read(first) for _ in range(3)] == [1, 2, 3]
+            assert read(second) == 3
+
+
+def test_newest_frame_is_read_and_the_others_are_counted(device: xsem.Device) -> None:
+    with made(device, policy="mailbox") as ring, joined(device, ring) as reader:
+        assert write(ring) == 1
+        assert read(reader) == 1
+        for _ in range(5):
+            write(ring)
+        with reader.read() as frame:
+            assert (frame.number, frame.skipped) == (6, 4)
+            for _ in range(20):   # the slot that is being read stays
+                write(ring)
+            assert is_whole(frame)
+        assert read(reader) == 26
+
+
+def test_producer_waits_for_the_slowest_consumer(device: xsem.Device) -> None:
+    with made(device, slots=2) as ring, joined(device, ring) as reader:
+        write(ring)
+        write(ring)
+        refused(lambda: write(ring, timeout_s=0.05), "timeout", WaitTimeoutError)
+        assert read(reader) == 1
+        assert write(ring) == 3
+
+
+def test_mailbox_waits_only_if_all_slots_are_held(device: xsem.Device) -> None:
+    with (made(device, policy="mailbox", slots=2) as ring, joined(device, ring) as reader):
+        write(ring)
+        with reader.read():
+            write(ring)
+            refused(lambda: write(ring, timeout_s=0.05), "timeout", WaitTimeoutError)
+        assert write(ring) == 3
+
+
+def test_frame_of_a_failed_block_is_not_published(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy) as ring, joined(device, ring) as reader:
+        for _ in range(5):
+            with pytest.raises(ZeroDivisionError), ring.write():
+                raise ZeroDivisionError
+        assert write(ring) == 1
+        assert read(reader) == 1
+
+
+def test_work_on_lists_is_ordered_by_the_device(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy) as ring, joined(device, ring) as reader:
+        writes, reads = device.create_command_list(), device.create_command_list()
+        for _ in range(50):
+            number = write(ring, writes)
+            copied = device.host_buffer(64)
+            with reader.read(reads) as frame:
+                assert frame.number <= number
+                reads.append_copy(copied, frame.buffer)
+                wanted = frame.number % 251
+            reads.synchronize()
+            assert (copied.numpy() == wanted).all()
+
+
+def test_lists_and_the_host_take_turns(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy) as ring, joined(device, ring) as reader:
+        lists = [None, device.create_command_list(), device.create_command_list()]
+        for number in range(1, 40):
+            assert write(ring, lists[number % 3]) == number
+            with reader.read(lists[(number + number // 3) % 3]) as frame:
+                assert frame.number == number
+
+
+def test_frames_are_awaited(device: xsem.Device, policy: Policy) -> None:
+    async def produce(ring: xsem.FrameRing) -> None:
+        for _ in range(20):
+            async with ring.write(timeout_s=BOUND_S) as frame:
+                frame.numpy()[:] = frame.number % 251
+                frame.payload = str(frame.number).encode()
+            await asyncio.sleep(0)
+
+    async def consume(reader: xsem.FrameReader) -> int:
+        last = 0
+        while last < 20:
+            async with reader.read(timeout_s=BOUND_S) as frame:
+                assert is_whole(frame)
+                last = frame.number
+        return last
+
+    async def both(ring: xsem.FrameRing, reader: xsem.FrameReader) -> None:
+        assert (await asyncio.gather(produce(ring), consume(reader)))[1] == 20
+
+    with made(device, policy=policy) as ring, joined(device, ring) as reader:
+        asyncio.run(both(ring, reader))
+
+
+def test_sixty_consumers_get_each_frame(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy, consumers=60, slots=62) as ring:
+        readers = [joined(device, ring) for _ in range(60)]
+        for number in range(1, 4):
+            write(ring)
+            assert [read(each) for each in readers] == [number] * 60
+        refused(lambda: joined(device, ring), "too_many_consumers", BusyError)
+        readers.pop().close()
+        readers.append(joined(device, ring))
+        for each in readers:
+            each.close()
+
+
+# ---- ends
+def test_consumers_get_the_frames_that_are_left_and_then_the_end(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy) as ring:
+        reader = joined(device, ring)
+        write(ring)
+        write(ring)
+    if policy == "fifo":
+        assert read(reader) == 1
+    assert read(reader) == 2
+    refused(lambda: read(reader), "producer_closed", RingEndedError)
+    reader.close()
+
+
+def test_slow_consumer_is_dropped(device: xsem.Device) -> None:
+    with made(device, slots=2, drop_after_s=0.05) as ring, joined(device, ring) as slow:
+        write(ring)
+
+        def read_slowly() -> None:
+            with slow.read():
+                for _ in range(5):
+                    write(ring)
+
+        refused(read_slowly, "dropped", RingEndedError)
+        refused(lambda: read(slow), "dropped", RingEndedError)
+        slow.close()
+        again = joined(device, ring)
+        write(ring)
+        assert read(again) == 7
+        again.close()
+
+
+def test_nothing_is_left_behind(device: xsem.Device, policy: Policy) -> None:
+    before = numbers()
+    for _ in range(3):
+        with made(device, policy=policy) as ring, joined(device, ring) as reader:
+            write(ring)
+            read(reader)
+    until(lambda: numbers() <= before)
+
+
+def test_close_refuses_an_open_block(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy) as ring, joined(device, ring) as reader:
+        with ring.write():
+            refused(ring.close, "frame_open", BusyError)
+            refused(lambda: write(ring), "frame_open", BusyError)
+        with reader.read():
+            refused(reader.close, "frame_open", BusyError)
+            refused(lambda: read(reader), "frame_open", BusyError)
+    refused(lambda: write(ring), "released", ReleasedError)
+    refused(lambda: read(reader), "released", ReleasedError)
+    refused(ring.export, "released", ReleasedError)
+
+
+def test_frame_is_refused_after_its_block(device: xsem.Device) -> None:
+    with made(device) as ring:
+        with ring.write() as frame:
+            pass
+        for act in (frame.numpy, lambda: frame.buffer, frame.__dlpack__, lambda: np.asarray(frame)):
+            refused(act, "released", ReleasedError)
+
+
+# ---- bad input
+@pytest.mark.parametrize(("given", "reason"), [
+    ({"slots": 0}, "bad_slots"), ({"slots": 1}, "bad_slots"), ({"slots": 1025}, "bad_slots"),
+    ({"slots": 2.0}, "not_an_int"), ({"consumers": 0}, "bad_consumers"), ({"consumers": 61}, "bad_consumers"),
+    ({"policy": "lifo"}, "bad_policy"), ({"shape": (0,)}, "bad_shape"), ({"shape": (-1,)}, "bad_shape"),
+    ({"dtype": "object"}, "bad_dtype"), ({"payload_bytes": 65_537}, "payload_too_long"),
+    ({"drop_after_s": 0}, "bad_timeout"), ({"drop_after_s": 1, "policy": "mailbox"}, "bad_timeout"),
+    ({"memory_type": "NOTHING"}, "bad_type"),
+])
+def test_bad_ring_is_refused(device: xsem.Device, given: dict[str, Any], reason: str) -> None:
+    refused(lambda: made(device, **given), reason)
+
+
+def test_payload_that_is_too_long_is_refused(device: xsem.Device) -> None:
+    with made(device, payload_bytes=3) as ring:
+        refused(lambda: ring.write(payload=b"1234").__enter__(), "payload_too_long")
+        with ring.write(payload=b"123") as frame:
+            with pytest.raises(BadArgumentError):
+                frame.payload = b"1234"
+            assert frame.payload == b"123"
+
+
+def changed(message: ipc.Message, **fields: object) -> ipc.Message:
+    payload = {**json.loads(message.payload), **fields}
+    return dataclasses.replace(message, payload=json.dumps(payload).encode())
+
+
+@pytest.mark.parametrize("change", [
+    lambda each: None,
+    lambda each: dataclasses.replace(each, payload=b""),
+    lambda each: dataclasses.replace(each, payload=each.payload[:-5]),
+    lambda each: dataclasses.replace(each, payload=b"[1, 2]"),
+    lambda each: dataclasses.replace(each, payload=b"\xff"),
+    lambda each: dataclasses.replace(each, semaphores=each.semaphores[:-1]),
+    lambda each: dataclasses.replace(each, memories=each.memories[:1]),
+    lambda each: changed(each, kind="another"),
+    lambda each: changed(each, slots=4),
+    lambda each: changed(each, slots=1),
+    lambda each: changed(each, shape=[1 << 40]),
+    lambda each: changed(each, shape=None),
+    lambda each: changed(each, payload_bytes=1 << 16),
+    lambda each: changed(each, extra=1),
+])
+def test_message_that_was_cut_or_forged_is_refused(
+    device: xsem.Device, change: Callable[[ipc.Message], ipc.Message]
+) -> None:
+    with made(device) as ring, ring.export() as message:
+        before = numbers()
+        refused(lambda: xsem.FrameRing.open(device, change(message)), "bad_ring")
+        until(lambda: numbers() <= before)
+
+
+def test_words_of_another_ring_are_refused(device: xsem.Device) -> None:
+    with made(device) as ring, made(device, slots=4) as other, ring.export() as message, other.export() as theirs:
+        mixed = dataclasses.replace(message, memories=(theirs.memories[0], message.memories[1]))
+        refused(lambda: xsem.FrameRing.open(device, mixed), "wrong_magic", BadHandleError)
+
+
+# ---- other processes
+def test_message_goes_through_sockets_tickets_and_pickles(device: xsem.Device) -> None:
+    left, right = socket.socketpair()
+    with left, right, made(device) as ring, ring.export() as message:
+        ipc.send(left, *message.semaphores, *message.memories, payload=message.payload)
+        ticket = ipc.offer(*message.semaphores, *message.memories, payload=message.payload)
+        with (ipc.receive(right) as first, ipc.claim(ticket) as second, xsem.FrameRing.open(device, first) as one,
+              xsem.FrameRing.open(device, second) as other):
+            write(ring)
+            assert read(one) == read(other) == 1
+
+
+def produce(policy: Policy, pipe: Any) -> None:
+    with xsem.open_device("host") as device:
+        ring = made(device, policy=policy, consumers=2)
+        with ring.export() as message:
+            pipe.send((message.semaphores, message.memories, message.payload))
+        pipe.recv()   # the descriptors are received
+        while True:
+            write(ring, timeout_s=1e6)
+
+
+def consume(message: Any, pipe: Any) -> None:
+    with xsem.open_device("host") as device:
+        reader = xsem.FrameRing.open(device, ipc.Message(semaphores=message[0], memories=message[1],
+                                                         payload=message[2]))
+        while True:
+            with reader.read(timeout_s=1e6) as frame:
+                if not is_whole(frame):
+                    os._exit(TORN)
+                pipe.send_bytes(b"x")
+
+
+def started(role: Callable[..., None], *arguments: Any) -> tuple[Any, Any]:
+    near, far = SPAWN.Pipe()
+    process = SPAWN.Process(target=role, args=(*arguments, far), daemon=True)
+    process.start()
+    far.close()
+    return process, near
+
+
+ROUNDS = [5, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_producer_is_killed_at_any_moment(device: xsem.Device, policy: Policy, rounds: int) -> None:
+    for _ in range(rounds):
+        process, pipe = started(produce, policy)
+        semaphores, memories, payload = pipe.recv()
+        with ipc.Message(semaphores=semaphores, memories=memories, payload=payload) as message:
+            reader = xsem.FrameRing.open(device, message)
+        pipe.send("go")
+        killed_s: list[float] = []
+
+        def kill(process: Any = process, killed_s: list[float] = killed_s) -> None:
+            killed_s.append(time.monotonic())
+            process.kill()
+
+        timer, last = None, 0
+        with pytest.raises(RingEndedError) as caught:
+            while True:
+                number = read(reader)
+                assert number == last + 1 or (policy == "mailbox" and number > last)
+                last = number
+                if timer is None:
+                    timer = threading.Timer(random.uniform(0, 0.02), kill)
+                    timer.start()
+        assert caught.value.reason == "producer_ended"
+        assert time.monotonic() - killed_s[0] < 1 + BUSY_S
+        reader.close()
+        process.join()
+        process.close()
+        pipe.close()
+
+
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_consumer_is_killed_at_any_moment(device: xsem.Device, policy: Policy, rounds: int) -> None:
+    with made(device, policy=policy, consumers=2) as ring, joined(device, ring) as other, ring.export() as message:
+        going, longest = True, 0.0
+
+        def go_on() -> None:
+            nonlocal longest
+            last = 0
+            while going:
+                began = time.monotonic()
+                write(ring)
+                number = read(other)
+                longest = max(longest, time.monotonic() - began)
+                assert number == last + 1 or (policy == "mailbox" and number > last)
+                last = number
+
+        failed: list[BaseException] = []
+        thread = threading.Thread(target=lambda: _kept(go_on, failed))
+        thread.start()
+        for _ in range(rounds):
+            process, pipe = started(consume, (message.semaphores, message.memories, message.payload))
+            assert pipe.poll(BOUND_S)   # it has read a frame
+            time.sleep(random.uniform(0, 0.01))
+            process.kill()
+            process.join()
+            assert process.exitcode == -signal.SIGKILL
+            process.close()
+            pipe.close()
+        going = False
+        thread.join(BOUND_S)
+        assert not failed, failed
+        assert longest < 1 + BUSY_S
+
+
+def _kept(act: Callable[[], None], failed: list[BaseException]) -> None:
+    try:
+        act()
+    except BaseException as error:
+        failed.append(error)

@@ -1,0 +1,292 @@
+"""A consumer's end of a ring of frames."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Final, Self
+
+from xsem.data.streams import Stream
+from xsem.errors import BadArgumentError, BusyError, ReleasedError, RingEndedError, WaitTimeoutError
+from xsem.facade.command_list import CommandList
+from xsem.facade.device import Device
+from xsem.facade.discovery import open_device
+from xsem.ipc.message import Message
+from xsem.ring import protocol
+from xsem.ring.control import Control, entries
+from xsem.ring.ends import Line, Slots, Watch, list_on
+from xsem.ring.frames import Frame, Turn
+from xsem.ring.message import Shape
+from xsem.ring.protocol import Layout
+from xsem.ring.waiting import Need, Steps, run
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+
+__all__ = ["END", "FrameReader"]
+
+END: Final = 2**62
+"""Value of the committed frames when the ring is closed."""
+
+_COMMITTED, _PUBLISHED, _DONE = range(3)   # order of the semaphores in the message
+_WORDS, _FRAMES = range(2)   # order of the memories
+
+
+class FrameReader:
+    """A consumer of a ring of frames, made by `FrameRing.open`. One thread at a time reads.
+
+    Attributes
+    ----------
+    device : Device
+        The device.
+    waits_on_device : bool
+        As for `FrameRing`.
+    """
+
+    def __init__(self, device: Device, message: Message) -> None:
+        self._closed = True   # until all is made
+        if not isinstance(message, Message):
+            raise BadArgumentError(f"a Message of FrameRing.export is needed, not {type(message).__name__}",
+                                   reason="bad_ring")
+        shape = Shape.decode(message.payload)
+        if len(message.semaphores) != _DONE + shape.consumers or len(message.memories) != 2:
+            raise BadArgumentError(f"the message of a ring with {shape.consumers} consumers has "
+                                   f"{_DONE + shape.consumers} semaphores and 2 memories, not "
+                                   f"{len(message.semaphores)} and {len(message.memories)}", reason="bad_ring")
+        if message.memories[_FRAMES].allocation_size < shape.slots * shape.stride:
+            raise BadArgumentError(f"the memory of the frames has {message.memories[_FRAMES].allocation_size} bytes; "
+                                   f"{shape.slots} slots need {shape.slots * shape.stride}", reason="bad_ring")
+        self.device = device
+        self._shape = shape
+        self._layout = Layout(shape.slots, shape.consumers)
+        with contextlib.ExitStack() as made:
+            self._host = made.enter_context(open_device("host"))
+            self._control = Control.open(self._host, message.memories[_WORDS], self._layout, shape.payload_bytes)
+            made.callback(self._control.close)
+            self._committed = self._host.import_semaphore(message.semaphores[_COMMITTED], label="committed frames")
+            self._published = Line.import_(self._host, device, message.semaphores[_PUBLISHED], "published frames")
+            made.callback(self._published.release)
+            self._slots = Slots(device.import_memory(message.memories[_FRAMES]), shape)
+            made.callback(self._slots.release)
+            self._place = self._taken_place()
+            self._done = Line.import_(self._host, device, message.semaphores[_DONE + self._place], "done")
+            made.callback(self._done.release)
+            self._first = protocol.join(self._control, self._layout, self._place)
+            self._cleanup = made.pop_all()
+        self.waits_on_device: bool = self._done.device is not None
+        self._number = self._first - 1 if shape.policy == "fifo" else 0   # the last frame that was read
+        self._given_back = self._done.value()   # the last value of `_done` that was signalled or appended
+        self._last: CommandList | None = None
+        self._entry = 0
+        self._open = threading.Lock()
+        self._waited = 0   # the newest frame for which the device waits
+        self._watch = Watch("consumer", self._look)
+        self._closed = False
+
+    def read(
+        self, stream: CommandList | Stream | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S
+    ) -> Turn:
+        """Read the next frame, or the newest one, in a ``with`` or ``async with`` block.
+
+        The block gets the `Frame`, reads it or appends the work that reads it, and gives it back at its end. With a
+        stream, this work waits on the device until the frame is whole, and the frame is given back when the work is
+        done. With ``"mailbox"``, each read gives a newer frame than the read before.
+
+        Parameters
+        ----------
+        stream : CommandList or stream, optional
+            The list or the stream with the work that reads the frame. Default: the frame is whole at the begin of the
+            block, and read at its end.
+        timeout_s : float or None
+            Seconds for the frame; None: no limit.
+
+        Returns
+        -------
+        Turn
+            For ``with`` or ``async with``, once.
+
+        Raises
+        ------
+        WaitTimeoutError
+            ``timeout``: the producer has written no further frame.
+        RingEndedError
+            ``producer_closed``: there are no more frames. ``producer_ended``: the producer has ended without `close`,
+            and there are no more whole frames. ``dropped``: the producer has waited too long for this consumer; also
+            at the end of a block, whose frame may be torn.
+        BusyError
+            ``frame_open``: another block of this reader is open.
+        ReleasedError
+            ``released``: the reader is closed.
+        DriverError
+            ``abandoned``: the producer ended while its work on a frame was pending. The list or stream raises it, as
+            for `Semaphore.abandon`.
+        """
+        return Turn(lambda: self._begin(list_on(self.device, stream)), self._end, timeout_s)
+
+    def close(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Leave the ring, when the work on its frames is done. A second call has no effect.
+
+        Parameters
+        ----------
+        timeout_s : float or None
+            Seconds; None: no limit.
+
+        Raises
+        ------
+        BadArgumentError
+            ``bad_timeout``.
+        WaitTimeoutError
+            ``timeout``: work that reads a frame is not done. The reader stays open.
+        BusyError
+            ``frame_open``: a block is open.
+        """
+        if self._closed:
+            return
+        if not self._open.acquire(blocking=False):
+            raise BusyError("a frame of the reader is open", reason="frame_open")
+        try:
+            run(self._finished(), timeout_s)
+            self._closed = True
+            self._done.raise_to(protocol.leave(self._control, self._layout, self._place))
+        finally:
+            self._open.release()
+        self._watch.end()
+        self._cleanup.close()
+
+    # ---- inside
+    def _taken_place(self) -> int:
+        for place in range(self._layout.places):
+            if self._control.take(place):
+                return place
+        raise BusyError(f"the ring has {self._layout.places} consumers, as many as it was made for: one of them must "
+                        "close its reader, or make the ring with more `consumers`", reason="too_many_consumers")
+
+    def _finished(self) -> Steps[None]:
+        while self._done.value() < self._given_back:
+            if (yield Need(self._done.host, self._given_back)):
+                raise WaitTimeoutError("the work that reads the last frame is not done", reason="timeout")
+
+    def _begin(self, commands: CommandList | None) -> Steps[Frame]:
+        if self._closed:
+            raise ReleasedError("the reader is closed", reason="released")
+        if not self._open.acquire(blocking=False):
+            raise BusyError("another frame of the reader is open: one block at a time reads", reason="frame_open")
+        try:
+            self._check_not_dropped()
+            last = self._number
+            number, slot, entry = yield from (
+                self._in_order() if self._shape.policy == "fifo" else self._newest())
+            if commands is not self._last and self._done.value() < self._given_back:
+                # The signals keep the order of the frames.
+                if commands is not None and self._done.device is not None:
+                    commands.append_wait(self._done.device, self._given_back)
+                else:
+                    yield from self._finished()
+            yield from self._whole(number, commands)
+            self._number, self._last = number, commands
+            payload = self._control.get(entry)
+            self._check_not_dropped()
+            return Frame(self._slots[slot], number, number - last - 1 if last else 0, payload,
+                         self._shape.payload_bytes)
+        except BaseException:
+            self._open.release()
+            raise
+
+    def _in_order(self) -> Steps[tuple[int, int, int]]:
+        """Wait until the producer has committed the next frame."""
+        number, words = self._number + 1, self._control
+        while self._committed.value() < number:
+            ended = not words.producer_runs()
+            if ended and self._committed.value() < number:
+                raise self._ended()
+            if (yield Need(self._committed, number)):
+                raise self._late(number)
+        if 0 < words.load(self._layout.ended) <= number:
+            raise self._ended(closed=True)
+        return number, number % self._layout.slots, number % entries(self._layout)
+
+    def _newest(self) -> Steps[tuple[int, int, int]]:
+        """Wait for a whole frame that is newer than the last one, and keep it."""
+        words, layout = self._control, self._layout
+        ticket = words.load(layout.ticket(self._place, self._entry))
+        while self._done.value() < ticket:   # the entry's last frame is still being read
+            if (yield Need(self._done.host, ticket)):
+                raise WaitTimeoutError("the work that reads earlier frames is pending", reason="timeout")
+        while True:
+            whole = self._published.value()
+            if whole > self._number:
+                slot = protocol.reserve(words, layout, self._place, self._entry, whole, self._given_back + 1)
+                if slot is not None:
+                    self._entry = (self._entry + 1) % layout.slots
+                    return whole, slot, slot
+                continue
+            closed, ended = words.load(layout.ended), not words.producer_runs()
+            if (closed or ended) and self._published.value() <= self._number:
+                raise self._ended(closed=bool(closed))
+            if (yield Need(self._published.host, self._number + 1)):
+                raise self._late(self._number + 1)
+
+    def _whole(self, number: int, commands: CommandList | None) -> Steps[None]:
+        """Wait until the frame is whole, here or on the device."""
+        if commands is not None and self._published.device is not None:
+            if self._published.value() >= number and not self._slots.handed_over:
+                return
+            commands.append_wait(self._published.device, number, acquire=self._slots.handed_over)
+            self._waited = number
+            self._watch.begin()
+            return
+        while self._published.value() < number:
+            ended = not self._control.producer_runs()
+            if ended and self._published.value() < number:
+                raise self._ended()
+            if (yield Need(self._published.host, number)):
+                raise self._late(number)
+
+    def _end(self, frame: Frame, whole: bool) -> None:
+        try:
+            commands = self._last
+            number = frame.number if self._shape.policy == "fifo" else self._given_back + 1
+            if commands is None:
+                self._done.host.host_signal(number)
+            elif self._done.device is not None:
+                commands.append_signal(self._done.device, number, release=self._slots.handed_over)
+            else:
+                commands.synchronize(timeout_s=None)
+                self._done.host.host_signal(number)
+            self._given_back = number
+            if whole:
+                self._check_not_dropped()
+        finally:
+            self._open.release()
+
+    def _look(self) -> bool:
+        """End the waits of the device for a producer that has ended. Return whether there are such waits."""
+        if self._closed or self._published.value() >= self._waited:
+            return False
+        if self._control.producer_runs():
+            return True
+        if self._published.value() < self._waited:
+            self._published.host.abandon()
+        return False
+
+    def _check_not_dropped(self) -> None:
+        if protocol.is_dropped(self._control, self._layout, self._place, self._first):
+            raise RingEndedError("the producer has given up this consumer, because it held a frame for too long; open "
+                                 "the ring again", reason="dropped")
+
+    @staticmethod
+    def _ended(*, closed: bool = False) -> RingEndedError:
+        if closed:
+            return RingEndedError("the producer has closed the ring", reason="producer_closed")
+        return RingEndedError("the producer has ended without closing the ring", reason="producer_ended")
+
+    @staticmethod
+    def _late(number: int) -> WaitTimeoutError:
+        return WaitTimeoutError(f"the producer has not written frame {number}", reason="timeout")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<FrameReader of {self._shape.policy}, after frame {self._number}{', closed' if self._closed else ''}>"

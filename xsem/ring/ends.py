@@ -1,0 +1,107 @@
+"""What both ends of a ring have: its timelines, its slots, and the thread that looks who is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from xsem.data.streams import Stream
+from xsem.facade.buffer import Buffer
+from xsem.facade.command_list import CommandList
+from xsem.facade.device import Device
+from xsem.facade.memory import Memory
+from xsem.facade.semaphore import Semaphore
+from xsem.ring.message import Shape
+from xsem.runtime.threads import Background, Pause, exiting
+from xsem.types import SemaphoreDesc, SemaphoreHandleType
+
+__all__ = ["Line", "Slots", "Watch", "list_on"]
+
+TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
+_LOOK_S: Final = 0.1
+
+
+class Line(NamedTuple):
+    """A timeline of the ring, for the host and for the device."""
+
+    host: Semaphore
+    device: Semaphore | None   # None: the device has no such timelines, so the host waits and signals
+
+    @classmethod
+    def import_(cls, host: Device, device: Device, desc: SemaphoreDesc, label: str) -> Line:
+        """Import a timeline. The caller keeps `desc`."""
+        here = host.import_semaphore(desc, label=label)
+        if TIMELINE not in device.capabilities.semaphore_import:
+            return cls(here, None)
+        return cls(here, device.import_semaphore(desc, label=label))
+
+    def value(self) -> int:
+        """Return the value."""
+        return self.host.value()
+
+    def raise_to(self, value: int) -> None:
+        """Signal from the host, unless the value is as high already."""
+        if self.host.value() < value:
+            self.host.host_signal(value)
+
+    def release(self) -> None:
+        """Release both."""
+        if self.device is not None:
+            self.device.release()
+        self.host.release()
+
+
+class Slots:
+    """The memory of the frames, and the buffer of each slot."""
+
+    def __init__(self, memory: Memory, shape: Shape) -> None:
+        self.memory = memory
+        self._mapping = memory.map_buffer(0, shape.slots * shape.stride)
+        self._views = [self._mapping.view(shape.shape, shape.dtype, offset=slot * shape.stride)
+                       for slot in range(shape.slots)]
+        needs = memory.device.capabilities.needs_handover and not memory.type.portable
+        self.handed_over: tuple[Memory, ...] = (memory,) if needs else ()
+
+    def __getitem__(self, slot: int) -> Buffer:
+        return self._views[slot]
+
+    def release(self) -> None:
+        """Release the buffers and the memory."""
+        for view in self._views:
+            view.release()
+        self._mapping.release()
+        self.memory.release()
+
+
+class Watch:
+    """A thread that looks, a few times in a second, while there is something to look after."""
+
+    def __init__(self, name: str, look: Callable[[], bool]) -> None:
+        self._look = look   # returns whether to look again
+        self._more = False
+        self._nap = Pause()
+        self._thread = Background(f"xsem-ring-{name}", self._work, lambda: self._more, joined=False)
+
+    def begin(self) -> None:
+        """Look from now on."""
+        self._more = True
+        self._thread.ensure()
+
+    def end(self) -> None:
+        """Look no more, soon."""
+        self._more = False
+        self._nap.end()
+
+    def _work(self) -> None:
+        while self._more and not exiting():
+            self._more = False   # first, because `begin` may come during the look
+            if self._look():
+                self._more = True
+                self._nap.wait(_LOOK_S)
+
+
+def list_on(device: Device, stream: CommandList | Stream | None) -> CommandList | None:
+    """Return the command list of a stream; None for the host's own order."""
+    if stream is None or isinstance(stream, CommandList):
+        return stream
+    return device.command_list(stream)
