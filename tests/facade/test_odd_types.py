@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -75,7 +76,33 @@ def device_calls(device: Device) -> Calls:
     staging, bound = memory.map_buffer(4096, shape=(128,)), device.create_event()
     commands.append_barrier(signal_event=bound)
     usual = {"semaphores": sem, "params": 0}
+    of_ring = {"device": device, "shape": (4,), "dtype": "uint8"}
+    ring = xsem.FrameRing.create(**of_ring)   # type: ignore[arg-type]
+    message = ring.export()
+    reader = xsem.FrameRing.open(device, message)
+
+    def write(stream: Any = None, payload: Any = b"", timeout_s: Any = 0) -> None:
+        with ring.write(stream, payload=payload, timeout_s=timeout_s) as frame:
+            frame.payload = payload
+        read(timeout_s=1)
+
+    def read(stream: Any = None, timeout_s: Any = 0) -> None:
+        with reader.read(stream, timeout_s=timeout_s):
+            pass
+
+    @functools.wraps(xsem.FrameRing.create)
+    def create(**given: Any) -> None:
+        xsem.FrameRing.create(**given).close()
+
+    @functools.wraps(xsem.FrameRing.open)
+    def join(**given: Any) -> None:
+        xsem.FrameRing.open(**given).close()
+
     return {
+        "FrameRing.create": (create, of_ring), "FrameRing.export": (ring.export, {}),
+        "FrameRing.open": (join, {"device": device, "message": message}),
+        "FrameRing.write": (write, {}), "FrameReader.read": (read, {}), "Frame.__dlpack__": (buffer.__dlpack__, {}),
+        "FrameRing.close": (ring.close, {}), "FrameReader.close": (reader.close, {}),
         "Device.create_semaphore": (device.create_semaphore, {"type": BINARY}),
         "Device.create_timeline": (device.create_timeline, {}), "Device.create_binary": (device.create_binary, {}),
         "Device.create_memory": (device.create_memory, {"type": MEMORY, "size": 4096}),
@@ -154,7 +181,7 @@ def wrong(name: str, call: Callable[..., Any], usual: dict[str, Any]) -> list[st
         kept = {key: value for key, value in usual.items() if key in parameters(call)}
         but = (NUMBERS | {"2**40", "-1"} if name in TAKES_NUMBERS else frozenset()) | (
             WAITS if parameter in ("timeout_s", "after_s") else frozenset())
-        permitted = (BufferError,) if name == "Buffer.__dlpack__" else ()
+        permitted = (BufferError,) if name.endswith("__dlpack__") else ()
         found += [f"{name}: {each}" for each in raised(call, kept, parameter, but, permitted)]
     return found
 
@@ -187,7 +214,10 @@ def test_images_and_shared_arrays_refuse_values_of_another_type(image_gpu: Devic
 
 
 def test_every_public_call_is_tried(device: Device, image_gpu: Device) -> None:
-    tried = {*data_calls(), *device_calls(device), *image_calls(image_gpu)}
+    of_device = device_calls(device)
+    tried = {*data_calls(), *of_device, *image_calls(image_gpu)}
+    for each in ("FrameReader.close", "FrameRing.close"):
+        of_device[each][0]()
     missing = []
     for name in xsem.__all__:
         public = getattr(xsem, name)

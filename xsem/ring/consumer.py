@@ -14,7 +14,7 @@ from xsem.facade.discovery import open_device
 from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.control import Control, entries
-from xsem.ring.ends import Line, Slots, Watch, list_on
+from xsem.ring.ends import Line, Slots, Watch, check_device, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Shape
 from xsem.ring.protocol import Layout
@@ -43,6 +43,7 @@ class FrameReader:
 
     def __init__(self, device: Device, message: Message) -> None:
         self._closed = True   # until all is made
+        check_device(device)
         if not isinstance(message, Message):
             raise BadArgumentError(f"a Message of FrameRing.export is needed, not {type(message).__name__}",
                                    reason="bad_ring")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from xsem.data.streams import Stream
+from xsem.errors import BadArgumentError
 from xsem.facade.buffer import Buffer
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
@@ -15,7 +16,7 @@ from xsem.ring.message import Shape
 from xsem.runtime.threads import Background, Pause, exiting
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["Line", "Slots", "Watch", "list_on"]
+__all__ = ["TIMELINE", "Line", "Slots", "Watch", "check_device", "list_on"]
 
 TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
 _LOOK_S: Final = 0.1
@@ -98,6 +99,12 @@ class Watch:
             if self._look():
                 self._more = True
                 self._nap.wait(_LOOK_S)
+
+
+def check_device(device: object) -> None:
+    """Refuse what is not an open device."""
+    if not isinstance(device, Device):
+        raise BadArgumentError(f"a Device is needed, not {type(device).__name__}", reason="not_a_device")
 
 
 def list_on(device: Device, stream: CommandList | Stream | None) -> CommandList | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from xsem.errors import BadArgumentError, ReleasedError
 from xsem.facade.buffer import Buffer
+from xsem.ipc.message import content
 from xsem.ring.waiting import Steps, run, run_in_asyncio
 
 __all__ = ["Frame", "Turn"]
@@ -57,7 +58,7 @@ class Frame:
 
     @payload.setter
     def payload(self, payload: bytes) -> None:
-        data = bytes(payload)
+        data = content(payload)
         if len(data) > self._most_payload:
             raise BadArgumentError(f"the ring takes payloads of at most {self._most_payload} bytes, not {len(data)}",
                                    reason="payload_too_long")

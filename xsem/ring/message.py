@@ -33,7 +33,7 @@ class Shape:
     payload_bytes: int
 
     def __post_init__(self) -> None:
-        if self.policy not in ("fifo", "mailbox"):
+        if not isinstance(self.policy, str) or self.policy not in ("fifo", "mailbox"):
             raise BadArgumentError(f"policy is 'fifo' or 'mailbox', not {self.policy!r}", reason="bad_policy")
         check_int("slots", self.slots, 2, MOST_SLOTS, reason="bad_slots")
         check_int("consumers", self.consumers, 1, MOST_CONSUMERS, reason="bad_consumers")

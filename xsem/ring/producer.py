@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Self
 
-from xsem.data.layout import parse_dtype
+from xsem.data.layout import parse_dtype, parse_layout
 from xsem.data.streams import Stream
 from xsem.errors import BadArgumentError, BusyError, ReleasedError, WaitTimeoutError
 from xsem.facade.command_list import CommandList
@@ -17,12 +17,12 @@ from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.consumer import END, FrameReader
 from xsem.ring.control import Control, entries
-from xsem.ring.ends import TIMELINE, Line, Slots, Watch, list_on
+from xsem.ring.ends import TIMELINE, Line, Slots, Watch, check_device, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Policy, Shape
 from xsem.ring.protocol import Layout
 from xsem.ring.waiting import Need, Steps, run
-from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
 from xsem.types import MemoryHandleType, UUIDLike
 
 __all__ = ["FrameRing"]
@@ -135,7 +135,7 @@ class FrameRing:
         ------
         BadArgumentError
             ``bad_slots``, ``bad_consumers``, ``bad_policy``, ``bad_shape``, ``bad_dtype``, ``payload_too_long``,
-            ``bad_type``, ``bad_timeout``.
+            ``bad_type``, ``bad_timeout``, ``not_a_device``, ``not_an_int``.
         UnsupportedError
             The device cannot create such memory, or the system is not Linux.
         OutOfMemoryError
@@ -145,7 +145,11 @@ class FrameRing:
         BusyError
             The device has no room for the ring's objects.
         """
-        given = Shape(policy, slots, consumers, tuple(shape), parse_dtype(dtype).name, payload_bytes)
+        check_device(device)
+        element = parse_dtype(dtype)
+        given = Shape(policy, slots, consumers, parse_layout(shape, None, element.itemsize).shape, element.name,
+                      payload_bytes)
+        check_timeout(drop_after_s)
         if drop_after_s is not None and (policy != "fifo" or not drop_after_s > 0):
             raise BadArgumentError(f"drop_after_s is seconds above 0, with the policy 'fifo', not {drop_after_s!r} "
                                    f"with {policy!r}", reason="bad_timeout")
@@ -178,7 +182,8 @@ class FrameRing:
         Raises
         ------
         BadArgumentError
-            ``bad_ring``: the message is not that of a ring, or was cut. Reasons of `Device.import_memory`.
+            ``bad_ring``: the message is not that of a ring, or was cut. ``not_a_device``. Also the reasons of
+            `Device.import_memory`.
         BadHandleError
             ``wrong_magic``, and the reasons of `Device.import_memory` and `Device.import_semaphore`.
         ReleasedError
