@@ -205,8 +205,15 @@ def image_gpu() -> Iterator[Device]:
         yield device
 
 
+def close_ring(calls: Calls) -> None:
+    calls["FrameReader.close"][0]()
+    calls["FrameRing.close"][0]()
+
+
 def test_objects_of_host_refuse_values_of_another_type(device: Device) -> None:
-    assert [each for name, call in device_calls(device).items() for each in wrong(name, *call)] == []
+    calls = device_calls(device)
+    assert [each for name, call in calls.items() for each in wrong(name, *call)] == []
+    close_ring(calls)
 
 
 def test_images_and_shared_arrays_refuse_values_of_another_type(image_gpu: Device) -> None:
@@ -214,10 +221,9 @@ def test_images_and_shared_arrays_refuse_values_of_another_type(image_gpu: Devic
 
 
 def test_every_public_call_is_tried(device: Device, image_gpu: Device) -> None:
-    of_device = device_calls(device)
-    tried = {*data_calls(), *of_device, *image_calls(image_gpu)}
-    for each in ("FrameReader.close", "FrameRing.close"):
-        of_device[each][0]()
+    calls = device_calls(device)
+    tried = {*data_calls(), *calls, *image_calls(image_gpu)}
+    close_ring(calls)
     missing = []
     for name in xsem.__all__:
         public = getattr(xsem, name)
