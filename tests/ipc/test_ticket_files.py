@@ -243,4 +243,5 @@ def test_directory_that_takes_no_socket_is_named(desc: MemoryDesc) -> None:
 
 def test_server_of_a_directory_ends_with_its_last_offer(desc: MemoryDesc, folder: Path) -> None:
     ipc.claim(ipc.offer(desc, at=folder), at=folder).close()
+    until(lambda: not any(each.name == "xsem-offers" for each in threading.enumerate()))
     until(lambda: gc.collect() >= 0 and not offers._Process.in_directories)   # it refers to itself
