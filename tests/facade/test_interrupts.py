@@ -245,8 +245,11 @@ def signals(swallowed: list[object]) -> Iterator[Callable[[Callable[[], object]]
 
 
 def signal_and_wait(scene: Scene) -> None:
-    scene.commands.synchronize(timeout_s=DEADLINE_S)   # the rounds may run ahead of the device, up to its limit
-    scene.commands.append_signal([scene.sem, scene.other], [scene.value] * 2)
+    try:
+        scene.commands.append_signal([scene.sem, scene.other], [scene.value] * 2)
+    except xsem.WouldBlockError:   # the loop has run ahead of the device, up to its limit
+        scene.commands.synchronize(timeout_s=DEADLINE_S)
+        scene.commands.append_signal([scene.sem, scene.other], [scene.value] * 2)
     scene.commands.synchronize(timeout_s=DEADLINE_S)
 
 
