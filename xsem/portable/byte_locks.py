@@ -9,7 +9,7 @@ import os
 import struct
 import sys
 import weakref
-from typing import Final, Self
+from typing import Final
 
 from xsem.portable.files import reopen
 from xsem.portable.linux import calling, elsewhere
@@ -43,12 +43,6 @@ class LockFile:
     def close(self) -> None:
         """Give all locks up. A second call has no effect."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def lock(self, at: int) -> bool:
         """Lock the byte, and return False if another file description has it."""

@@ -20,12 +20,14 @@ from xsem.ring.message import Shape
 from xsem.ring.protocol import Layout
 from xsem.ring.waiting import Need, Steps, run
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
+from xsem.types import SemaphoreDesc
 
 __all__ = ["END", "FrameReader"]
 
 END: Final = 2**62
 """Value of the committed frames when the ring is closed."""
 
+_LATE: Final = "the work that reads the last frame is not done"
 _COMMITTED, _PUBLISHED, _DONE = range(3)   # order of the semaphores in the message
 _WORDS, _FRAMES = range(2)   # order of the memories
 
@@ -63,12 +65,12 @@ class FrameReader:
             self._control = Control.open(self._host, message.memories[_WORDS], self._layout, shape.payload_bytes)
             made.callback(self._control.close)
             self._committed = self._host.import_semaphore(message.semaphores[_COMMITTED], label="committed frames")
-            self._published = Line.import_(self._host, device, message.semaphores[_PUBLISHED], "published frames")
+            self._published = self._line(message.semaphores[_PUBLISHED], "published frames")
             made.callback(self._published.release)
             self._slots = Slots(device.import_memory(message.memories[_FRAMES]), shape)
             made.callback(self._slots.release)
             self._place = self._taken_place()
-            self._done = Line.import_(self._host, device, message.semaphores[_DONE + self._place], "done")
+            self._done = self._line(message.semaphores[_DONE + self._place], "done")
             made.callback(self._done.release)
             self._first = protocol.join(self._control, self._layout, self._place)
             self._cleanup = made.pop_all()
@@ -144,7 +146,7 @@ class FrameReader:
         if not self._open.acquire(blocking=False):
             raise BusyError("a frame of the reader is open", reason="frame_open")
         try:
-            run(self._finished(), timeout_s)
+            run(self._done.finished(self._given_back, _LATE), timeout_s)
             self._closed = True
             self._done.raise_to(protocol.leave(self._control, self._layout, self._place))
         finally:
@@ -153,17 +155,15 @@ class FrameReader:
         self._cleanup.close()
 
     # ---- inside
+    def _line(self, desc: SemaphoreDesc, label: str) -> Line:
+        return Line.of(self._host.import_semaphore(desc, label=label), self.device, desc)
+
     def _taken_place(self) -> int:
         for place in range(self._layout.places):
             if self._control.take(place):
                 return place
         raise BusyError(f"the ring has {self._layout.places} consumers, as many as it was made for: one of them must "
                         "close its reader, or make the ring with more `consumers`", reason="too_many_consumers")
-
-    def _finished(self) -> Steps[None]:
-        while self._done.value() < self._given_back:
-            if (yield Need(self._done.host, self._given_back)):
-                raise WaitTimeoutError("the work that reads the last frame is not done", reason="timeout")
 
     def _begin(self, commands: CommandList | None) -> Steps[Frame]:
         if self._closed:
@@ -175,12 +175,8 @@ class FrameReader:
             last = self._number
             number, slot, entry = yield from (
                 self._in_order() if self._shape.policy == "fifo" else self._newest())
-            if commands is not self._last and self._done.value() < self._given_back:
-                # The signals keep the order of the frames.
-                if commands is not None and self._done.device is not None:
-                    commands.append_wait(self._done.device, self._given_back)
-                else:
-                    yield from self._finished()
+            if commands is not self._last:
+                yield from self._done.keep_order(commands, self._given_back, _LATE)
             yield from self._whole(number, commands)
             self._number, self._last = number, commands
             payload = self._control.get(entry)
@@ -245,13 +241,7 @@ class FrameReader:
         try:
             commands = self._last
             number = frame.number if self._shape.policy == "fifo" else self._given_back + 1
-            if commands is None:
-                self._done.host.host_signal(number)
-            elif self._done.device is not None:
-                commands.append_signal(self._done.device, number, release=self._slots.handed_over)
-            else:
-                commands.synchronize(timeout_s=None)
-                self._done.host.host_signal(number)
+            self._done.signal(commands, number, self._slots.handed_over)
             self._given_back = number
             if whole:
                 self._check_not_dropped()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
 from typing import Final
 
+from xsem.data.handles import number_of
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.facade.device import Device
 from xsem.facade.memory import Memory
@@ -16,23 +18,23 @@ from xsem.types import MemoryDesc, MemoryHandleType
 __all__ = ["Control"]
 
 _MAGIC: Final = 0x314752_4D455358   # "XSEMRG1", little-endian
-_HEAD: Final = 4   # words before those of the protocol: magic, slots, places, bytes of a payload
+_HEAD: Final = struct.Struct("=4Q")   # before the words: magic, slots, places, bytes of a payload
 _LENGTH: Final = 8   # bytes of the length of a payload, before it
 
 
 class Control:
     """The words, the payloads and the locks of a ring."""
 
-    def __init__(self, host: Device, memory: Memory, fd: int, layout: Layout, payload_bytes: int) -> None:
+    def __init__(self, memory: Memory, fd: int, layout: Layout, payload_bytes: int) -> None:
         self.memory = memory
         self.layout = layout
         self.payload_bytes = payload_bytes
         self._buffer = memory.map_buffer()
         self._bytes = self._buffer.numpy().data.cast("B")
-        start = 8 * _HEAD
+        start = _HEAD.size
         self._words = self._bytes[start:start + 8 * layout.size].cast("Q")
         self._payloads = start + 8 * layout.size
-        self._each = _LENGTH + -(-payload_bytes // 8) * 8
+        self._each = _entry_bytes(payload_bytes)
         self.locks = LockFile(fd, os.O_RDWR)
         self._locks_at = memory.allocation_size
         self._lock = threading.Lock()
@@ -42,9 +44,8 @@ class Control:
         """Allocate the memory of a new ring."""
         memory = host.create_memory(MemoryHandleType.HOST_MEMORY_FD, _size(layout, payload_bytes))
         with memory.export() as desc:
-            made = cls(host, memory, _fd(desc), layout, payload_bytes)
-        made._bytes[:8 * _HEAD].cast("Q")[:] = memoryview(
-            b"".join(each.to_bytes(8, "little") for each in _head(layout, payload_bytes))).cast("Q")
+            made = cls(memory, _fd(desc), layout, payload_bytes)
+        _HEAD.pack_into(made._bytes, 0, *_head(layout, payload_bytes))
         return made
 
     @classmethod
@@ -53,8 +54,8 @@ class Control:
         if desc.type is not MemoryHandleType.HOST_MEMORY_FD or desc.allocation_size < _size(layout, payload_bytes):
             raise BadArgumentError("the message is not that of a ring: its memory of the words is too small or of "
                                    "another type", reason="bad_ring")
-        made = cls(host, host.import_memory(desc), _fd(desc), layout, payload_bytes)
-        if tuple(made._bytes[:8 * _HEAD].cast("Q")) != _head(layout, payload_bytes):
+        made = cls(host.import_memory(desc), _fd(desc), layout, payload_bytes)
+        if _HEAD.unpack_from(made._bytes) != _head(layout, payload_bytes):
             made.close()
             raise BadHandleError("the first memory of the message lacks the words of this ring", reason="wrong_magic")
         return made
@@ -120,7 +121,11 @@ def entries(layout: Layout) -> int:
 
 
 def _size(layout: Layout, payload_bytes: int) -> int:
-    return 8 * (_HEAD + layout.size) + entries(layout) * (_LENGTH + -(-payload_bytes // 8) * 8)
+    return _HEAD.size + 8 * layout.size + entries(layout) * _entry_bytes(payload_bytes)
+
+
+def _entry_bytes(payload_bytes: int) -> int:
+    return _LENGTH + -(-payload_bytes // 8) * 8
 
 
 def _head(layout: Layout, payload_bytes: int) -> tuple[int, ...]:
@@ -131,4 +136,4 @@ def _fd(desc: MemoryDesc) -> int:
     handle = desc.handle
     if handle is None:
         raise BadHandleError("the memory of the words has no handle", reason="no_handle")
-    return handle if isinstance(handle, int) else handle.fileno()
+    return number_of(handle)

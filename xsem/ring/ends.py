@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError
+from xsem.errors import BadArgumentError, WaitTimeoutError
 from xsem.facade.buffer import Buffer
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.memory import Memory
 from xsem.facade.semaphore import Semaphore
 from xsem.ring.message import Shape
+from xsem.ring.waiting import Need, Steps
 from xsem.runtime.threads import Background, Pause, exiting
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
 
@@ -29,12 +30,35 @@ class Line(NamedTuple):
     device: Semaphore | None   # None: the device has no such timelines, so the host waits and signals
 
     @classmethod
-    def import_(cls, host: Device, device: Device, desc: SemaphoreDesc, label: str) -> Line:
-        """Import a timeline. The caller keeps `desc`."""
-        here = host.import_semaphore(desc, label=label)
+    def of(cls, host: Semaphore, device: Device, desc: SemaphoreDesc) -> Line:
+        """Import the timeline on the device, too. The caller keeps `desc`."""
         if TIMELINE not in device.capabilities.semaphore_import:
-            return cls(here, None)
-        return cls(here, device.import_semaphore(desc, label=label))
+            return cls(host, None)
+        return cls(host, device.import_semaphore(desc, label=host.label))
+
+    def finished(self, value: int, late: str) -> Steps[None]:
+        """Wait until the work of the last frame is done; `late` is the text of the timeout."""
+        while self.value() < value:
+            if (yield Need(self.host, value)):
+                raise WaitTimeoutError(late, reason="timeout")
+
+    def keep_order(self, commands: CommandList | None, value: int, late: str) -> Steps[None]:
+        """Let the next signal, of another list or of the host, come after an earlier one of `value`."""
+        if self.value() >= value:
+            return
+        if commands is not None and self.device is not None:
+            commands.append_wait(self.device, value)
+        else:
+            yield from self.finished(value, late)
+
+    def signal(self, commands: CommandList | None, value: int, release: Sequence[Memory]) -> None:
+        """Signal when the work of the list is done, or now."""
+        if commands is not None and self.device is not None:
+            commands.append_signal(self.device, value, release=release)
+            return
+        if commands is not None:
+            commands.synchronize(timeout_s=None)
+        self.host.host_signal(value)
 
     def value(self) -> int:
         """Return the value."""

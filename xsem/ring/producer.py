@@ -28,6 +28,7 @@ from xsem.types import MemoryHandleType, UUIDLike
 __all__ = ["FrameRing"]
 
 _MOMENT_S: Final = 0.0002
+_LATE: Final = "the work that writes the last frame is not done"
 
 
 class FrameRing:
@@ -161,7 +162,7 @@ class FrameRing:
     def _line(self, label: str) -> Line:
         made = self._host.create_semaphore(TIMELINE, label=label)
         with made.export() as desc:
-            return Line.import_(self._host, self.device, desc, label)._replace(host=made)
+            return Line.of(made, self.device, desc)
 
     @staticmethod
     def open(device: Device, message: Message) -> FrameReader:
@@ -293,7 +294,7 @@ class FrameRing:
         if not self._open.acquire(blocking=False):
             raise BusyError("a frame of the ring is open", reason="frame_open")
         try:
-            run(self._finished(), timeout_s)
+            run(self._published.finished(self._number, _LATE), timeout_s)
             self._closed = True
             self._control.store(self._layout.ended, self._number + 1)
             self._control.fence()
@@ -313,11 +314,6 @@ class FrameRing:
         if self._closed:
             raise ReleasedError("the ring is closed", reason="released")
 
-    def _finished(self) -> Steps[None]:
-        while self._published.value() < self._number:
-            if (yield Need(self._published.host, self._number)):
-                raise WaitTimeoutError("the work that writes the last frame is not done", reason="timeout")
-
     def _begin(self, commands: CommandList | None, payload: bytes) -> Steps[Frame]:
         self._check()
         if not self._open.acquire(blocking=False):
@@ -328,12 +324,8 @@ class FrameRing:
                 slot = yield from self._in_order(number, commands)
             else:
                 slot = yield from self._newest(number)
-            if commands is not self._last and self._published.value() < number - 1:
-                # The signals keep the order of the frames.
-                if commands is not None and self._published.device is not None:
-                    commands.append_wait(self._published.device, number - 1)
-                else:
-                    yield from self._finished()
+            if commands is not self._last:
+                yield from self._published.keep_order(commands, self._number, _LATE)
             self._slot, self._last = slot, commands
             return Frame(self._slots[slot], number, 0, payload, self._shape.payload_bytes)
         except BaseException:
@@ -420,13 +412,7 @@ class FrameRing:
         self._control.put(number % entries(self._layout) if fifo else slot, frame.payload)
         if not fifo:
             protocol.commit(self._control, self._layout, slot, number)
-        if commands is None:
-            self._published.host.host_signal(number)
-        elif self._published.device is not None:
-            commands.append_signal(self._published.device, number, release=self._slots.handed_over)
-        else:
-            commands.synchronize(timeout_s=None)
-            self._published.host.host_signal(number)
+        self._published.signal(commands, number, self._slots.handed_over)
         self._number = number
         self._committed.host_signal(number)
 

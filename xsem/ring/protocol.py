@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 __all__ = [
-    "Layout", "Words", "begin", "claim_slot", "clear", "commit", "demands", "drop", "is_dropped", "join", "leave",
-    "reserve",
+    "Layout", "Words", "begin", "claim_slot", "clear", "commit", "demands", "drop", "holders", "is_dropped", "join",
+    "leave", "reserve",
 ]
 
 _JOINING: Final = 2**64 - 1
@@ -118,14 +118,13 @@ def demands(
     least = number - layout.slots   # the frame that is in the slot now, if it is above 0
     for place in range(layout.places):
         first = words.load(layout.joined(place))
-        if first != _JOINING:
-            joining.pop(place, None)
-        elif first:
+        if first == _JOINING:
             # Its first frame is not below the one at which it was seen, because it was not seen one frame earlier.
             first = joining.setdefault(place, number)
             if least >= first:
                 yield place, least, True
             continue
+        joining.pop(place, None)
         if 0 < first <= least and words.load(layout.dropped(place)) < first:
             yield place, least, False
 
