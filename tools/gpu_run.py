@@ -83,7 +83,7 @@ def run_tests(folder: Path) -> dict[str, Any]:
     for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py")):
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "pytest", "-m", "gpu", str(file), "-q", f"--junitxml={report}"],
+                [sys.executable, "-m", "pytest", "-m", "gpu and not slow", str(file), "-q", f"--junitxml={report}"],
                 cwd=ROOT, check=False, stdin=subprocess.DEVNULL, timeout=_FILE_S,
             ).returncode
         except subprocess.TimeoutExpired:

@@ -379,14 +379,23 @@ def test_list_of_a_bridged_device_ends_and_fails_too() -> None:
     with fake(driver=driver) as (device, _):
         other = Other(device, creates=False)
         commands = device.create_command_list()
+        answer, buffer = device.create_semaphore(PORTABLE), device.create_memory(MEMORY, 4096).map_buffer()
         commands.append_wait(other.semaphore, 4)
+        commands.append_signal(answer, 1)
+        commands.append_fill(buffer, b"x")
         other.kill()
         with raises("peer_ended"):
             commands.synchronize(timeout_s=LONG_S)
         until(lambda: driver.host_fences[0].reached)   # the device does not stay stuck
-        driver.lists[0].reach_all()
+        driver.lists[0].fences[0].reached = True   # the signal, and not the fill
         with raises("abandoned", xsem.DriverError):
             commands.synchronize(timeout_s=LONG_S)
+        assert answer.value() == 0   # it would promise what is not there
+        buffer.release()
+        time.sleep(0.2)   # several looks of the releasing thread
+        assert "buffer" in device.releasing()   # the fill is pending
+        driver.lists[0].reach_all()
+        until(lambda: "buffer" not in device.releasing())
         other.close()
 
 

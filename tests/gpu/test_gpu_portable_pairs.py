@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
+from support.paths import TESTS
 from support.portable_pair import frames_go_both_ways
 
 import xsem
@@ -33,3 +36,15 @@ def test_frames_go_both_ways_on_real_devices(exporter: str, importer: str) -> No
     needs(exporter)
     needs(importer)
     frames_go_both_ways(exporter, importer, lambda _: ([], os.environ))
+
+
+@pytest.mark.parametrize("reads_on", DEVICES)
+@pytest.mark.parametrize("writes_on", DEVICES)
+def test_frames_of_a_ring_on_real_devices(writes_on: str, reads_on: str) -> None:
+    needs("cuda:0")
+    needs(writes_on)
+    needs(reads_on)
+    done = subprocess.run(
+        [sys.executable, "-m", "support.ring_pair", writes_on, reads_on], check=False, capture_output=True, text=True,
+        timeout=100, env={**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"})
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Rings between the host and each other device, on the stand-ins: the devices wait, natively or over the bridge."""
+"""Rings on each other device than the host, on the stand-ins: the devices wait, natively or over the bridge."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ from support.paths import TESTS
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins need Linux")
 
 
+def ends_well(device: str, program: str, *arguments: str) -> None:
+    """Run a program where the device is."""
+    prefix, environment = place(device)
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", program, *arguments], check=False, capture_output=True, text=True, timeout=100,
+        env={**environment, "PYTHONPATH": f"{TESTS}:{environment.get('PYTHONPATH', '')}"})
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("other", [each for each in DEVICES if each != "host:0"])
 def test_frames_go_from_and_to_each_device(other: str) -> None:
-    prefix, environment = place(other)
     for pair in (("host:0", other), (other, "host:0")):
-        done = subprocess.run(
-            [*prefix, sys.executable, "-m", "support.ring_pair", *pair], check=False, capture_output=True, text=True,
-            timeout=100, env={**environment, "PYTHONPATH": f"{TESTS}:{environment.get('PYTHONPATH', '')}"})
-        assert done.returncode == 0, done.stdout + done.stderr
+        ends_well(other, "support.ring_pair", *pair)
+
+
+# Not SwiftShader: it has one list, and two are needed.
+@pytest.mark.parametrize("other", ["cuda:0", *[pytest.param(each, marks=pytest.mark.slow)
+                                               for each in ("opencl:0", "levelzero:0")]])
+def test_processes_with_work_on_a_device_are_killed(other: str) -> None:
+    ends_well(other, "support.kills", other, "6")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class Writer(NamedTuple):
     number: int
     joining: tuple[tuple[int, int], ...] = ()
     begun: bool = False
+    waits: tuple[tuple[int, int, bool], ...] = ()   # those of the device, as `demands` yields them
 
 
 class Reader(NamedTuple):
@@ -50,6 +52,7 @@ def take_place(ring: Ring, memory: Memory, reads: int, *, from_start: bool) -> R
     for place in range(PLACES):
         if memory.lock(place):
             first = protocol.join(memory, ring.layout, place)
+            raise_done(ring, memory, place, first - 1)
             return Reader(place, 0 if from_start else first - 1, reads)
     return None
 
@@ -81,8 +84,8 @@ def read_data(ring: Ring, memory: Memory, known: Reader, slot: int, number: int,
     return known._replace(last=number, left=known.left - 1)
 
 
-def fifo(slots: int, frames: int, reads: int) -> tuple[Ring, Operation, Operation]:
-    """Every frame in order."""
+def fifo(slots: int, frames: int, reads: int, *, on_device: bool = False) -> tuple[Ring, Operation, Operation]:
+    """Every frame in order. The waits of a device are chosen once, and those of the host anew at each look."""
     ring = Ring(slots)
     layout = ring.layout
 
@@ -93,10 +96,15 @@ def fifo(slots: int, frames: int, reads: int) -> tuple[Ring, Operation, Operatio
         if not known.begun:
             protocol.begin(memory, layout, number)
             return known._replace(begun=True)
-        for place, least, is_joining in protocol.demands(memory, layout, number, joining):
+        waits = []
+        for place, least, is_joining in known.waits or protocol.demands(memory, layout, number, joining):
             if is_joining or memory.load(ring.done + place) < least:
-                clear(ring, memory, place)
-                return Writer(number, tuple(sorted(joining.items())), begun=True)
+                if not on_device or is_joining or known.waits:
+                    clear(ring, memory, place)
+                    return known._replace(joining=tuple(sorted(joining.items())))
+                waits.append((place, least, False))
+        if waits:
+            return known._replace(joining=tuple(sorted(joining.items())), waits=tuple(waits))
         write_data(ring, memory, number % slots, number)
         memory.store(ring.published, number)
         memory.store(ring.committed, number)
@@ -165,14 +173,17 @@ def explored(policy: Callable[[int, int, int], tuple[Ring, Operation, Operation]
     return explore(first, lambda number: write if number == PRODUCER else read, ring.alone, kills=1)
 
 
-@pytest.mark.parametrize("policy", [fifo, mailbox])
+POLICIES = [fifo, pytest.param(functools.partial(fifo, on_device=True), id="fifo on a device"), mailbox]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_frames_arrive_whole_and_everyone_gets_on(policy: Any) -> None:
     assert explored(policy, consumers=1, slots=2, frames=4, reads=2) > 1000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("policy", [fifo, mailbox])
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("slots", [2, 3])
 def test_frames_of_two_consumers_arrive_whole(policy: Any, slots: int) -> None:
     assert explored(policy, consumers=2, slots=slots, frames=slots + 1, reads=1) > 100_000

@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import multiprocessing
-import os
-import random
-import signal
 import socket
 import sys
-import threading
-import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from support.fixtures import device, refused
+from support.kills import POLICIES, Policy, consumers_are_killed, fork_server, producers_are_killed
 from support.open_files import numbers
 from support.waiting import until
 
@@ -33,24 +28,10 @@ from xsem.errors import (
     WaitTimeoutError,
 )
 
-__all__ = ["device"]
+__all__ = ["device", "fork_server"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rings are made on Linux only")
-Policy = Literal["fifo", "mailbox"]
-POLICIES: tuple[Policy, ...] = ("fifo", "mailbox")
 BOUND_S = 60.0
-BUSY_S = 20.0   # what a busy machine may add to a second
-TORN = 3
-SPAWN = multiprocessing.get_context("forkserver")   # a thousand interpreters would take too long
-SPAWN.set_forkserver_preload(["xsem", "xsem_host.device", "numpy"])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server() -> None:
-    """Start the processes that belong to the module, and not to one of its tests."""
-    first = SPAWN.Process(target=int)
-    first.start()
-    first.join()
 
 
 @pytest.fixture(params=POLICIES)
@@ -328,105 +309,14 @@ def test_message_goes_through_sockets_tickets_and_pickles(device: xsem.Device) -
             assert read(one) == read(other) == 1
 
 
-def produce(policy: Policy, pipe: Any) -> None:
-    with xsem.open_device("host") as device:
-        ring = made(device, policy=policy, consumers=2)
-        with ring.export() as message:
-            pipe.send((message.semaphores, message.memories, message.payload))
-        pipe.recv()   # the descriptors are received
-        while True:
-            write(ring, timeout_s=1e6)
-
-
-def consume(message: Any, pipe: Any) -> None:
-    with xsem.open_device("host") as device:
-        reader = xsem.FrameRing.open(device, ipc.Message(semaphores=message[0], memories=message[1],
-                                                         payload=message[2]))
-        while True:
-            with reader.read(timeout_s=1e6) as frame:
-                if not is_whole(frame):
-                    os._exit(TORN)
-                pipe.send_bytes(b"x")
-
-
-def started(role: Callable[..., None], *arguments: Any) -> tuple[Any, Any]:
-    near, far = SPAWN.Pipe()
-    process = SPAWN.Process(target=role, args=(*arguments, far), daemon=True)
-    process.start()
-    far.close()
-    return process, near
-
-
 ROUNDS = [5, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
-def test_producer_is_killed_at_any_moment(device: xsem.Device, policy: Policy, rounds: int) -> None:
-    for _ in range(rounds):
-        process, pipe = started(produce, policy)
-        semaphores, memories, payload = pipe.recv()
-        with ipc.Message(semaphores=semaphores, memories=memories, payload=payload) as message:
-            reader = xsem.FrameRing.open(device, message)
-        pipe.send("go")
-        killed_s: list[float] = []
-
-        def kill(process: Any = process, killed_s: list[float] = killed_s) -> None:
-            killed_s.append(time.monotonic())
-            process.kill()
-
-        timer, last = None, 0
-        with pytest.raises(RingEndedError) as caught:
-            while True:
-                number = read(reader)
-                assert number == last + 1 or (policy == "mailbox" and number > last)
-                last = number
-                if timer is None:
-                    timer = threading.Timer(random.uniform(0, 0.02), kill)
-                    timer.start()
-        assert caught.value.reason == "producer_ended"
-        assert time.monotonic() - killed_s[0] < 1 + BUSY_S
-        reader.close()
-        process.join()
-        process.close()
-        pipe.close()
-
-
-@pytest.mark.parametrize("rounds", ROUNDS)
-def test_consumer_is_killed_at_any_moment(device: xsem.Device, policy: Policy, rounds: int) -> None:
-    with made(device, policy=policy, consumers=2) as ring, joined(device, ring) as other, ring.export() as message:
-        going, longest = True, 0.0
-
-        def go_on() -> None:
-            nonlocal longest
-            last = 0
-            while going:
-                began = time.monotonic()
-                write(ring)
-                number = read(other)
-                longest = max(longest, time.monotonic() - began)
-                assert number == last + 1 or (policy == "mailbox" and number > last)
-                last = number
-
-        failed: list[BaseException] = []
-        thread = threading.Thread(target=lambda: _kept(go_on, failed))
-        thread.start()
-        for _ in range(rounds):
-            process, pipe = started(consume, (message.semaphores, message.memories, message.payload))
-            assert pipe.poll(BOUND_S)   # it has read a frame
-            time.sleep(random.uniform(0, 0.01))
-            process.kill()
-            process.join()
-            assert process.exitcode == -signal.SIGKILL
-            process.close()
-            pipe.close()
-        going = False
-        thread.join(BOUND_S)
-        assert not failed, failed
-        assert longest < 1 + BUSY_S
-
-
-def _kept(act: Callable[[], None], failed: list[BaseException]) -> None:
-    try:
-        act()
-    except BaseException as error:
-        failed.append(error)
+@pytest.mark.parametrize("killed", [producers_are_killed, consumers_are_killed], ids=["producer", "consumer"])
+def test_process_is_killed_at_any_moment(
+    device: xsem.Device, policy: Policy, rounds: int, killed: Callable[..., float]
+) -> None:
+    before = numbers()
+    killed(device, policy, rounds)
+    until(lambda: numbers() <= before)

@@ -7,14 +7,21 @@ import threading
 from typing import Final, Self
 
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError, BusyError, ReleasedError, RingEndedError, WaitTimeoutError
+from xsem.errors import (
+    BadArgumentError,
+    BusyError,
+    DriverError,
+    ReleasedError,
+    RingEndedError,
+    WaitTimeoutError,
+)
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.discovery import open_device
 from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.control import Control, entries
-from xsem.ring.ends import Line, Slots, Watch, check_device, list_on
+from xsem.ring.ends import Line, Slots, Watch, check_device, check_work, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Shape
 from xsem.ring.protocol import Layout
@@ -73,6 +80,8 @@ class FrameReader:
             self._done = self._line(message.semaphores[_DONE + self._place], "done")
             made.callback(self._done.release)
             self._first = protocol.join(self._control, self._layout, self._place)
+            # The producer's device may still wait for a consumer that was killed in this place.
+            self._done.raise_to(self._first - 1)
             self._cleanup = made.pop_all()
         self.waits_on_device: bool = self._done.device is not None
         self._number = self._first - 1 if shape.policy == "fifo" else 0   # the last frame that was read
@@ -146,7 +155,8 @@ class FrameReader:
         if not self._open.acquire(blocking=False):
             raise BusyError("a frame of the reader is open", reason="frame_open")
         try:
-            run(self._done.finished(self._given_back, _LATE), timeout_s)
+            with contextlib.suppress(DriverError):   # failed work reads no more
+                run(self._all_read(), timeout_s)
             self._closed = True
             self._done.raise_to(protocol.leave(self._control, self._layout, self._place))
         finally:
@@ -155,6 +165,13 @@ class FrameReader:
         self._cleanup.close()
 
     # ---- inside
+    def _all_read(self) -> Steps[None]:
+        """Wait until the device has read the frames, as long as there is a producer that may overwrite them."""
+        while self._done.value() < self._given_back and self._control.producer_runs():
+            check_work(self._last)
+            if (yield Need(self._done.host, self._given_back)):
+                raise WaitTimeoutError(_LATE, reason="timeout")
+
     def _line(self, desc: SemaphoreDesc, label: str) -> Line:
         return Line.of(self._host.import_semaphore(desc, label=label), self.device, desc)
 
@@ -176,7 +193,7 @@ class FrameReader:
             number, slot, entry = yield from (
                 self._in_order() if self._shape.policy == "fifo" else self._newest())
             if commands is not self._last:
-                yield from self._done.keep_order(commands, self._given_back, _LATE)
+                yield from self._done.keep_order(commands, self._given_back, self._last, _LATE)
             yield from self._whole(number, commands)
             self._number, self._last = number, commands
             payload = self._control.get(entry)
@@ -205,6 +222,7 @@ class FrameReader:
         words, layout = self._control, self._layout
         ticket = words.load(layout.ticket(self._place, self._entry))
         while self._done.value() < ticket:   # the entry's last frame is still being read
+            check_work(self._last)
             if (yield Need(self._done.host, ticket)):
                 raise WaitTimeoutError("the work that reads earlier frames is pending", reason="timeout")
         while True:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError, WaitTimeoutError
+from xsem.errors import BadArgumentError, DriverError, WaitTimeoutError, XsemError
 from xsem.facade.buffer import Buffer
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
@@ -17,7 +17,7 @@ from xsem.ring.waiting import Need, Steps
 from xsem.runtime.threads import Background, Pause, exiting
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["TIMELINE", "Line", "Slots", "Watch", "check_device", "list_on"]
+__all__ = ["TIMELINE", "Line", "Slots", "Watch", "check_device", "check_work", "list_on"]
 
 TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
 _LOOK_S: Final = 0.1
@@ -36,20 +36,26 @@ class Line(NamedTuple):
             return cls(host, None)
         return cls(host, device.import_semaphore(desc, label=host.label))
 
-    def finished(self, value: int, late: str) -> Steps[None]:
-        """Wait until the work of the last frame is done; `late` is the text of the timeout."""
+    def finished(self, value: int, last: CommandList | None, late: str) -> Steps[None]:
+        """Wait until the work of the last frame, on `last`, is done (DriverError: it failed).
+
+        `late` is the text of the timeout.
+        """
         while self.value() < value:
+            check_work(last)
             if (yield Need(self.host, value)):
                 raise WaitTimeoutError(late, reason="timeout")
 
-    def keep_order(self, commands: CommandList | None, value: int, late: str) -> Steps[None]:
-        """Let the next signal, of another list or of the host, come after an earlier one of `value`."""
+    def keep_order(
+        self, commands: CommandList | None, value: int, last: CommandList | None, late: str
+    ) -> Steps[None]:
+        """Let the next signal, of another list than `last` or of the host, come after an earlier one of `value`."""
         if self.value() >= value:
             return
         if commands is not None and self.device is not None:
             commands.append_wait(self.device, value)
         else:
-            yield from self.finished(value, late)
+            yield from self.finished(value, last, late)
 
     def signal(self, commands: CommandList | None, value: int, release: Sequence[Memory]) -> None:
         """Signal when the work of the list is done, or now."""
@@ -123,6 +129,17 @@ class Watch:
             if self._look():
                 self._more = True
                 self._nap.wait(_LOOK_S)
+
+
+def check_work(commands: CommandList | None) -> None:
+    """Raise the failure of the list's work (DriverError), if there is one."""
+    if commands is not None:
+        try:
+            commands.query()
+        except DriverError:
+            raise
+        except XsemError:   # released, or in a capture
+            pass
 
 
 def check_device(device: object) -> None:

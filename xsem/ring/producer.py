@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Any, Final, Self
 
 from xsem.data.layout import parse_dtype, parse_layout
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError, BusyError, ReleasedError, WaitTimeoutError
+from xsem.errors import BadArgumentError, BusyError, DriverError, ReleasedError, WaitTimeoutError
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.discovery import open_device
@@ -294,7 +295,8 @@ class FrameRing:
         if not self._open.acquire(blocking=False):
             raise BusyError("a frame of the ring is open", reason="frame_open")
         try:
-            run(self._published.finished(self._number, _LATE), timeout_s)
+            with contextlib.suppress(DriverError):   # failed work writes no more
+                run(self._published.finished(self._number, self._last, _LATE), timeout_s)
             self._closed = True
             self._control.store(self._layout.ended, self._number + 1)
             self._control.fence()
@@ -325,7 +327,7 @@ class FrameRing:
             else:
                 slot = yield from self._newest(number)
             if commands is not self._last:
-                yield from self._published.keep_order(commands, self._number, _LATE)
+                yield from self._published.keep_order(commands, self._number, self._last, _LATE)
             self._slot, self._last = slot, commands
             return Frame(self._slots[slot], number, 0, payload, self._shape.payload_bytes)
         except BaseException:

@@ -210,7 +210,9 @@ class Bridge:
             for signal in line.signals:
                 over += signal.holds
             line.signals.clear()
-            queue.fail(work_failure(queue.name, error))
+            # After an abandonment, the device goes on with the work, whose objects must live until then.
+            if not (isinstance(error, DriverError) and error.reason == "abandoned"):
+                queue.fail(work_failure(queue.name, error))
         return over
 
     def _reached(self, queue: BridgedQueue, signal: _Signal) -> bool:
