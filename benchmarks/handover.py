@@ -339,6 +339,7 @@ def main() -> int:
     parser.add_argument("--chunk", type=int, default=200, help="pairs that are appended ahead, at most 500")
     parser.add_argument("--devices", nargs="+", default=["cuda:0"], help="device of A, and of B")
     parser.add_argument("--exporter", default="companion", help="of the external timeline: companion, or a device")
+    parser.add_argument("--commit", default="", help="of the tree, for the record")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
@@ -372,7 +373,7 @@ def main() -> int:
         os._exit(1)   # a wait of the other process may be unmet for ever
     if asked.json is not None:
         asked.json.write_text(json.dumps({
-            "schema": 1, "devices": asked.devices, "device": device.info.name, "driver": device.info.driver_version,
+            "schema": 1, "commit": asked.commit, "devices": asked.devices, "device": device.info.name, "driver": device.info.driver_version,
             "compiled": compiled(), "hand_overs": 2 * sum(sizes), "hand_over_us": found, "host_us": host_side,
             "append_us": cost}, indent=1) + "\n")
     sys.stdout.flush()
