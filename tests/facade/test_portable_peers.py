@@ -299,6 +299,22 @@ def test_pending_signal_of_this_process_keeps_the_wait(device: xsem.Device, othe
     waits.synchronize(timeout_s=LONG_S)
 
 
+def test_lower_pending_signal_of_this_process_comes_before_the_end(device: xsem.Device, other: Other) -> None:
+    gate = device.create_semaphore(TIMELINE)
+    signals, waits = device.create_command_list(), device.create_command_list()
+    signals.append_wait(gate, 1)
+    signals.append_signal(other.semaphore, 5)
+    waits.append_wait(other.semaphore, 10)
+    other.kill()
+    with raises("peer_ended"):
+        waits.synchronize(timeout_s=LONG_S)
+    gate.host_signal(1)
+    other.semaphore.host_wait(5, timeout_s=LONG_S)
+    with raises("peer_ended"):
+        waits.synchronize(timeout_s=LONG_S)
+    assert other.semaphore.value() == 5
+
+
 @pytest.mark.parametrize("other", [False], ids=["importer"], indirect=True)   # only the creator exports
 def test_second_device_of_this_process_keeps_the_wait(device: xsem.Device, other: Other) -> None:
     with xsem.open_device("host") as second, other.semaphore.export() as desc:

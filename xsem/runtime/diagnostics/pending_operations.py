@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from xsem.data.signallers import Ended
 from xsem.errors import ReleasedError, WaitTimeoutError, XsemError
+from xsem.runtime.diagnostics.pending_signals import queued_signal
 from xsem.runtime.diagnostics.timeout_error import Abandoned, timeout_error
 from xsem.runtime.queues.operations import Fence, FencedQueue, Operation, is_wait
 from xsem.runtime.queues.queue import Queue
@@ -154,7 +155,9 @@ def abandon_unmet(queues: QueueTable, queue: FencedQueue, up_to: int) -> None:
     for op in queue.pending():
         for state, value in op.targets if op.seq <= up_to and is_wait(op.operation) else ():
             if state.page is not None and not state.page.read_only and value is not None and (
-                    look.ended_peers(state, value) is not None):
+                    look.ended_peers(state, value) is not None) and (
+                    # A lower one would be stored over the raised value. A later look finds it done.
+                    state.last is None or queued_signal(queues, state, state.last) is None):
                 with contextlib.suppress(XsemError):
                     state.page.abandon()
     queue.note_abandoned(up_to)
