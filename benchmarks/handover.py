@@ -373,7 +373,8 @@ def main() -> int:
         os._exit(1)   # a wait of the other process may be unmet for ever
     if asked.json is not None:
         asked.json.write_text(json.dumps({
-            "schema": 1, "commit": asked.commit, "devices": asked.devices, "device": device.info.name, "driver": device.info.driver_version,
+            "schema": 1, "commit": asked.commit, "devices": asked.devices, "device": device.info.name,
+            "driver": device.info.driver_version,
             "compiled": compiled(), "hand_overs": 2 * sum(sizes), "hand_over_us": found, "host_us": host_side,
             "append_us": cost}, indent=1) + "\n")
     sys.stdout.flush()
