@@ -36,7 +36,7 @@ from xsem.facade.negotiation import CommonTypes, negotiate
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray
-from xsem.ring import Frame, FrameReader, FrameRing
+from xsem.ring import P010, Frame, FrameReader, FrameRing, Nv12
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import (
     INFINITE,
@@ -69,6 +69,7 @@ __version__ = "0.2.0"
 __all__ = [
     "DEFAULT_TIMEOUT_S",
     "INFINITE",
+    "P010",
     "BackendInfo",
     "BackendUnavailableError",
     "BadArgumentError",
@@ -100,6 +101,7 @@ __all__ = [
     "MipmapDesc",
     "MipmapLevel",
     "MipmappedArray",
+    "Nv12",
     "OutOfMemoryError",
     "OwnedHandle",
     "Peer",

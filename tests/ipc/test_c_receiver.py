@@ -234,14 +234,14 @@ def test_stream_out_of_step_has_ended_whatever_is_queued(
 
 
 def test_descriptors_lost_before_the_first_byte_end_the_stream(program: Path, fds: list[int]) -> None:
-    too_many = (INNER, [fds[0]] * 65)
+    too_many = (INNER, [fds[0]] * 129)
     receiving = Receiving(program, socket.SOCK_STREAM, queue=[too_many, (INNER, [])])
     assert receiving.lines() == ["EMSGSIZE 0", "ENODATA 0"]
 
 
 @TYPES
 def test_refused_packet_leaves_the_next_one(program: Path, fds: list[int], type: int) -> None:
-    longest = wire.encode([SemaphoreDesc.sync_fd(-1)] * 64, [False] * 64, b"\x07" * 65536)
+    longest = wire.encode([SemaphoreDesc.sync_fd(-1)] * 128, [False] * 128, b"\x07" * 65536)
     queue = [(longest + b"cut off", fds[:1]), (b"", fds[:1]), (INNER, [])]
     if type == socket.SOCK_SEQPACKET:
         expected = ["EPROTO 0", "EPROTO 0", f"0 8 {ord('s')}", "ENODATA 0"]

@@ -128,7 +128,7 @@ def test_bad_arguments_of_send_are_refused_before_sending(
         (xsem.BadHandleError, "closed_fd", lambda: ipc.send(pair[0], good, SemaphoreDesc.sync_fd(closed))),
         (xsem.ReleasedError, "handle_closed", lambda: ipc.send(pair[0], SemaphoreDesc.sync_fd(gone))),
         (xsem.BadArgumentError, "not_a_descriptor", lambda: ipc.send(pair[0], good, 3)),  # type: ignore[arg-type]
-        (xsem.BadArgumentError, "too_many_descriptors", lambda: ipc.send(pair[0], *[good] * 65)),
+        (xsem.BadArgumentError, "too_many_descriptors", lambda: ipc.send(pair[0], *[good] * 129)),
         (xsem.BadArgumentError, "payload_too_long", lambda: ipc.send(pair[0], payload=b"x" * 65537)),
         (xsem.BadArgumentError, "bad_payload", lambda: ipc.send(pair[0], payload="text")),  # type: ignore[arg-type]
     ]

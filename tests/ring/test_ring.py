@@ -165,17 +165,49 @@ def test_frames_are_awaited(device: xsem.Device, policy: Policy) -> None:
         asyncio.run(both(ring, reader))
 
 
-def test_sixty_consumers_get_each_frame(device: xsem.Device, policy: Policy) -> None:
-    with made(device, policy=policy, consumers=60, slots=62) as ring:
-        readers = [joined(device, ring) for _ in range(60)]
+def test_sixty_four_consumers_get_each_frame(device: xsem.Device, policy: Policy) -> None:
+    with made(device, policy=policy, consumers=64, slots=66) as ring:
+        readers = [joined(device, ring) for _ in range(64)]
         for number in range(1, 4):
             write(ring)
-            assert [read(each) for each in readers] == [number] * 60
+            assert [read(each) for each in readers] == [number] * 64
         refused(lambda: joined(device, ring), "too_many_consumers", BusyError)
         readers.pop().close()
         readers.append(joined(device, ring))
         for each in readers:
             each.close()
+
+
+@pytest.mark.parametrize("picture", [xsem.Nv12(64, 32), xsem.P010(6, 4)])
+def test_picture_has_two_planes(device: xsem.Device, picture: Any) -> None:
+    with (xsem.FrameRing.create(device, shape=picture) as ring, joined(device, ring) as reader):
+        with ring.write() as frame:
+            luma, chroma = frame.cuda()
+            assert (luma.shape, chroma.shape) == ((picture.height, picture.width, 1),
+                                                  (picture.height // 2, picture.width // 2, 2))
+            for number, plane in enumerate(frame.planes, 1):
+                plane.numpy()[:] = number
+        with reader.read() as frame:
+            whole = frame.numpy()
+            assert whole.dtype == picture.dtype
+            assert (whole[: picture.height] == 1).all()
+            assert (whole[picture.height :] == 2).all()
+            assert whole.shape == (picture.height * 3 // 2, picture.width)
+        refused(lambda: frame.planes, "released", ReleasedError)
+
+
+def test_slots_are_in_memory_of_another_api(device: xsem.Device) -> None:
+    with device.create_memory("HOST_MEMORY_FD", 4096) as memory, memory.export() as desc:
+        theirs = memory.map_buffer()
+        with made(device, memory=desc) as ring, joined(device, ring) as reader:
+            for number in (1, 2, 3, 4):
+                write(ring)
+                assert theirs.numpy()[number % 3 * 256] == number
+                assert read(reader) == number
+        refused(lambda: made(device, memory=desc, slots=1000), "bad_size")
+        refused(lambda: made(device, memory=desc, memory_type="HOST_MEMORY_FD"), "bad_type")
+        desc.close()
+        refused(lambda: made(device, memory=desc), "handle_closed", ReleasedError)
 
 
 # ---- ends
@@ -242,11 +274,12 @@ def test_frame_is_refused_after_its_block(device: xsem.Device) -> None:
 # ---- bad input
 @pytest.mark.parametrize(("given", "reason"), [
     ({"slots": 0}, "bad_slots"), ({"slots": 1}, "bad_slots"), ({"slots": 1025}, "bad_slots"),
-    ({"slots": 2.0}, "not_an_int"), ({"consumers": 0}, "bad_consumers"), ({"consumers": 61}, "bad_consumers"),
+    ({"slots": 2.0}, "not_an_int"), ({"consumers": 0}, "bad_consumers"), ({"consumers": 65}, "bad_consumers"),
     ({"policy": "lifo"}, "bad_policy"), ({"shape": (0,)}, "bad_shape"), ({"shape": (-1,)}, "bad_shape"),
     ({"dtype": "object"}, "bad_dtype"), ({"payload_bytes": 65_537}, "payload_too_long"),
     ({"drop_after_s": 0}, "bad_timeout"), ({"drop_after_s": 1, "policy": "mailbox"}, "bad_timeout"),
-    ({"memory_type": "NOTHING"}, "bad_type"),
+    ({"memory_type": "NOTHING"}, "bad_type"), ({"dtype": None}, "bad_dtype"), ({"memory": 3}, "not_a_descriptor"),
+    ({"shape": xsem.Nv12(4, 2)}, "bad_dtype"),
 ])
 def test_bad_ring_is_refused(device: xsem.Device, given: dict[str, Any], reason: str) -> None:
     refused(lambda: made(device, **given), reason)
@@ -281,6 +314,7 @@ def changed(message: ipc.Message, **fields: object) -> ipc.Message:
     lambda each: changed(each, shape=None),
     lambda each: changed(each, payload_bytes=1 << 16),
     lambda each: changed(each, extra=1),
+    lambda each: changed(each, planes=True),
 ])
 def test_message_that_was_cut_or_forged_is_refused(
     device: xsem.Device, change: Callable[[ipc.Message], ipc.Message]
@@ -297,12 +331,31 @@ def test_words_of_another_ring_are_refused(device: xsem.Device) -> None:
         refused(lambda: xsem.FrameRing.open(device, mixed), "wrong_magic", BadHandleError)
 
 
+@pytest.mark.parametrize(("width", "height", "reason"), [
+    (3, 2, "bad_shape"), (2, 3, "bad_shape"), (0, 2, "bad_shape"), (65_538, 2, "bad_shape"), (2.0, 2, "not_an_int")])
+def test_bad_picture_is_refused(width: Any, height: Any, reason: str) -> None:
+    for kind in (xsem.Nv12, xsem.P010):
+        refused(lambda kind=kind: kind(width, height), reason)
+
+
+def test_ring_is_sent_alone(device: xsem.Device) -> None:
+    left, right = socket.socketpair()
+    with left, right, made(device) as ring, ring.export() as message:
+        before = numbers()
+        for given, payload in (((ring, ring), b""), ((message, message.semaphores[0]), b""), ((ring,), b"x")):
+            refused(lambda given=given, payload=payload: ipc.send(left, *given, payload=payload), "not_a_descriptor")
+        ipc.send(left, ring)
+        with ipc.receive(right) as received:
+            assert received.payload == message.payload
+        until(lambda: numbers() <= before)
+
+
 # ---- other processes
 def test_message_goes_through_sockets_tickets_and_pickles(device: xsem.Device) -> None:
     left, right = socket.socketpair()
     with left, right, made(device) as ring, ring.export() as message:
-        ipc.send(left, *message.semaphores, *message.memories, payload=message.payload)
-        ticket = ipc.offer(*message.semaphores, *message.memories, payload=message.payload)
+        ipc.send(left, message)
+        ticket = ipc.offer(ring)
         with (ipc.receive(right) as first, ipc.claim(ticket) as second, xsem.FrameRing.open(device, first) as one,
               xsem.FrameRing.open(device, second) as other):
             write(ring)

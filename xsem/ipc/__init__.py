@@ -9,6 +9,7 @@ format and executes nothing that it receives.
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from typing import Literal
 
 from xsem.data.peers import Peer
@@ -16,7 +17,7 @@ from xsem.errors import BadArgumentError
 from xsem.ipc import wire
 from xsem.ipc.asynchronous import areceive, asend
 from xsem.ipc.channels import Channel, socket_of
-from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.message import Message, Payload, Sendable, decode, encode, split, whole
 from xsem.ipc.packing import pack, unpack
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, Receiver, Sender, check_socket, limit_of, own_timeout
@@ -35,7 +36,7 @@ __all__ = [
 
 
 def send(
-    sock: Channel, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
+    sock: Channel, *descs: Sendable, payload: Payload = b"",
     timeout_s: float | Literal["socket"] | None = "socket",
 ) -> None:
     """Send descriptors and a payload as one message.
@@ -45,10 +46,11 @@ def send(
     sock : socket.socket, Connection, Transport, StreamWriter or Pipe
         A connected Unix socket, or a channel with one: `multiprocessing.Pipe`, `asyncio.open_unix_connection`. Its
         timeout and its flags do not change. A transport must have written all its bytes. On Windows: a `Pipe`.
-    *descs : SemaphoreDesc or MemoryDesc
-        At most 64 descriptors, of types whose handle is a file descriptor, with at most 253 file descriptors. The
-        kernel duplicates the fds for the receiver. `Pipe`: of types whose handle is an NT handle, with its handle or
-        name, or a KMT handle. The handles of the caller stay open, on success and on failure.
+    *descs : SemaphoreDesc or MemoryDesc; or one FrameRing or Message
+        At most 128 descriptors, of types whose handle is a file descriptor, with at most 253 file descriptors. A ring
+        is sent as the message of its `FrameRing.export`, and a `Message` with its payload. The kernel duplicates the
+        fds for the receiver. `Pipe`: of types whose handle is an NT handle, with its handle or name, or a KMT handle.
+        The handles of the caller stay open, on success and on failure.
     payload : bytes or another C-contiguous buffer
         At most 65,536 bytes, of any element type.
     timeout_s : float, None or "socket"
@@ -82,6 +84,14 @@ def send(
     sending side may also be shut down behind a whole message. A message through a `Pipe` is never cut short. This
     process must live until the receiver has a message with NT handles.
     """
+    with whole(descs, payload) as (sent, data_of_application):
+        _send(sock, sent, data_of_application, timeout_s)
+
+
+def _send(
+    sock: Channel, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: Payload,
+    timeout_s: float | Literal["socket"] | None,
+) -> None:
     if isinstance(sock, Pipe):
         sock.send(descs, payload, timeout_s=limit_of(timeout_s))
         return

@@ -5,13 +5,14 @@ from __future__ import annotations
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Final, Literal
 
 from xsem.data.peers import Peer
 from xsem.errors import WaitTimeoutError
 from xsem.ipc import wire
 from xsem.ipc.channels import Channel, socket_of
-from xsem.ipc.message import Message, decode, encode, split
+from xsem.ipc.message import Message, Payload, Sendable, decode, encode, split, whole
 from xsem.ipc.socket_receivers import note_receivers
 from xsem.ipc.sockets import SO_RCVTIMEO, SO_SNDTIMEO, NotReady, Receiver, Sender, check_socket, limit_of, own_timeout
 from xsem.ipc.windows import asynchronous as pipes
@@ -25,7 +26,7 @@ _LONGEST_S: Final = 1e9
 
 
 async def asend(
-    sock: Channel, *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"",
+    sock: Channel, *descs: Sendable, payload: Payload = b"",
     timeout_s: float | Literal["socket"] | None = "socket",
 ) -> None:
     """Send descriptors and a payload as one message, as `send` does. The event loop runs meanwhile.
@@ -50,6 +51,14 @@ async def asend(
     not overlap. Calls for one direction of a `Pipe` take place one after the other. The call uses a duplicate of the
     socket, so cancel it before you close the socket.
     """
+    with whole(descs, payload) as (sent, data_of_application):
+        await _send(sock, sent, data_of_application, timeout_s)
+
+
+async def _send(
+    sock: Channel, descs: Sequence[SemaphoreDesc | MemoryDesc], payload: Payload,
+    timeout_s: float | Literal["socket"] | None,
+) -> None:
     if isinstance(sock, Pipe):
         await pipes.send(sock, descs, payload, limit_of(timeout_s))
         return

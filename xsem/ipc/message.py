@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Protocol, Self, TypeAlias, runtime_checkable
 
 from xsem.data.handles import check_open, number_of
 from xsem.data.peers import Peer
@@ -12,7 +13,12 @@ from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError
 from xsem.ipc import wire
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
-__all__ = ["Message", "check_nt_content", "content", "decode", "encode", "split"]
+__all__ = [
+    "Message", "Payload", "Sendable", "SupportsMessage", "check_nt_content", "content", "decode", "encode", "split",
+    "whole",
+]
+
+Payload: TypeAlias = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +88,37 @@ class Message:
         self.close()
 
 
+@runtime_checkable
+class SupportsMessage(Protocol):
+    """An object that is sent whole, by a message of its own: `FrameRing`."""
+
+    def __xsem_message__(self) -> Message:
+        """Return a new message, which the caller closes."""
+
+
+Sendable: TypeAlias = SemaphoreDesc | MemoryDesc | Message | SupportsMessage
+"""What `send`, `asend` and `offer` take: descriptors, or one object that has a message."""
+
+
+@contextlib.contextmanager
+def whole(
+    given: Sequence[Sendable], payload: Payload
+) -> Iterator[tuple[Sequence[SemaphoreDesc | MemoryDesc], Payload]]:
+    """Give the descriptors and the payload to send: those of a message, if one or its object was given."""
+    first = given[0] if given else None
+    if not isinstance(first, (Message, SupportsMessage)):
+        yield given, payload   # type: ignore[misc]   # each is checked
+        return
+    if len(given) > 1 or payload != b"":
+        raise BadArgumentError(f"a {type(first).__name__} is sent alone, with its own payload: send what comes with it "
+                               "as a message of its own", reason="not_a_descriptor")
+    with contextlib.ExitStack() as made:
+        message = first if isinstance(first, Message) else made.enter_context(first.__xsem_message__())
+        yield (*message.semaphores, *message.memories), message.payload
+
+
 def encode(
-    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: Payload
 ) -> tuple[bytes, list[int]]:
     """Return the bytes of a message and the numbers of its file descriptors, which are borrowed."""
     data, fds = _checked(descs, payload, wire.FDS)
@@ -91,7 +126,7 @@ def encode(
 
 
 def check_nt_content(
-    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: Payload
 ) -> tuple[bytes, list[int | None]]:
     """Return the payload, and for each descriptor the number of its NT handle, which is borrowed, or None."""
     data, handles = _checked(descs, payload, wire.NT_HANDLES)
@@ -103,7 +138,7 @@ def check_nt_content(
 
 
 def _checked(
-    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: bytes | bytearray | memoryview, handle_kind: int
+    descs: Sequence[SemaphoreDesc | MemoryDesc], payload: Payload, handle_kind: int
 ) -> tuple[bytes, list[list[int]]]:
     if len(descs) > wire.MAX_DESCRIPTORS:
         raise BadArgumentError(f"a message takes at most {wire.MAX_DESCRIPTORS} descriptors, not {len(descs)}",
@@ -134,7 +169,7 @@ def decode(
                    payload=payload, peer=peer)
 
 
-def content(payload: bytes | bytearray | memoryview) -> bytes:
+def content(payload: Payload) -> bytes:
     """Return the bytes of a payload, or raise `BadArgumentError`: ``bad_payload``, ``payload_too_long``."""
     try:
         with memoryview(payload) as view:

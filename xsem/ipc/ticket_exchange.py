@@ -8,12 +8,11 @@ from typing import Final
 
 from xsem.data.transfers import LIFETIME_S
 from xsem.errors import BadArgumentError, UnsupportedError
-from xsem.ipc.message import Message
+from xsem.ipc.message import Message, Payload, Sendable, whole
 from xsem.ipc.offers import server
 from xsem.ipc.ticket_files import check_directory
 from xsem.ipc.tickets import Ticket, check_lifetime, check_system, now_ns
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.types import MemoryDesc, SemaphoreDesc
 
 if sys.platform == "win32":
     from xsem.ipc.windows.ticket_pipes import Content, ask
@@ -26,7 +25,7 @@ _MAX_CLAIMS: Final = 2**31 - 1
 
 
 def offer(
-    *descs: SemaphoreDesc | MemoryDesc, payload: bytes | bytearray | memoryview = b"", claims: int = 1,
+    *descs: Sendable, payload: Payload = b"", claims: int = 1,
     lifetime_s: float = LIFETIME_S, at: str | os.PathLike[str] | None = None,
 ) -> Ticket:
     """Offer descriptors and a payload to other processes, and return a ticket for them.
@@ -37,8 +36,8 @@ def offer(
 
     Parameters
     ----------
-    *descs : SemaphoreDesc or MemoryDesc
-        At most 64 descriptors, as in `send`.
+    *descs : SemaphoreDesc or MemoryDesc; or one FrameRing or Message
+        As in `send`.
     payload : bytes or another C-contiguous buffer
         As in `send`.
     claims : int
@@ -81,7 +80,8 @@ def offer(
     if at is not None and sys.platform == "win32":
         raise UnsupportedError("containers of Windows share no pipes: offer without at=", capability="ipc.offer.at")
     directory = None if at is None else check_directory(at)
-    return server(directory).add(Content(descs, payload), claims, deadline_ns)
+    with whole(descs, payload) as (offered, data):
+        return server(directory).add(Content(offered, data), claims, deadline_ns)
 
 
 def claim(

@@ -60,7 +60,7 @@ FDS, NT_HANDLES = 0, 1
 """Kinds of handles: file descriptors beside the bytes, or numbers of NT handles of the sender in the bytes."""
 
 HEADER_BYTES: Final = _HEADER.size
-MAX_DESCRIPTORS: Final = 64
+MAX_DESCRIPTORS: Final = 128
 MAX_FDS: Final = 253
 """SCM_MAX_FD: the maximum number of file descriptors that the kernel passes in one packet."""
 MAX_PAYLOAD_BYTES: Final = 65536

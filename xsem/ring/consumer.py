@@ -198,8 +198,8 @@ class FrameReader:
             self._number, self._last = number, commands
             payload = self._control.get(entry)
             self._check_not_dropped()
-            return Frame(self._slots[slot], number, number - last - 1 if last else 0, payload,
-                         self._shape.payload_bytes)
+            return self._slots.frame(slot, number, number - last - 1 if last else 0, payload,
+                                     self._shape.payload_bytes)
         except BaseException:
             self._open.release()
             raise

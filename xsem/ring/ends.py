@@ -12,7 +12,9 @@ from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.memory import Memory
 from xsem.facade.semaphore import Semaphore
+from xsem.ring.frames import Frame
 from xsem.ring.message import Shape
+from xsem.ring.pictures import planes
 from xsem.ring.waiting import Need, Steps
 from xsem.runtime.threads import Background, Pause, exiting
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
@@ -90,15 +92,23 @@ class Slots:
         self._mapping = memory.map_buffer(0, shape.slots * shape.stride)
         self._views = [self._mapping.view(shape.shape, shape.dtype, offset=slot * shape.stride)
                        for slot in range(shape.slots)]
+        self._planes = [self._of_picture(view) if shape.planes else (view,) for view in self._views]
         needs = memory.device.capabilities.needs_handover and not memory.type.portable
         self.handed_over: tuple[Memory, ...] = (memory,) if needs else ()
 
-    def __getitem__(self, slot: int) -> Buffer:
-        return self._views[slot]
+    @staticmethod
+    def _of_picture(view: Buffer) -> tuple[Buffer, ...]:
+        luma, chroma = planes(view.shape)
+        rest = view.size * 2 // 3
+        return view.view(luma, view.dtype), view.view(chroma, view.dtype, offset=rest)
+
+    def frame(self, slot: int, number: int, skipped: int, payload: bytes, most_payload: int) -> Frame:
+        """Return the frame in a slot."""
+        return Frame(self._views[slot], self._planes[slot], number, skipped, payload, most_payload)
 
     def release(self) -> None:
         """Release the buffers and the memory."""
-        for view in self._views:
+        for view in (*self._views, *[plane for each in self._planes for plane in each]):
             view.release()
         self._mapping.release()
         self.memory.release()

@@ -18,7 +18,8 @@ class Frame:
     """One frame, in a slot of a ring, until the end of its ``with`` block.
 
     A frame is an array: it has DLPack, the CUDA array interface and the array interface of NumPy, as far as its memory
-    allows. After the block, another frame may be in the slot, so arrays of the frame must not be used any more.
+    allows. A picture (`Nv12`, `P010`) is an array of its rows of luma and then of chroma, and has `planes`. After the
+    block, another frame may be in the slot, so arrays of the frame must not be used any more.
 
     Attributes
     ----------
@@ -37,8 +38,11 @@ class Frame:
         ``forked``: the device was opened before ``os.fork()``.
     """
 
-    def __init__(self, buffer: Buffer, number: int, skipped: int, payload: bytes, most_payload: int) -> None:
+    def __init__(
+        self, buffer: Buffer, planes: tuple[Buffer, ...], number: int, skipped: int, payload: bytes, most_payload: int
+    ) -> None:
         self._buffer: Buffer | None = buffer
+        self._planes = planes
         self._most_payload = most_payload
         self.number = number
         self.skipped = skipped
@@ -50,6 +54,22 @@ class Frame:
         if self._buffer is None:
             raise ReleasedError(f"frame {self.number} was given back at the end of its block", reason="released")
         return self._buffer
+
+    @property
+    def planes(self) -> tuple[Buffer, ...]:
+        """The planes of a picture, as buffers of the device: luma and chroma. Another frame has itself as its plane."""
+        self.buffer   # noqa: B018 - refuses a frame that was given back
+        return self._planes
+
+    def cuda(self) -> list[Buffer]:
+        """Return the planes, as encoders on NVENC take them (PyNvVideoCodec).
+
+        Returns
+        -------
+        list of Buffer
+            `planes`: each has the CUDA array interface.
+        """
+        return [*self.planes]
 
     @property
     def payload(self) -> bytes:

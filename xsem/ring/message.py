@@ -15,7 +15,7 @@ __all__ = ["MOST_CONSUMERS", "MOST_SLOTS", "Policy", "Shape"]
 Policy: TypeAlias = Literal["fifo", "mailbox"]
 
 MOST_SLOTS: Final = 1024
-MOST_CONSUMERS: Final = 60
+MOST_CONSUMERS: Final = 64
 _MOST_PAYLOAD: Final = 65_536
 _ALIGNED: Final = 256   # each slot begins at a multiple, as textures and vector loads of GPUs need it
 _KIND: Final = "xsem ring 1"
@@ -31,6 +31,7 @@ class Shape:
     shape: tuple[int, ...]
     dtype: str
     payload_bytes: int
+    planes: bool = False   # a frame is a picture with a plane of luma and one of chroma
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, str) or self.policy not in ("fifo", "mailbox"):
@@ -40,6 +41,8 @@ class Shape:
         check_int("payload_bytes", self.payload_bytes, 0, _MOST_PAYLOAD, reason="payload_too_long")
         if self.frame_bytes == 0:
             raise BadArgumentError(f"a frame of shape {self.shape} has no bytes", reason="bad_shape")
+        if self.planes and (len(self.shape) != 2 or self.shape[0] % 3 or self.shape[1] % 2):
+            raise BadArgumentError(f"a picture has no shape {self.shape}", reason="bad_shape")
 
     @property
     def frame_bytes(self) -> int:

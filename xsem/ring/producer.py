@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
+from xsem.data.file_descriptors import duplicate_fd
+from xsem.data.handles import number_of
 from xsem.data.layout import parse_dtype, parse_layout
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError, BusyError, DriverError, ReleasedError, WaitTimeoutError
+from xsem.errors import (
+    BadArgumentError,
+    BadHandleError,
+    BusyError,
+    DriverError,
+    ReleasedError,
+    WaitTimeoutError,
+)
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.discovery import open_device
@@ -21,10 +31,11 @@ from xsem.ring.control import Control, entries
 from xsem.ring.ends import TIMELINE, Line, Slots, Watch, check_device, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Policy, Shape
+from xsem.ring.pictures import Picture
 from xsem.ring.protocol import Layout
 from xsem.ring.waiting import Need, Steps, run
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.types import MemoryHandleType, UUIDLike
+from xsem.types import Handle, MemoryDesc, MemoryHandleType, UUIDLike
 
 __all__ = ["FrameRing"]
 
@@ -68,7 +79,7 @@ class FrameRing:
     """
 
     def __init__(
-        self, device: Device, shape: Shape, memory_type: MemoryHandleType | str, drop_after_s: float | None
+        self, device: Device, shape: Shape, memory: MemoryHandleType | str | MemoryDesc, drop_after_s: float | None
     ) -> None:
         self._closed = True   # until all is made
         self.device = device
@@ -77,7 +88,9 @@ class FrameRing:
         self._layout = Layout(shape.slots, shape.consumers)
         self._host = open_device("host")
         try:
-            self._slots = Slots(device.create_memory(memory_type, shape.slots * shape.stride), shape)
+            self._given = _duplicate(memory) if isinstance(memory, MemoryDesc) else None
+            self._slots = Slots(device.import_memory(memory) if isinstance(memory, MemoryDesc)
+                                else device.create_memory(memory, shape.slots * shape.stride), shape)
             self._control = Control.create(self._host, self._layout, shape.payload_bytes)
             self._control.take_producer()
             self._committed = self._host.create_semaphore(TIMELINE, label="committed frames")
@@ -99,8 +112,9 @@ class FrameRing:
 
     @classmethod
     def create(
-        cls, device: Device, *, shape: Sequence[int], dtype: Any, slots: int = 3, policy: Policy = "fifo",
-        consumers: int = 8, payload_bytes: int = 1024, memory_type: MemoryHandleType | str | None = None,
+        cls, device: Device, *, shape: Sequence[int] | Picture, dtype: Any = None, slots: int = 3,
+        policy: Policy = "fifo", consumers: int = 8, payload_bytes: int = 1024,
+        memory_type: MemoryHandleType | str | None = None, memory: MemoryDesc | None = None,
         drop_after_s: float | None = None,
     ) -> FrameRing:
         """Make a ring, as its producer.
@@ -109,21 +123,25 @@ class FrameRing:
         ----------
         device : Device
             The device that writes the frames. It is borrowed, and must stay open until `close`.
-        shape : sequence of int
-            Number of elements of a frame in each dimension.
+        shape : sequence of int, Nv12 or P010
+            Number of elements of a frame in each dimension; or a picture of two planes.
         dtype : str or dtype
-            As for `Memory.map_buffer`.
+            As for `Memory.map_buffer`. Not with a picture, which has its own.
         slots : int
             How many frames the memory has room for, 2 to 1024.
         policy : "fifo" or "mailbox"
             Every frame in order, or the newest one.
         consumers : int
-            Most consumers at a time, 1 to 60. Each has a timeline, and so a file descriptor in the message.
+            Most consumers at a time, 1 to 64. Each has a timeline, and so a file descriptor in the message.
         payload_bytes : int
             Most bytes that come with a frame, up to 65,536.
         memory_type : MemoryHandleType or str, optional
             Type of the memory. Default: the first type that the device creates for itself, else ``HOST_MEMORY_FD``,
             which each device can import.
+        memory : MemoryDesc, optional
+            Memory of another API in which the slots are, for example of a renderer: frame *n* of ``"fifo"`` is at
+            ``n % slots`` times the bytes of a frame, rounded up to 256. Its handle stays the caller's, on success and
+            on failure. Default: the ring creates memory.
         drop_after_s : float, optional
             Only ``"fifo"``: give up a consumer for which the producer has waited that long. It gets RingEndedError
             (``dropped``). Default: wait until the timeout of `write`.
@@ -137,9 +155,13 @@ class FrameRing:
         ------
         BadArgumentError
             ``bad_slots``, ``bad_consumers``, ``bad_policy``, ``bad_shape``, ``bad_dtype``, ``payload_too_long``,
-            ``bad_type``, ``bad_timeout``, ``not_a_device``, ``not_an_int``.
+            ``bad_type``: also both of `memory` and `memory_type`; ``bad_size``: `memory` is too small;
+            ``not_a_descriptor``, ``bad_timeout``, ``not_a_device``, ``not_an_int``; the reasons of
+            `Device.import_memory`.
+        BadHandleError, ReleasedError, WrongDeviceError
+            With `memory`: ``no_handle``, and the reasons of `Device.import_memory`.
         UnsupportedError
-            The device cannot create such memory, or the system is not Linux.
+            The device cannot create or import such memory, or the system is not Linux.
         OutOfMemoryError
             ``out_of_memory``.
         BackendUnavailableError, DeviceNotFoundError
@@ -148,13 +170,20 @@ class FrameRing:
             The device has no room for the ring's objects.
         """
         check_device(device)
-        element = parse_dtype(dtype)
-        given = Shape(policy, slots, consumers, parse_layout(shape, None, element.itemsize).shape, element.name,
-                      payload_bytes)
+        picture = isinstance(shape, Picture)
+        if picture is not (dtype is None):
+            raise BadArgumentError("a shape needs a dtype, and a picture has its own", reason="bad_dtype")
+        element = parse_dtype(shape.dtype if isinstance(shape, Picture) else dtype)
+        lengths = shape.shape if isinstance(shape, Picture) else shape
+        given = Shape(policy, slots, consumers, parse_layout(lengths, None, element.itemsize).shape, element.name,
+                      payload_bytes, picture)
         check_timeout(drop_after_s)
         if drop_after_s is not None and (policy != "fifo" or not drop_after_s > 0):
             raise BadArgumentError(f"drop_after_s is seconds above 0, with the policy 'fifo', not {drop_after_s!r} "
                                    f"with {policy!r}", reason="bad_timeout")
+        if memory is not None:
+            _check_memory(memory, memory_type, given.slots * given.stride)
+            return cls(device, given, memory, drop_after_s)
         if memory_type is None:
             own = [each for each in device.capabilities.memory_export if not each.portable and each in _SENT]
             memory_type = min(own, key=_SENT.index, default=MemoryHandleType.HOST_MEMORY_FD)
@@ -227,12 +256,16 @@ class FrameRing:
         semaphores = [self._committed.export(read_only=True), self._published.host.export(),
                       *[each.host.export() for each in self._done]]
         try:
-            memories = [self._control.memory.export(), self._slots.memory.export(for_device=for_device)]
+            memories = [self._control.memory.export(), self._slots.memory.export(for_device=for_device)
+                        if self._given is None else _duplicate(self._given)]
         except BaseException:
             for each in semaphores:
                 each.close()
             raise
         return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=self._shape.encode())
+
+    def __xsem_message__(self) -> Message:
+        return self.export()
 
     def write(
         self, stream: CommandList | Stream | None = None, *, payload: bytes = b"",
@@ -308,6 +341,8 @@ class FrameRing:
             each.release()
         self._committed.release()
         self._slots.release()
+        if self._given is not None:
+            self._given.close()
         self._control.close()
         self._host.release()
 
@@ -329,7 +364,7 @@ class FrameRing:
             if commands is not self._last:
                 yield from self._published.keep_order(commands, self._number, self._last, _LATE)
             self._slot, self._last = slot, commands
-            return Frame(self._slots[slot], number, 0, payload, self._shape.payload_bytes)
+            return self._slots.frame(slot, number, 0, payload, self._shape.payload_bytes)
         except BaseException:
             self._open.release()
             raise
@@ -449,6 +484,23 @@ class FrameRing:
         shape = self._shape
         return (f"<FrameRing {shape.policy}, {shape.slots} slots of {shape.dtype} {shape.shape} on "
                 f"{self.device.info.id}{', closed' if self._closed else ''}>")
+
+
+def _check_memory(memory: object, memory_type: object, size: int) -> None:
+    if not isinstance(memory, MemoryDesc):
+        raise BadArgumentError(f"memory is a MemoryDesc, not {type(memory).__name__}", reason="not_a_descriptor")
+    if memory_type is not None:
+        raise BadArgumentError("memory_type is that of memory which the ring creates: give only one of memory and "
+                               "memory_type", reason="bad_type")
+    if memory.handle is None:
+        raise BadHandleError("memory needs a handle, which the message to a consumer carries", reason="no_handle")
+    if memory.allocation_size < size:
+        raise BadArgumentError(f"memory has {memory.allocation_size} bytes; the slots need {size}", reason="bad_size")
+
+
+def _duplicate(desc: MemoryDesc) -> MemoryDesc:
+    number = number_of(cast("Handle", desc.handle))
+    return dataclasses.replace(desc, handle=duplicate_fd(number, for_driver=False))
 
 
 _SENT: Final = (MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD)
