@@ -26,7 +26,6 @@ import json
 import mmap
 import multiprocessing
 import os
-import statistics
 import sys
 import threading
 import time
@@ -35,7 +34,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import xsem
-from bench.timing import interleaved
+from bench.timing import interleaved, percentiles
 from xsem.spi import compiled
 from xsem.types import SemaphoreHandleType
 
@@ -308,12 +307,6 @@ def appends(device: xsem.Device, external: xsem.Semaphore | None, calls: int) ->
         raise ValueError("a value above all signals")
     ask(cu.cuCtxPopCurrent)
     return {name: {"p50": each.median, "p99": each.high} for name, each in figures.items()}
-
-
-def percentiles(found: list[float]) -> dict[str, float]:
-    """Return the median and the 99th percentile."""
-    ordered = sorted(found)
-    return {"p50": statistics.median(ordered), "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]}
 
 
 def exporter_of(device: xsem.Device, asked: str) -> xsem.Device | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
-__all__ = ["Figure", "Series", "figure", "interleaved", "rounds"]
+__all__ = ["Figure", "Series", "figure", "interleaved", "percentiles", "rounds"]
 
 _Answer = TypeVar("_Answer")
 
@@ -67,3 +67,9 @@ def figure(samples: list[float]) -> Figure:
         return Figure(samples[0], samples[0], samples[0])
     tenths = statistics.quantiles(samples, n=10, method="inclusive")
     return Figure(statistics.median(samples), tenths[0], tenths[-1])
+
+
+def percentiles(samples: list[float]) -> dict[str, float]:
+    """Return the median and the 99th percentile."""
+    ordered = sorted(samples)
+    return {"p50": statistics.median(ordered), "p99": ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]}
