@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class Work:
         self.memory_type = memory_type
         self.commands = None if device.info.backend == "host" else device.create_command_list()
         self.copied = device.create_memory(memory_type, size).map_buffer(0, size)
-        self.array = self.copied.numpy() if self.commands is None else None
+        self.array: Any = self.copied.numpy() if self.commands is None else None
 
     def settle(self) -> None:
         """Wait for the work of the list."""

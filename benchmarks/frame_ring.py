@@ -1,7 +1,7 @@
 """Measure a ring of frames beside hand-written code with the same timelines and the same memory, in one run.
 
-    python benchmarks/ring.py --device cuda:0 --frames 100000 --json out.json
-    tests/drivers/run cuda -- python benchmarks/ring.py --frames 200   # a smoke test on the stand-in
+    python benchmarks/frame_ring.py --device cuda:0 --frames 100000 --json out.json
+    tests/drivers/run cuda -- python benchmarks/frame_ring.py --frames 200   # a smoke test on the stand-in
 
 The frames go from this process to others, in order, by 3 slots. The code by hand has a timeline of the written frames,
 one of each consumer's read frames, and slots by modulo. It has no payloads, and nobody joins, leaves or is killed. On a
@@ -12,7 +12,7 @@ most 6 frames ahead.
   of their memory, their open descriptors and their threads after each tenth of the frames
 - throughput: frames of 8 MiB
 - small: frames of 4 KiB, and the round trip of one, which the other process answers through a second ring
-- consumers: as many as a ring takes, each in its process. They read each frame of 4 KiB on the host
+- consumers: as many as a ring takes, in 32 processes. They read each frame of 4 KiB on the host
 
 A figure is the median of 9 repetitions, with the 10th and 90th percentile; p50 and p99 are over all round trips. Exit
 status 1: a frame was wrong, lost or out of order, a process has grown, or the deadline passed; 3: a device with
@@ -49,6 +49,7 @@ HOST_MEMORY: Final = MemoryHandleType.HOST_MEMORY_FD
 SPAWN: Final = multiprocessing.get_context("forkserver")   # of many consumers, each would import NumPy
 POLICIES: Final[tuple[Policy, ...]] = ("fifo", "mailbox")
 LARGE, SMALL = 8 << 20, 4096
+PROCESSES: Final = 32   # of consumers, at most: a timeline has 64 holders, with the producer
 REPETITIONS: Final = 9
 LEAST_RATIO, MOST_MORE_US = 0.97, 10   # goals
 NOT_TRIED: Final = 3
@@ -56,23 +57,26 @@ DEADLINE_S: Final = 900   # of each part
 
 
 def consume(
-    name: str, size: int, memory_type: MemoryHandleType, messages: dict[str, xsem.ipc.Message], answers: bool, pipe: Any
+    name: str, size: int, memory_type: MemoryHandleType, messages: list[dict[str, xsem.ipc.Message]], answers: bool,
+    pipe: Any
 ) -> None:
-    """Be a consumer: read as many frames as asked for, by the way that was asked for, and answer each."""
+    """Be a consumer of each message: read as many frames as asked for, by the way asked for, and answer each."""
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
     work = Work(xsem.open_device(name), size, memory_type)
-    frames, answer = readers(work, messages), writers(work, 1) if answers else {}
+    frames, answer = [readers(work, each) for each in messages], writers(work, 1) if answers else {}
     pipe.send({way: each.export(0) for way, each in answer.items()})
     while asked := pipe.recv():
         way, count = asked
-        reader, writer = frames[way], answer.get(way)
+        here, writer = [each[way] for each in frames], answer.get(way)
         for _ in range(count):
-            reader.read()
+            for reader in here:
+                reader.read()
             if writer is not None:
                 writer.write()
         work.settle()
         pipe.send(time.perf_counter_ns())
-        work.check(reader.number)
+        for reader in here:
+            work.check(reader.number)
     os._exit(0)   # without the releases, which are not measured
 
 
@@ -86,14 +90,17 @@ class Bench:
         self._work = Work(device, size, memory_type)
         self._writers = writers(self._work, consumers)
         self._processes, self._pipes = [], []
-        for place in range(consumers):
+        each_process = -(-consumers // PROCESSES)
+        for first in range(0, consumers, each_process):
             near, far = SPAWN.Pipe()
-            messages = {way: each.export(place) for way, each in self._writers.items()}
+            messages = [{way: each.export(place) for way, each in self._writers.items()}
+                        for place in range(first, min(first + each_process, consumers))]
             process = SPAWN.Process(target=consume, args=(reads_on, size, memory_type, messages, answers, far),
                                     daemon=True)
             process.start()
-            for each in (far, *messages.values()):
-                each.close()
+            far.close()
+            for message in [message for both in messages for message in both.values()]:
+                message.close()
             self._processes.append(process)
             self._pipes.append(near)
         answering = [pipe.recv() for pipe in self._pipes]   # each has joined
@@ -126,7 +133,7 @@ class Bench:
         return time.perf_counter_ns()
 
     def _done_ns(self) -> int:
-        return max(pipe.recv() for pipe in self._pipes)
+        return max([int(pipe.recv()) for pipe in self._pipes])
 
     def close(self) -> None:
         """End the consumers."""
@@ -292,10 +299,10 @@ def main() -> int:
     try:
         device = xsem.open_device(asked.device)
     except xsem.XsemError as error:
-        print(f"ring: {error}", file=sys.stderr)
+        print(f"frame_ring: {error}", file=sys.stderr)
         return NOT_TRIED
     if HOST_TIMELINE not in device.capabilities.semaphore_import:
-        print(f"ring: {device.info.id} has no timelines in host memory", file=sys.stderr)
+        print(f"frame_ring: {device.info.id} has no timelines in host memory", file=sys.stderr)
         return NOT_TRIED
     SPAWN.set_forkserver_preload(["numpy", "xsem", "xsem_host.device"])
     found: dict[str, dict[str, Any]] = {}
@@ -306,7 +313,7 @@ def main() -> int:
             found[part] = MEASURES[part](device, asked.frames)
             show(part, found[part], time.perf_counter() - began)
     except (ValueError, OSError, EOFError, xsem.XsemError) as error:   # EOFError: a consumer has ended, and told why
-        print(f"ring: {type(error).__name__}: {error}", file=sys.stderr)
+        print(f"frame_ring: {type(error).__name__}: {error}", file=sys.stderr)
         sys.stderr.flush()
         os._exit(1)   # work of the device may wait for ever
     if asked.json is not None:

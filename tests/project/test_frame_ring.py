@@ -17,7 +17,7 @@ PARTS = ("throughput", "small", "consumers")
 
 
 def measured(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(ROOT / "benchmarks" / "ring.py"), *arguments], check=False,
+    return subprocess.run([sys.executable, str(ROOT / "benchmarks" / "frame_ring.py"), *arguments], check=False,
                           timeout=100, env=stand_in_environment(**environment), capture_output=True, text=True,
                           stdin=subprocess.DEVNULL)
 
