@@ -18,6 +18,7 @@ from xsem.errors import (
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
 from xsem.facade.discovery import open_device
+from xsem.facade.semaphore import Semaphore
 from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.control import Control, entries
@@ -188,16 +189,15 @@ class FrameReader:
         if not self._open.acquire(blocking=False):
             raise BusyError("another frame of the reader is open: one block at a time reads", reason="frame_open")
         try:
-            self._check_not_dropped()
             last = self._number
             number, slot, entry = yield from (
                 self._in_order() if self._shape.policy == "fifo" else self._newest())
+            payload = self._control.get(entry)
+            self._check_not_dropped()
             if commands is not self._last:
                 yield from self._done.keep_order(commands, self._given_back, self._last, _LATE)
             yield from self._whole(number, commands)
             self._number, self._last = number, commands
-            payload = self._control.get(entry)
-            self._check_not_dropped()
             return self._slots.frame(slot, number, number - last - 1 if last else 0, payload,
                                      self._shape.payload_bytes)
         except BaseException:
@@ -206,14 +206,9 @@ class FrameReader:
 
     def _in_order(self) -> Steps[tuple[int, int, int]]:
         """Wait until the producer has committed the next frame."""
-        number, words = self._number + 1, self._control
-        while self._committed.value() < number:
-            ended = not words.producer_runs()
-            if ended and self._committed.value() < number:
-                raise self._ended()
-            if (yield Need(self._committed, number)):
-                raise self._late(number)
-        if 0 < words.load(self._layout.ended) <= number:
+        number = self._number + 1
+        yield from self._signalled(self._committed, number)
+        if 0 < self._control.load(self._layout.ended) <= number:
             raise self._ended(closed=True)
         return number, number % self._layout.slots, number % entries(self._layout)
 
@@ -248,11 +243,15 @@ class FrameReader:
             self._waited = number
             self._watch.begin()
             return
-        while self._published.value() < number:
+        yield from self._signalled(self._published.host, number)
+
+    def _signalled(self, semaphore: Semaphore, number: int) -> Steps[None]:
+        """Wait until the producer has signalled the number of a frame."""
+        while semaphore.value() < number:
             ended = not self._control.producer_runs()
-            if ended and self._published.value() < number:
+            if ended and semaphore.value() < number:
                 raise self._ended()
-            if (yield Need(self._published.host, number)):
+            if (yield Need(semaphore, number)):
                 raise self._late(number)
 
     def _end(self, frame: Frame, whole: bool) -> None:

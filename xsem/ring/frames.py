@@ -78,7 +78,7 @@ class Frame:
 
     @payload.setter
     def payload(self, payload: bytes) -> None:
-        data = content(payload)
+        data = payload if type(payload) is bytes else content(payload)
         if len(data) > self._most_payload:
             raise BadArgumentError(f"the ring takes payloads of at most {self._most_payload} bytes, not {len(data)}",
                                    reason="payload_too_long")

@@ -103,6 +103,7 @@ class FrameRing:
         self._number = 0   # the last frame that was written
         self._slot = 0   # of the frame that is being written
         self._joining: dict[int, int] = {}
+        self._seen = [0] * shape.consumers   # the value of each consumer's timeline, or an earlier one
         self._last: CommandList | None = None   # the list of the last frame
         self._open = threading.Lock()   # held during a frame
         self._clearing = threading.Lock()
@@ -374,40 +375,41 @@ class FrameRing:
         slots, began = self._shape.slots, time.monotonic()
         on_device = commands is not None and self.waits_on_device and self._drop_after_s is None
         protocol.begin(self._control, self._layout, number)
-        while True:
-            waits: dict[int, int] = {}
-            behind: tuple[int, int, bool] | None = None
+        waits: dict[int, int] = {}
+        ask = True
+        while ask:
+            ask = False
+            # A place that is done with the slot stays so: who joins later begins with a later frame.
             for place, least, joining in protocol.demands(self._control, self._layout, number, self._joining):
-                done = self._done[place].value()
-                if joining:
-                    behind = place, least, True
-                elif done >= least:
-                    continue
-                elif on_device and done >= number - entries(self._layout):   # so that no payload is overwritten
-                    waits[place] = least
-                    continue
-                else:
-                    behind = place, least, False
-                break
-            if behind is None:
-                break
-            place, least, joining = behind
-            if self._clear_if_ended(place):
-                continue
-            if joining:   # for the time of a few stores of its process
-                time.sleep(_MOMENT_S)
-            elif self._drop_after_s is not None and time.monotonic() - began > self._drop_after_s:
-                protocol.drop(self._control, self._layout, place, number)
-                continue
-            if (yield Need(self._done[place].host, 0 if joining else least)):
-                raise WaitTimeoutError(f"consumer {place} has not given frame {least} back, whose slot frame {number} "
-                                       "needs", reason="timeout")
+                while joining or self._given_back(place, least) < least:
+                    if on_device and not joining and self._seen[place] >= number - entries(self._layout):
+                        waits[place] = least   # only so far ahead that no payload is overwritten
+                        break
+                    if self._clear_if_ended(place):
+                        break
+                    if joining:   # for the time of a few stores of its process
+                        ask = True
+                        time.sleep(_MOMENT_S)
+                    elif self._drop_after_s is not None and time.monotonic() - began > self._drop_after_s:
+                        protocol.drop(self._control, self._layout, place, number)
+                        break
+                    if (yield Need(self._done[place].host, 0 if joining else least)):
+                        raise WaitTimeoutError(f"consumer {place} has not given frame {least} back, whose slot frame "
+                                               f"{number} needs", reason="timeout")
+                    if joining:
+                        break
         if waits and commands is not None:
             self._waits |= waits
             timelines = [timeline for each in waits if (timeline := self._done[each].device) is not None]
             commands.append_wait(timelines, list(waits.values()))
             self._watch.begin()
         return number % slots
+
+    def _given_back(self, place: int, least: int) -> int:
+        """Return the value of a consumer's timeline, or an earlier one that is not below `least`."""
+        if self._seen[place] < least:
+            self._seen[place] = self._done[place].value()
+        return self._seen[place]
 
     def _newest(self, number: int) -> Steps[int]:
         """Wait until a slot has neither the newest whole frame nor one that a consumer holds."""
