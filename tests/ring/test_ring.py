@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -248,6 +250,42 @@ def test_nothing_is_left_behind(device: xsem.Device, policy: Policy) -> None:
             write(ring)
             read(reader)
     until(lambda: numbers() <= before)
+
+
+@pytest.mark.filterwarnings("always::ResourceWarning")
+def test_end_that_is_dropped_is_named_and_given_up(device: xsem.Device, recwarn: pytest.WarningsRecorder) -> None:
+    before = numbers()
+    ring = made(device)
+    reader = joined(device, ring)
+    del ring
+    gc.collect()
+    with pytest.raises(RingEndedError):
+        read(reader)
+    del reader
+    gc.collect()
+    assert {"FrameRing", "FrameReader"} <= {str(each.message).split()[1][1:] for each in recwarn}
+    recwarn.clear()   # each has its object
+    gc.collect()
+    until(lambda: numbers() <= before)
+
+
+def test_child_of_fork_has_no_ring(device: xsem.Device) -> None:
+    with made(device) as ring, joined(device, ring) as reader:
+        write(ring)
+        child = os.fork()
+        if child == 0:
+            for act in (lambda: write(ring), lambda: read(reader)):
+                try:
+                    act()
+                except xsem.ForkedError:
+                    continue
+                except BaseException:
+                    os._exit(2)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert read(reader) == 1
+        assert write(ring) == 2
 
 
 def test_close_refuses_an_open_block(device: xsem.Device, policy: Policy) -> None:

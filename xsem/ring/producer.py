@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final, Self, cast
 
@@ -473,6 +474,10 @@ class FrameRing:
             finally:
                 self._control.give_back(place)
         return True
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> Self:
         return self
