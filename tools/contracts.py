@@ -112,8 +112,9 @@ LAYERS = {
     "xsem.ring": """
         producer
         consumer
-        control | frames | ends
-        waiting | message
+        control | ends
+        frames
+        waiting | message | pictures
         protocol
     """,
     "xsem.ipc": """
