@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import gc
 import json
 import os
@@ -274,7 +275,7 @@ def test_child_of_fork_has_no_ring(device: xsem.Device) -> None:
         write(ring)
         child = os.fork()
         if child == 0:
-            for act in (lambda: write(ring), lambda: read(reader)):
+            for act in (functools.partial(write, ring), functools.partial(read, reader)):
                 try:
                     act()
                 except xsem.ForkedError:
@@ -373,7 +374,7 @@ def test_words_of_another_ring_are_refused(device: xsem.Device) -> None:
     (3, 2, "bad_shape"), (2, 3, "bad_shape"), (0, 2, "bad_shape"), (65_538, 2, "bad_shape"), (2.0, 2, "not_an_int")])
 def test_bad_picture_is_refused(width: Any, height: Any, reason: str) -> None:
     for kind in (xsem.Nv12, xsem.P010):
-        refused(lambda kind=kind: kind(width, height), reason)
+        refused(functools.partial(kind, width, height), reason)
 
 
 def test_ring_is_sent_alone(device: xsem.Device) -> None:
@@ -381,7 +382,7 @@ def test_ring_is_sent_alone(device: xsem.Device) -> None:
     with left, right, made(device) as ring, ring.export() as message:
         before = numbers()
         for given, payload in (((ring, ring), b""), ((message, message.semaphores[0]), b""), ((ring,), b"x")):
-            refused(lambda given=given, payload=payload: ipc.send(left, *given, payload=payload), "not_a_descriptor")
+            refused(functools.partial(ipc.send, left, *given, payload=payload), "not_a_descriptor")
         ipc.send(left, ring)
         with ipc.receive(right) as received:
             assert received.payload == message.payload

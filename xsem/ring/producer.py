@@ -266,6 +266,18 @@ class FrameRing:
         return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=self._shape.encode())
 
     def __xsem_message__(self) -> Message:
+        """Return the message of `export`, for `ipc.send` and `ipc.offer`.
+
+        Returns
+        -------
+        Message
+            As `export`.
+
+        Raises
+        ------
+        ReleasedError, WrongDeviceError, BadArgumentError
+            As `export`.
+        """
         return self.export()
 
     def write(
