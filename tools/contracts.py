@@ -94,8 +94,8 @@ LAYERS = {
     """,
     "xsem.runtime.diagnostics": """
         watchdog | host_waits
-        pending_operations | pending_signals
-        timeout_error
+        pending_operations
+        pending_signals | timeout_error
     """,
     "xsem.facade": """
         discovery | negotiation
@@ -112,8 +112,9 @@ LAYERS = {
     "xsem.ring": """
         producer
         consumer
-        control | frames | ends
-        waiting | message
+        control | ends
+        frames
+        waiting | message | pictures
         protocol
     """,
     "xsem.ipc": """

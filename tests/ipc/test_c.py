@@ -203,7 +203,7 @@ def test_python_receives_the_message_of_a_c_sender(tmp_path: Path, language: str
             assert [each.type for each in message.semaphores] == [SemaphoreHandleType.HOST_TIMELINE_FD]
             assert [each.type for each in message.memories] == [MemoryHandleType.HOST_MEMORY_FD]
         with ipc.receive(ours) as message:
-            assert len(message.semaphores) == 64
+            assert len(message.semaphores) == 128
         assert peer.wait(20) == 0
 
 

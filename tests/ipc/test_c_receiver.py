@@ -175,7 +175,7 @@ def test_c_receives_layouts_of_dma_bufs(program: Path, fds: list[int], type: int
 
 
 @TYPES
-@pytest.mark.parametrize(("count", "error"), [(3, "EPROTO"), (64, "EPROTO"), (65, "EMSGSIZE"), (253, "EMSGSIZE")])
+@pytest.mark.parametrize(("count", "error"), [(3, "EPROTO"), (128, "EPROTO"), (129, "EMSGSIZE"), (253, "EMSGSIZE")])
 def test_c_refuses_memory_of_several_allocations(
     program: Path, fds: list[int], type: int, count: int, error: str
 ) -> None:

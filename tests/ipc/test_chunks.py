@@ -100,7 +100,7 @@ def test_as_many_as_the_kernel_passes_go_through_and_no_more(
             way(*pair, sent)
         assert caught.value.reason == "too_many_fds"
     with pytest.raises(xsem.BadArgumentError) as caught:
-        way(*pair, [memory(list(range(1, 65)), fds[:1] * 64)])   # 64 sizes: 65 records
+        way(*pair, [memory(list(range(1, 129)), fds[:1] * 128)])   # 128 sizes: 129 records
     assert caught.value.reason == "too_many_descriptors"
     until(lambda: numbers() == before)   # a thread closes the sockets of an offer
 

@@ -91,7 +91,7 @@ def test_layout_without_its_memory_is_refused(fd: int) -> None:
 def test_layouts_count_as_descriptors(fd: int) -> None:
     a, b = socket.socketpair()
     with a, b:
-        refused(lambda: ipc.send(a, *[memory(fd)] * 33), "too_many_descriptors")
-        ipc.send(a, *[memory(fd)] * 32)
+        refused(lambda: ipc.send(a, *[memory(fd)] * 65), "too_many_descriptors")
+        ipc.send(a, *[memory(fd)] * 64)
         with ipc.receive(b) as received:
-            assert len(received.memories) == 32
+            assert len(received.memories) == 64

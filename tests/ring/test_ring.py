@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
+import gc
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -250,6 +253,42 @@ def test_nothing_is_left_behind(device: xsem.Device, policy: Policy) -> None:
     until(lambda: numbers() <= before)
 
 
+@pytest.mark.filterwarnings("always::ResourceWarning")
+def test_end_that_is_dropped_is_named_and_given_up(device: xsem.Device, recwarn: pytest.WarningsRecorder) -> None:
+    before = numbers()
+    ring = made(device)
+    reader = joined(device, ring)
+    del ring
+    gc.collect()
+    with pytest.raises(RingEndedError):
+        read(reader)
+    del reader
+    gc.collect()
+    assert {"FrameRing", "FrameReader"} <= {str(each.message).split()[1][1:] for each in recwarn}
+    recwarn.clear()   # each has its object
+    gc.collect()
+    until(lambda: numbers() <= before)
+
+
+def test_child_of_fork_has_no_ring(device: xsem.Device) -> None:
+    with made(device) as ring, joined(device, ring) as reader:
+        write(ring)
+        child = os.fork()
+        if child == 0:
+            for act in (functools.partial(write, ring), functools.partial(read, reader)):
+                try:
+                    act()
+                except xsem.ForkedError:
+                    continue
+                except BaseException:
+                    os._exit(2)
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert read(reader) == 1
+        assert write(ring) == 2
+
+
 def test_close_refuses_an_open_block(device: xsem.Device, policy: Policy) -> None:
     with made(device, policy=policy) as ring, joined(device, ring) as reader:
         with ring.write():
@@ -335,7 +374,7 @@ def test_words_of_another_ring_are_refused(device: xsem.Device) -> None:
     (3, 2, "bad_shape"), (2, 3, "bad_shape"), (0, 2, "bad_shape"), (65_538, 2, "bad_shape"), (2.0, 2, "not_an_int")])
 def test_bad_picture_is_refused(width: Any, height: Any, reason: str) -> None:
     for kind in (xsem.Nv12, xsem.P010):
-        refused(lambda kind=kind: kind(width, height), reason)
+        refused(functools.partial(kind, width, height), reason)
 
 
 def test_ring_is_sent_alone(device: xsem.Device) -> None:
@@ -343,7 +382,7 @@ def test_ring_is_sent_alone(device: xsem.Device) -> None:
     with left, right, made(device) as ring, ring.export() as message:
         before = numbers()
         for given, payload in (((ring, ring), b""), ((message, message.semaphores[0]), b""), ((ring,), b"x")):
-            refused(lambda given=given, payload=payload: ipc.send(left, *given, payload=payload), "not_a_descriptor")
+            refused(functools.partial(ipc.send, left, *given, payload=payload), "not_a_descriptor")
         ipc.send(left, ring)
         with ipc.receive(right) as received:
             assert received.payload == message.payload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from typing import Final, Self
 
 from xsem.data.streams import Stream
@@ -289,6 +290,10 @@ class FrameReader:
     @staticmethod
     def _late(number: int) -> WaitTimeoutError:
         return WaitTimeoutError(f"the producer has not written frame {number}", reason="timeout")
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> Self:
         return self

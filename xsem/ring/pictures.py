@@ -15,7 +15,15 @@ _LONGEST: Final = 65_536
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture with a plane of luma, and a plane of chroma with half its width and height."""
+    """A picture with a plane of luma, and a plane of chroma with half its width and height.
+
+    Attributes
+    ----------
+    width : int
+        Elements of luma in a row, even, from 2.
+    height : int
+        Rows of luma, even, from 2.
+    """
 
     name: ClassVar[str]
     dtype: ClassVar[str]
@@ -41,8 +49,10 @@ class Nv12(Picture):
 
     Parameters
     ----------
-    width, height : int
-        Elements of luma in a row, and rows; even, from 2.
+    width : int
+        Elements of luma in a row, even, from 2.
+    height : int
+        Rows of luma, even, from 2.
 
     Raises
     ------
@@ -58,8 +68,8 @@ class Nv12(Picture):
     [(32, 64, 1), (16, 32, 2)]
     """
 
-    name = "nv12"
-    dtype = "uint8"
+    name: ClassVar[str] = "nv12"
+    dtype: ClassVar[str] = "uint8"
 
 
 class P010(Picture):
@@ -67,8 +77,10 @@ class P010(Picture):
 
     Parameters
     ----------
-    width, height : int
-        Elements of luma in a row, and rows; even, from 2.
+    width : int
+        Elements of luma in a row, even, from 2.
+    height : int
+        Rows of luma, even, from 2.
 
     Raises
     ------
@@ -76,8 +88,8 @@ class P010(Picture):
         ``bad_shape``; ``not_an_int``.
     """
 
-    name = "p010"
-    dtype = "uint16"
+    name: ClassVar[str] = "p010"
+    dtype: ClassVar[str] = "uint16"
 
 
 def planes(shape: tuple[int, ...]) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final, Self, cast
 
@@ -266,6 +267,18 @@ class FrameRing:
         return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=self._shape.encode())
 
     def __xsem_message__(self) -> Message:
+        """Return the message of `export`, for `ipc.send` and `ipc.offer`.
+
+        Returns
+        -------
+        Message
+            As `export`.
+
+        Raises
+        ------
+        ReleasedError, WrongDeviceError, BadArgumentError
+            As `export`.
+        """
         return self.export()
 
     def write(
@@ -475,6 +488,10 @@ class FrameRing:
             finally:
                 self._control.give_back(place)
         return True
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
     def __enter__(self) -> Self:
         return self
