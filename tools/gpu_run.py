@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ _DEMO: Final = ("demo", "--device", "cuda:0", "--exporter", "vulkan")
 _FRESH: Final = "demo: 120 frames, 0 stale, 0 errors"
 _BY: Final = "filtered by "
 _STALE: Final = "demo: 120 frames, 120 stale, 0 errors, as expected"
+_FILES_AT_A_TIME: Final = 4
 _FILE_S: Final = 300.0   # limit for the tests of one file; those of the examples take 80 s on an H200, without Ray
 # Arguments of the command, expected last line, expected status.
 COMMANDS: Final = (
@@ -75,12 +77,13 @@ def run_commands(picture: Path) -> list[dict[str, Any]]:
 
 def run_tests(folder: Path) -> dict[str, Any]:
     """Run the tests in ``tests/gpu`` and return the outcome of each."""
-    report = folder / "gpu-tests.xml"
     cases: dict[str, str] = {}
     details: dict[str, str] = {}
     status = 0
+
     # One process for each file: a driver that crashes affects only that file.
-    for file in sorted((ROOT / "tests" / "gpu").glob("test_*.py")):
+    def run(file: Path) -> tuple[Path, Path, int]:
+        report = folder / f"{file.stem}.xml"
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "pytest", "-m", "gpu and not slow", str(file), "-q", f"--junitxml={report}"],
@@ -88,6 +91,11 @@ def run_tests(folder: Path) -> dict[str, Any]:
             ).returncode
         except subprocess.TimeoutExpired:
             ended = 124   # a driver blocks the interpreter, so a deadline inside the process cannot end it
+        return file, report, ended
+
+    with ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
+        ran = list(pool.map(run, sorted((ROOT / "tests" / "gpu").glob("test_*.py"))))
+    for file, report, ended in ran:
         status = status or ended
         if not report.exists():
             cases[file.stem] = f"ended with {ended}"
