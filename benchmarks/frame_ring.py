@@ -4,7 +4,7 @@
     tests/drivers/run cuda -- python benchmarks/frame_ring.py --frames 200   # a smoke test on the stand-in
 
 The frames go from this process to others, in order, by 3 slots. The code by hand has a timeline of the written frames,
-one of each consumer's read frames, and slots by modulo. It has no payloads, and nobody joins, leaves or is killed. On a
+one of each consumer's read frames, and slots by modulo. It has no payloads, and no one joins, leaves or is killed. On a
 device other than `host`, command lists fill and copy the frames, and no host waits for the device, except that it is at
 most 6 frames ahead.
 
@@ -14,9 +14,9 @@ most 6 frames ahead.
 - small: frames of 4 KiB, and the round trip of one, which the other process answers through a second ring
 - consumers: as many as a ring takes, in 32 processes. They read each frame of 4 KiB on the host
 
-A figure is the median of 9 repetitions, with the 10th and 90th percentile; p50 and p99 are over all round trips. Exit
-status 1: a frame was wrong, lost or out of order, a process has grown, or the deadline passed; 3: a device with
-timelines in host memory does not exist.
+A figure is the median of 9 repetitions, with the 10th and 90th percentile; p50 and p99 are over all round trips. The
+time of the CPU, also printed, is the better measure on a shared machine. Exit status 1: a frame was wrong, lost or out
+of order, a process has grown, or the deadline passed; 3: a device with timelines in host memory does not exist.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -67,14 +68,14 @@ def consume(
     pipe.send({way: each.export(0) for way, each in answer.items()})
     while asked := pipe.recv():
         way, count = asked
-        here, writer = [each[way] for each in frames], answer.get(way)
+        here, writer, began_ns = [each[way] for each in frames], answer.get(way), time.process_time_ns()
         for _ in range(count):
             for reader in here:
                 reader.read()
             if writer is not None:
                 writer.write()
         work.settle()
-        pipe.send(time.perf_counter_ns())
+        pipe.send((time.perf_counter_ns(), time.process_time_ns() - began_ns))
         for reader in here:
             work.check(reader.number)
     os._exit(0)   # without the releases, which are not measured
@@ -105,14 +106,19 @@ class Bench:
             self._pipes.append(near)
         answering = [pipe.recv() for pipe in self._pipes]   # each has joined
         self._answers = readers(self._work, answering[0]) if answers else {}
+        self.cpu_us: dict[str, list[tuple[float, float]]] = {way: [] for way in self._writers}
 
     def frames(self, count: int, way: str) -> float:
-        """Return the microseconds of a frame, until each consumer is done with the last one."""
+        """Return the microseconds of a frame, until each consumer is done with the last one. Note those of the CPU."""
         write = self._writers[way].write
-        began = self._ask(way, count)
+        self._ask(way, count)
+        began_ns, used_ns = time.perf_counter_ns(), time.process_time_ns()
         for _ in range(count):
             write()
-        return (self._done_ns() - began) / 1000 / count
+        used_ns = time.process_time_ns() - used_ns
+        ended_ns, theirs_ns = self._ends()
+        self.cpu_us[way].append((used_ns / 1000 / count, theirs_ns / 1000 / count))
+        return (ended_ns - began_ns) / 1000 / count
 
     def trips(self, count: int, way: str) -> list[float]:
         """Return the microseconds of each round trip."""
@@ -124,16 +130,17 @@ class Bench:
             read()
             settle()
             found.append((time.perf_counter_ns() - began) / 1000)
-        self._done_ns()
+        self._ends()
         return found
 
-    def _ask(self, way: str, count: int) -> int:
+    def _ask(self, way: str, count: int) -> None:
         for pipe in self._pipes:
             pipe.send((way, count))
-        return time.perf_counter_ns()
 
-    def _done_ns(self) -> int:
-        return max([int(pipe.recv()) for pipe in self._pipes])
+    def _ends(self) -> tuple[int, int]:
+        """Return when the last consumer was done, and the nanoseconds of the CPU in the busiest one."""
+        ended, used = zip(*[pipe.recv() for pipe in self._pipes], strict=True)
+        return max(ended), max(used)
 
     def close(self) -> None:
         """End the consumers."""
@@ -143,6 +150,8 @@ class Bench:
             process.join(60)
             if process.exitcode != 0:
                 raise ValueError(f"a consumer ended with {process.exitcode}")
+        for writer in self._writers.values():
+            writer.close()
 
 
 # ---- parts
@@ -150,7 +159,9 @@ def frames(bench: Bench, count: int) -> dict[str, Any]:
     """Return the figures of a frame by each way, and how they compare."""
     ways = interleaved({way: partial(bench.frames, count, way) for way in (RING, BY_HAND)}, REPETITIONS)
     ring, by_hand = ways[RING].median, ways[BY_HAND].median
-    return {"frame_us": {way: asdict(each) for way, each in ways.items()}, "frames_a_repetition": count,
+    used = {way: {"producer": median(mine), "consumer": median(theirs)}
+            for way, (mine, theirs) in ((way, zip(*each, strict=True)) for way, each in bench.cpu_us.items())}
+    return {"frame_us": {way: asdict(each) for way, each in ways.items()}, "cpu_us": used, "frames_a_repetition": count,
             "throughput_ratio": by_hand / ring, "more_us": ring - by_hand}
 
 
@@ -278,7 +289,8 @@ def show(part: str, found: dict[str, Any], took_s: float) -> None:
     for way, each in found["frame_us"].items():
         trip = found.get("round_trip_us", {}).get(way)
         print(f"  {way:<10} {each['median']:9.1f} us a frame ({each['low']:.1f} to {each['high']:.1f}), "
-              f"{1e6 / each['median']:.0f} frames a second"
+              f"{1e6 / each['median']:.0f} frames a second; CPU of producer and consumer: "
+              f"{found['cpu_us'][way]['producer']:.1f} and {found['cpu_us'][way]['consumer']:.1f} us a frame"
               + (f"; round trip p50 {trip['p50']:.1f} us, p99 {trip['p99']:.1f} us" if trip else ""))
     print(f"  throughput, ring / by hand: {found['throughput_ratio']:.3f}"
           + (f" (goal: at least {LEAST_RATIO})" if part == "throughput" else "")

@@ -51,6 +51,7 @@ class Writer(Protocol):
 
     def write(self) -> None: ...
     def export(self, place: int) -> xsem.ipc.Message: ...
+    def close(self) -> None: ...
 
 
 class Reader(Protocol):
@@ -78,6 +79,9 @@ class RingWriter:
 
     def export(self, place: int) -> xsem.ipc.Message:
         return self.ring.export()
+
+    def close(self) -> None:
+        self.ring.close()
 
 
 class RingReader:
@@ -141,6 +145,10 @@ class HandWriter(ByHand):
     def export(self, place: int) -> xsem.ipc.Message:
         return xsem.ipc.Message(semaphores=(self._published.export(), self._done[place].export()),
                                 memories=(self._memory.export(),), payload=b"")
+
+    def close(self) -> None:
+        for each in (self._published, *self._done, self._memory):
+            each.release()
 
 
 class HandReader(ByHand):
