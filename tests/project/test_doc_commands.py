@@ -35,7 +35,7 @@ NOT_RUN: Final = {
     r"tools/gpu-records .*": "it needs an NVIDIA GPU",
     r"xsem (demo|conformance run) --device cuda:0 --exporter .*": "it needs an NVIDIA GPU",
     r"docker run .*": "it needs Docker and two images",
-    r"python examples/asyncio_server\.py --device cuda:0 --exporter vulkan": "it needs an NVIDIA GPU",
+    r"python examples/asyncio_server\.py --exporter vulkan --device cuda:0": "it needs an NVIDIA GPU",
     r"python examples/torch_trainer\.py .*": "it needs an NVIDIA GPU and torch",
     r"python examples/image_frames\.py --frames 30": "it needs an NVIDIA GPU and torch",
     r"python examples/image_frames\.py --device vulkan:0 --array numpy": "it needs a Vulkan driver",

@@ -53,6 +53,12 @@ class _Array:
     def __getitem__(self, index: Any) -> _Array:
         return _Array(self.pixels[index], self.keeps)
 
+    def __setitem__(self, index: Any, source: _Array) -> None:
+        self[index].copy_(source)
+
+    def to(self, device: str) -> _Array:
+        return self.copy()
+
     def copy(self) -> _Array:
         return _Array(self.pixels.copy(), None)
 
@@ -105,7 +111,13 @@ def from_dlpack(buffer: Any) -> _Array:
     _use_primary_context()
     capsule = buffer.__dlpack__(stream=_LEGACY)   # as an array library does; NumPy refuses GPU memory
     assert buffer.__dlpack_device__() == (2, 0)
-    return _Array(_view(buffer.address, buffer.shape), (buffer, capsule))
+    return as_tensor(buffer, device="cuda", keeps=capsule)
+
+
+def as_tensor(array: Any, *, device: str, keeps: Any = None) -> _Array:
+    assert device == "cuda"
+    interface = array.__cuda_array_interface__
+    return _Array(_view(interface["data"][0], interface["shape"]), (array, keeps))
 
 
 def from_numpy(array: Any) -> _Array:
@@ -145,8 +157,9 @@ def _segment(size: int) -> int:
 
 
 def bitwise_not(array: _Array, /, *, out: _Array) -> _Array:
-    assert array is out
-    return array.bitwise_not_()
+    if array is not out:
+        out.copy_(array)
+    return out.bitwise_not_()
 
 
 class _Stream:
