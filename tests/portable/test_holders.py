@@ -28,7 +28,7 @@ if sys.platform == "linux":
     from xsem.portable import Timeline, new_timeline, open_any_timeline, open_timeline
     from xsem.portable.holders import Holder
 
-PLACES, RECORDS, RECORD = 64, 512, struct.Struct("=IIQ")
+PLACES, RECORDS, RECORD = 128, 512, struct.Struct("=IIQ")
 SETLK, FLOCK = 37, struct.Struct("=hh4xqqi4x")
 HOLD = """
 import sys
@@ -247,7 +247,7 @@ def test_holder_in_another_namespace_is_seen_and_its_death_too(page: Timeline, n
 
 
 # ---- what a peer can do
-def test_sixty_five_holders_are_too_many(page: Timeline) -> None:
+def test_one_more_holder_than_places_is_too_many(page: Timeline) -> None:
     with again(page) as handle:
         page.close()
         hostile = [again_of(handle) for _ in range(PLACES)]

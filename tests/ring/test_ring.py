@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 from support.fixtures import device, refused
-from support.kills import POLICIES, Policy, consumers_are_killed, fork_server, producers_are_killed
+from support.kills import (
+    POLICIES,
+    Policy,
+    consumers_are_killed,
+    consumers_in_processes,
+    fork_server,
+    producers_are_killed,
+)
 from support.open_files import numbers
 from support.waiting import until
 
@@ -399,6 +406,12 @@ def test_message_goes_through_sockets_tickets_and_pickles(device: xsem.Device) -
               xsem.FrameRing.open(device, second) as other):
             write(ring)
             assert read(one) == read(other) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_sixty_four_processes_join(device: xsem.Device) -> None:
+    assert consumers_in_processes(device, 64) == 64
 
 
 ROUNDS = [5, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])]

@@ -25,7 +25,10 @@ from xsem import ipc
 from xsem.errors import DriverError, RingEndedError, WaitTimeoutError
 from xsem.types import SemaphoreHandleType
 
-__all__ = ["POLICIES", "Policy", "consumers_are_killed", "fork_server", "holders_are_killed", "producers_are_killed"]
+__all__ = [
+    "POLICIES", "Policy", "consumers_are_killed", "consumers_in_processes", "fork_server", "holders_are_killed",
+    "producers_are_killed",
+]
 
 Policy = Literal["fifo", "mailbox"]
 POLICIES: tuple[Policy, ...] = ("fifo", "mailbox")
@@ -106,6 +109,7 @@ def consumer(on: str, message: Any, pipe: Any) -> None:
         pipe.recv()
         reader = xsem.FrameRing.open(device, ipc.Message(semaphores=message[0], memories=message[1],
                                                          payload=message[2]))
+        pipe.send("joined")
         while True:
             if side.read(reader, timeout_s=1e6) < 0:
                 os._exit(TORN)
@@ -158,6 +162,10 @@ class Ahead:
         process.join()
         process.close()
         pipe.close()
+
+    def take(self) -> list[tuple[Any, Any]]:
+        """Return all processes that were started, which `close` ends."""
+        return self._started
 
     def close(self) -> None:
         while self._started:
@@ -231,6 +239,7 @@ def consumers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
         for _ in range(rounds):
             with ahead_of.next() as (process, pipe):
                 pipe.send("go")
+                assert pipe.recv() == "joined"
                 until(lambda pipe=pipe: pipe.poll() or failed)   # type: ignore[misc]   # it has read a frame
                 assert not failed, failed
                 time.sleep(random.uniform(0, 0.01))
@@ -246,6 +255,24 @@ def consumers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
     reads.release()
     assert longest < 1 + BUSY_S
     return longest
+
+
+def consumers_in_processes(device: xsem.Device, count: int) -> int:
+    """Return in how many processes a consumer has read the first frame."""
+    side = Side(device)
+    with xsem.FrameRing.create(device, shape=(BYTES,), dtype="uint8", consumers=count) as ring:
+        with ring.export() as message:
+            sent = message.semaphores, message.memories, message.payload
+            all_of = Ahead(consumer, device.info.id, sent, ahead=count)
+            for _, pipe in all_of.take():
+                pipe.send("go")
+            for _, pipe in all_of.take():
+                assert pipe.recv() == "joined"
+        side.write(ring)
+        read = sum(pipe.poll(BOUND_S) and pipe.recv_bytes() == b"x" for _, pipe in all_of.take())
+        all_of.close()
+    side.release()
+    return read
 
 
 def holders_are_killed(device: xsem.Device, rounds: int, ahead: int = 0) -> float:

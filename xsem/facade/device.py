@@ -124,7 +124,7 @@ class Device(Releasable):
             error, a GPU driver imports the fd of a binary semaphore as a timeline. xsem itself checks portable
             timelines: ``not_a_memfd``, ``unsealed``, ``wrong_magic`` and the like.
         BusyError
-            ``too_many_holders``: 64 processes hold the portable timeline (Linux). ``fd_limit``.
+            ``too_many_holders``: 128 processes hold the portable timeline (Linux). ``fd_limit``.
         ReleasedError
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
         """

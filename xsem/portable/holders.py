@@ -19,7 +19,7 @@ from xsem.portable.linux import calling, elsewhere
 
 __all__ = ["Holder"]
 
-_PLACES: Final = 64
+_PLACES: Final = 128
 _FIRST_LOCK: Final = 4096   # the byte of place 0, behind the page
 _RECORDS_AT: Final = 512
 _RECORD: Final = struct.Struct("=IIQ")   # pid, count, start time
