@@ -269,7 +269,7 @@ def consumers_in_processes(device: xsem.Device, count: int) -> int:
             for _, pipe in all_of.take():
                 assert pipe.recv() == "joined"
         side.write(ring)
-        read = sum(pipe.poll(BOUND_S) and pipe.recv_bytes() == b"x" for _, pipe in all_of.take())
+        read = sum(bool(pipe.poll(BOUND_S) and pipe.recv_bytes() == b"x") for _, pipe in all_of.take())
         all_of.close()
     side.release()
     return read
