@@ -22,6 +22,7 @@ from xsem.facade.device import Device
 from xsem.types import Feature, SemaphoreHandleType
 
 TYPE = SemaphoreHandleType.HOST_TIMELINE_FD
+needs_linux = pytest.mark.skipif(sys.platform == "win32", reason="the fake device bridges the type of Linux")
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="os.fork() is missing")
 
 
@@ -93,6 +94,7 @@ def test_a_signal_is_stored_when_its_work_is_done() -> None:
         until(lambda: done.value() == 3)
 
 
+@needs_linux
 def test_a_peer_sees_the_signal(capfd: object) -> None:
     with bridged() as (device, driver), xsem.open_device("host") as host:
         done, commands = portable(device), device.create_command_list()
@@ -189,6 +191,7 @@ def test_a_failed_list_is_closed_without_unmet_waits() -> None:
         until(lambda: driver.host_fences[0].reached)
 
 
+@needs_linux
 def test_released_objects_stay_until_the_bridge_is_done_with_them() -> None:
     with bridged() as (device, driver), xsem.open_device("host") as host:
         frames, commands = portable(device), device.create_command_list()

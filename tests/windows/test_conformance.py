@@ -198,5 +198,6 @@ def test_handle_that_a_driver_closes_at_its_import_is_found(tmp_path: Path, clos
     assert report.exists(), done.stdout + done.stderr
     found = {each["key"]: each["outcome"] for each in json.loads(report.read_text())["cases"]
              if each["outcome"] != "UNSUPPORTED"}
-    assert len(found) == 3, found   # two types of semaphores, one of memory
-    assert set(found.values()) == {outcome}, done.stdout
+    portable = [each for key, each in found.items() if ".host_" in key]   # the runtime imports them, and no plugin
+    assert portable == ["PASS", "PASS"], found
+    assert sorted(found.values()) == sorted([*portable, *[outcome] * 3]), done.stdout

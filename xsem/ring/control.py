@@ -11,7 +11,6 @@ from xsem.data.handles import number_of
 from xsem.errors import BadArgumentError, BadHandleError
 from xsem.facade.device import Device
 from xsem.facade.memory import Memory
-from xsem.portable.byte_locks import LockFile
 from xsem.ring.protocol import Layout
 from xsem.types import MemoryDesc, MemoryHandleType
 
@@ -26,6 +25,8 @@ class Control:
     """The words, the payloads and the locks of a ring."""
 
     def __init__(self, memory: Memory, fd: int, layout: Layout, payload_bytes: int) -> None:
+        from xsem.portable.byte_locks import LockFile  # here, because it needs Linux
+
         self.memory = memory
         self.layout = layout
         self.payload_bytes = payload_bytes
