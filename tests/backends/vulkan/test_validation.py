@@ -73,6 +73,9 @@ for case in cases:
 bench.close()
 """
 LAYER = {"VK_INSTANCE_LAYERS": "VK_LAYER_KHRONOS_validation"}
+PORTABLE = {"VK_LAYER_MESSAGE_ID_FILTER": "VUID-VkBufferCreateInfo-pNext-00920,"
+                                          "VUID-VkImportMemoryWin32HandleInfoKHR-handleType-09861"}
+"""The layer's objections to portable memory on SwiftShader (docs/vulkan.md), which the whole run leaves out, too."""
 BREAKS = {"VK_LAYER_DEBUG_ACTION": "VK_DBG_LAYER_ACTION_LOG_MSG,VK_DBG_LAYER_ACTION_BREAK"}
 """As in .ci/nightly, for a whole run of the suite."""
 
@@ -110,13 +113,13 @@ def test_validation_layer_is_present_and_reports_a_misuse() -> None:
 @pytest.mark.timeout(120)
 def test_validation_layer_finds_a_misuse_but_none_in_the_suite() -> None:
     done = started(CONFORMANCE, "XSEM-IMP-001", "XSEM-IMP-002", "XSEM-OWN", "XSEM-BIN", "XSEM-ORD-001", "XSEM-MIP-003",
-                   "XSEM-MIP-011", "XSEM-MIP-012", "XSEM-DEV-005", "XSEM-PROC")
+                   "XSEM-MIP-011", "XSEM-MIP-012", "XSEM-DEV-005", "XSEM-PROC", **PORTABLE)
     assert done.returncode == 0, done.stdout
     before, after = done.stdout.split("misused\n")
     assert "VUID-VkBufferCreateInfo-size-00912" in before
     cases = after.splitlines()
-    assert len(cases) >= 15
-    assert all(each.startswith("PASS XSEM-") for each in cases), after
+    assert sum(each.startswith("PASS XSEM-") for each in cases) >= 15
+    assert all(each.startswith(("PASS XSEM-", "UNSUPPORTED XSEM-")) for each in cases), after
 
 
 @pytest.mark.slow
