@@ -329,7 +329,7 @@ def test_c_and_python_see_each_others_places(library: ctypes.CDLL, driver: HostD
     assert holder.ended() == ()
     again = os.dup(page.fd)
     driver.release_semaphore(page)
-    places = [library.place_take(again, ctypes.byref(number)) for _ in range(64)]
+    places = [library.place_take(again, ctypes.byref(number)) for _ in range(128)]
     assert min(places) >= 0
     assert library.place_take(again, ctypes.byref(number)) == -1
     for each in places[1:]:
