@@ -97,18 +97,17 @@ def producer(on: str, policy: Policy, pipe: Any) -> None:
         side = Side(device)
         ring = side.ring(policy)
         with ring.export() as message:
-            pipe.send((message.semaphores, message.memories, message.payload))
+            pipe.send(message)
         pipe.recv()   # the descriptors are received
         while True:
             side.write(ring, timeout_s=1e6)
 
 
-def consumer(on: str, message: Any, pipe: Any) -> None:
+def consumer(on: str, message: ipc.Message, pipe: Any) -> None:
     with xsem.open_device(on) as device:
         side = Side(device)
         pipe.recv()
-        reader = xsem.FrameRing.open(device, ipc.Message(semaphores=message[0], memories=message[1],
-                                                         payload=message[2]))
+        reader = xsem.FrameRing.open(device, message)
         pipe.send("joined")
         while True:
             if side.read(reader, timeout_s=1e6) < 0:
@@ -138,7 +137,7 @@ class Ahead:
 
     def __init__(self, role: Callable[..., None], *arguments: Any, ahead: int) -> None:
         self._role, self._arguments = role, arguments
-        self._started = [self._start() for _ in range(ahead)]
+        self.started = [self._start() for _ in range(ahead)]
 
     def _start(self) -> tuple[Any, Any]:
         near, far = SPAWN.Pipe()
@@ -150,8 +149,8 @@ class Ahead:
     @contextlib.contextmanager
     def next(self) -> Iterator[tuple[Any, Any]]:
         """Give a process and its pipe for the block. Both are gone after it."""
-        self._started.append(self._start())
-        process, pipe = self._started.pop(0)
+        self.started.append(self._start())
+        process, pipe = self.started.pop(0)
         try:
             yield process, pipe
         finally:
@@ -163,13 +162,20 @@ class Ahead:
         process.close()
         pipe.close()
 
-    def take(self) -> list[tuple[Any, Any]]:
-        """Return all processes that were started, which `close` ends."""
-        return self._started
-
     def close(self) -> None:
-        while self._started:
-            self._end(*self._started.pop())
+        while self.started:
+            self._end(*self.started.pop())
+
+
+def kill_soon(process: Any, killed_s: list[float]) -> None:
+    """Kill the process within 20 ms. `killed_s` gets 0 at once, and then the time of the kill in its place."""
+    killed_s.append(0.0)
+
+    def kill() -> None:
+        killed_s[0] = time.monotonic()
+        process.kill()
+
+    threading.Timer(random.uniform(0, 0.02), kill).start()
 
 
 def producers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead: int = 0) -> float:
@@ -177,25 +183,17 @@ def producers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
     side, ahead_of, slowest = Side(device), Ahead(producer, device.info.id, policy, ahead=ahead), 0.0
     for _ in range(rounds):
         with ahead_of.next() as (process, pipe):
-            semaphores, memories, payload = pipe.recv()
-            with ipc.Message(semaphores=semaphores, memories=memories, payload=payload) as message:
+            with pipe.recv() as message:
                 reader = xsem.FrameRing.open(device, message)
             pipe.send("go")
-            killed_s: list[float] = []
-
-            def kill(process: Any = process, killed_s: list[float] = killed_s) -> None:
-                killed_s.append(time.monotonic())
-                process.kill()
-
-            timer, last = None, 0
+            killed_s, last = list[float](), 0
             with pytest.raises((RingEndedError, DriverError, WaitTimeoutError)) as caught:
                 while True:
                     number = side.read(reader)
                     assert number == last + 1 or (policy == "mailbox" and number > last)
                     last = number
-                    if timer is None:
-                        timer = threading.Timer(random.uniform(0, 0.02), kill)
-                        timer.start()
+                    if not killed_s:
+                        kill_soon(process, killed_s)
             slowest = max(slowest, time.monotonic() - killed_s[0])
             if isinstance(caught.value, RingEndedError):
                 assert caught.value.reason == "producer_ended"
@@ -233,7 +231,7 @@ def consumers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
             except BaseException as error:
                 failed.append(error)
 
-        ahead_of = Ahead(consumer, device.info.id, (message.semaphores, message.memories, message.payload), ahead=ahead)
+        ahead_of = Ahead(consumer, device.info.id, message, ahead=ahead)
         thread = threading.Thread(target=go_on)
         thread.start()
         for _ in range(rounds):
@@ -262,14 +260,13 @@ def consumers_in_processes(device: xsem.Device, count: int) -> int:
     side = Side(device)
     with xsem.FrameRing.create(device, shape=(BYTES,), dtype="uint8", consumers=count) as ring:
         with ring.export() as message:
-            sent = message.semaphores, message.memories, message.payload
-            all_of = Ahead(consumer, device.info.id, sent, ahead=count)
-            for _, pipe in all_of.take():
+            all_of = Ahead(consumer, device.info.id, message, ahead=count)
+            for _, pipe in all_of.started:
                 pipe.send("go")
-            for _, pipe in all_of.take():
+            for _, pipe in all_of.started:
                 assert pipe.recv() == "joined"
         side.write(ring)
-        read = sum(bool(pipe.poll(BOUND_S) and pipe.recv_bytes() == b"x") for _, pipe in all_of.take())
+        read = sum(bool(pipe.poll(BOUND_S) and pipe.recv_bytes() == b"x") for _, pipe in all_of.started)
         all_of.close()
     side.release()
     return read
@@ -290,13 +287,8 @@ def holders_are_killed(device: xsem.Device, rounds: int, ahead: int = 0) -> floa
                     pipe.send(desc)
                     assert pipe.recv() == "joined"
             pipe.send("go")
-            commands, turn, killed_s = device.create_command_list(), 1, [0.0]
-
-            def kill(process: Any = process, killed_s: list[float] = killed_s) -> None:
-                killed_s[0] = time.monotonic()
-                process.kill()
-
-            threading.Timer(random.uniform(0, 0.02), kill).start()
+            commands, turn, killed_s = device.create_command_list(), 1, list[float]()
+            kill_soon(process, killed_s)
             with pytest.raises((WaitTimeoutError, DriverError)) as caught:
                 while True:
                     commands.append_signal(here, turn)

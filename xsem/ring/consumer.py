@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import warnings
-from typing import Final, Self
+from typing import Final
 
 from xsem.data.streams import Stream
 from xsem.errors import (
@@ -23,7 +21,7 @@ from xsem.facade.semaphore import Semaphore
 from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.control import Control, entries
-from xsem.ring.ends import Line, Slots, Watch, check_device, check_work, list_on
+from xsem.ring.ends import End, Line, Slots, Watch, check_device, check_work, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Shape
 from xsem.ring.protocol import Layout
@@ -41,7 +39,7 @@ _COMMITTED, _PUBLISHED, _DONE = range(3)   # order of the semaphores in the mess
 _WORDS, _FRAMES = range(2)   # order of the memories
 
 
-class FrameReader:
+class FrameReader(End):
     """A consumer of a ring of frames, made by `FrameRing.open`. One thread at a time reads.
 
     Attributes
@@ -53,7 +51,7 @@ class FrameReader:
     """
 
     def __init__(self, device: Device, message: Message) -> None:
-        self._closed = True   # until all is made
+        super().__init__()
         check_device(device)
         if not isinstance(message, Message):
             raise BadArgumentError(f"a Message of FrameRing.export is needed, not {type(message).__name__}",
@@ -90,7 +88,6 @@ class FrameReader:
         self._given_back = self._done.value()   # the last value of `_done` that was signalled or appended
         self._last: CommandList | None = None
         self._entry = 0
-        self._open = threading.Lock()
         self._waited = 0   # the newest frame for which the device waits
         self._watch = Watch("consumer", self._look)
         self._closed = False
@@ -154,8 +151,7 @@ class FrameReader:
         """
         if self._closed:
             return
-        if not self._open.acquire(blocking=False):
-            raise BusyError("a frame of the reader is open", reason="frame_open")
+        self._occupy("a frame of the reader is open")
         try:
             with contextlib.suppress(DriverError):   # failed work reads no more
                 run(self._all_read(), timeout_s)
@@ -187,8 +183,7 @@ class FrameReader:
     def _begin(self, commands: CommandList | None) -> Steps[Frame]:
         if self._closed:
             raise ReleasedError("the reader is closed", reason="released")
-        if not self._open.acquire(blocking=False):
-            raise BusyError("another frame of the reader is open: one block at a time reads", reason="frame_open")
+        self._occupy("another frame of the reader is open: one block at a time reads")
         try:
             last = self._number
             number, slot, entry = yield from (
@@ -199,8 +194,7 @@ class FrameReader:
                 yield from self._done.keep_order(commands, self._given_back, self._last, _LATE)
             yield from self._whole(number, commands)
             self._number, self._last = number, commands
-            return self._slots.frame(slot, number, number - last - 1 if last else 0, payload,
-                                     self._shape.payload_bytes)
+            return self._slots.frame(slot, number, number - last - 1 if last else 0, payload)
         except BaseException:
             self._open.release()
             raise
@@ -217,10 +211,8 @@ class FrameReader:
         """Wait for a whole frame that is newer than the last one, and keep it."""
         words, layout = self._control, self._layout
         ticket = words.load(layout.ticket(self._place, self._entry))
-        while self._done.value() < ticket:   # the entry's last frame is still being read
-            check_work(self._last)
-            if (yield Need(self._done.host, ticket)):
-                raise WaitTimeoutError("the work that reads earlier frames is pending", reason="timeout")
+        # The entry's last frame may still be being read.
+        yield from self._done.finished(ticket, self._last, "the work that reads earlier frames is pending")
         while True:
             whole = self._published.value()
             if whole > self._number:
@@ -290,16 +282,6 @@ class FrameReader:
     @staticmethod
     def _late(number: int) -> WaitTimeoutError:
         return WaitTimeoutError(f"the producer has not written frame {number}", reason="timeout")
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<FrameReader of {self._shape.policy}, after frame {self._number}{', closed' if self._closed else ''}>"

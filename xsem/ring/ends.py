@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from xsem.data.streams import Stream
-from xsem.errors import BadArgumentError, DriverError, WaitTimeoutError, XsemError
+from xsem.errors import BadArgumentError, BusyError, DriverError, WaitTimeoutError, XsemError
 from xsem.facade.buffer import Buffer
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
@@ -17,12 +20,41 @@ from xsem.ring.message import Shape
 from xsem.ring.pictures import planes
 from xsem.ring.waiting import Need, Steps
 from xsem.runtime.threads import Background, Pause, exiting
+from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import SemaphoreDesc, SemaphoreHandleType
 
-__all__ = ["TIMELINE", "Line", "Slots", "Watch", "check_device", "check_work", "list_on"]
+__all__ = ["TIMELINE", "End", "Line", "Slots", "Watch", "check_device", "check_work", "list_on"]
 
 TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
 _LOOK_S: Final = 0.1
+
+
+class End(ABC):
+    """What the producer's and a consumer's end have: one open block at a time, and a close."""
+
+    _closed = True   # until all is made
+
+    def __init__(self) -> None:
+        self._open = threading.Lock()   # held during a frame
+
+    @abstractmethod
+    def close(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
+        """Leave the ring."""
+
+    def _occupy(self, busy: str) -> None:
+        """Begin a block or the close, or raise BusyError with this text."""
+        if not self._open.acquire(blocking=False):
+            raise BusyError(busy, reason="frame_open")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
 
 
 class Line(NamedTuple):
@@ -89,6 +121,7 @@ class Slots:
 
     def __init__(self, memory: Memory, shape: Shape) -> None:
         self.memory = memory
+        self._payload_bytes = shape.payload_bytes
         self._mapping = memory.map_buffer(0, shape.slots * shape.stride)
         self._views = [self._mapping.view(shape.shape, shape.dtype, offset=slot * shape.stride)
                        for slot in range(shape.slots)]
@@ -102,9 +135,9 @@ class Slots:
         rest = view.size * 2 // 3
         return view.view(luma, view.dtype), view.view(chroma, view.dtype, offset=rest)
 
-    def frame(self, slot: int, number: int, skipped: int, payload: bytes, most_payload: int) -> Frame:
+    def frame(self, slot: int, number: int, skipped: int, payload: bytes) -> Frame:
         """Return the frame in a slot."""
-        return Frame(self._views[slot], self._planes[slot], number, skipped, payload, most_payload)
+        return Frame(self._views[slot], self._planes[slot], number, skipped, payload, self._payload_bytes)
 
     def release(self) -> None:
         """Release the buffers and the memory."""

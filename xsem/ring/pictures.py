@@ -25,7 +25,6 @@ class Picture:
         Rows of luma, even, from 2.
     """
 
-    name: ClassVar[str]
     dtype: ClassVar[str]
     width: int
     height: int
@@ -68,27 +67,12 @@ class Nv12(Picture):
     [(32, 64, 1), (16, 32, 2)]
     """
 
-    name: ClassVar[str] = "nv12"
     dtype: ClassVar[str] = "uint8"
 
 
 class P010(Picture):
-    """A picture of 10 bits, each in the upper bits of 16: the shape of the frames of a ring.
+    """A picture of 10 bits, each in the upper bits of 16. Its parameters and errors are those of `Nv12`."""
 
-    Parameters
-    ----------
-    width : int
-        Elements of luma in a row, even, from 2.
-    height : int
-        Rows of luma, even, from 2.
-
-    Raises
-    ------
-    BadArgumentError
-        ``bad_shape``; ``not_an_int``.
-    """
-
-    name: ClassVar[str] = "p010"
     dtype: ClassVar[str] = "uint16"
 
 

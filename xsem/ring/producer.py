@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import threading
 import time
-import warnings
 from collections.abc import Sequence
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from xsem.data.file_descriptors import duplicate_fd
 from xsem.data.handles import number_of
@@ -17,7 +16,6 @@ from xsem.data.streams import Stream
 from xsem.errors import (
     BadArgumentError,
     BadHandleError,
-    BusyError,
     DriverError,
     ReleasedError,
     WaitTimeoutError,
@@ -29,7 +27,7 @@ from xsem.ipc.message import Message
 from xsem.ring import protocol
 from xsem.ring.consumer import END, FrameReader
 from xsem.ring.control import Control, entries
-from xsem.ring.ends import TIMELINE, Line, Slots, Watch, check_device, list_on
+from xsem.ring.ends import TIMELINE, End, Line, Slots, Watch, check_device, list_on
 from xsem.ring.frames import Frame, Turn
 from xsem.ring.message import Policy, Shape
 from xsem.ring.pictures import Picture
@@ -44,7 +42,7 @@ _MOMENT_S: Final = 0.0002
 _LATE: Final = "the work that writes the last frame is not done"
 
 
-class FrameRing:
+class FrameRing(End):
     """A ring of frames: slots of one memory, one producer, and consumers that come and go, in any processes.
 
     `create` makes the ring, in the process of its producer. `export` returns a message for each consumer, and `open`
@@ -82,7 +80,7 @@ class FrameRing:
     def __init__(
         self, device: Device, shape: Shape, memory: MemoryHandleType | str | MemoryDesc, drop_after_s: float | None
     ) -> None:
-        self._closed = True   # until all is made
+        super().__init__()
         self.device = device
         self._shape = shape
         self._drop_after_s = drop_after_s
@@ -106,7 +104,6 @@ class FrameRing:
         self._joining: dict[int, int] = {}
         self._seen = [0] * shape.consumers   # the value of each consumer's timeline, or an earlier one
         self._last: CommandList | None = None   # the list of the last frame
-        self._open = threading.Lock()   # held during a frame
         self._clearing = threading.Lock()
         self._waits: dict[int, int] = {}   # operations of the device that wait for a place
         self._watch = Watch("producer", self._look)
@@ -339,8 +336,7 @@ class FrameRing:
         """
         if self._closed:
             return
-        if not self._open.acquire(blocking=False):
-            raise BusyError("a frame of the ring is open", reason="frame_open")
+        self._occupy("a frame of the ring is open")
         try:
             with contextlib.suppress(DriverError):   # failed work writes no more
                 run(self._published.finished(self._number, self._last, _LATE), timeout_s)
@@ -367,8 +363,7 @@ class FrameRing:
 
     def _begin(self, commands: CommandList | None, payload: bytes) -> Steps[Frame]:
         self._check()
-        if not self._open.acquire(blocking=False):
-            raise BusyError("another frame of the ring is open: one block at a time writes", reason="frame_open")
+        self._occupy("another frame of the ring is open: one block at a time writes")
         try:
             number = self._number + 1
             if self._shape.policy == "fifo":
@@ -378,7 +373,7 @@ class FrameRing:
             if commands is not self._last:
                 yield from self._published.keep_order(commands, self._number, self._last, _LATE)
             self._slot, self._last = slot, commands
-            return self._slots.frame(slot, number, 0, payload, self._shape.payload_bytes)
+            return self._slots.frame(slot, number, 0, payload)
         except BaseException:
             self._open.release()
             raise
@@ -488,16 +483,6 @@ class FrameRing:
             finally:
                 self._control.give_back(place)
         return True
-
-    def __del__(self) -> None:
-        if not getattr(self, "_closed", True):
-            warnings.warn(f"unreleased {self!r}", ResourceWarning, source=self, stacklevel=2)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         shape = self._shape
