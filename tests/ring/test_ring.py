@@ -143,6 +143,27 @@ def test_work_on_lists_is_ordered_by_the_device(device: xsem.Device, policy: Pol
             assert (copied.numpy() == wanted).all()
 
 
+def test_host_is_two_rounds_of_slots_ahead_of_lists(device: xsem.Device) -> None:
+    with made(device, policy="fifo", slots=3) as ring, joined(device, ring) as reader:
+        writes, reads = device.create_command_list(), device.create_command_list()
+        gate = device.create_semaphore("HOST_TIMELINE_FD")
+        write(ring, writes)
+        assert read(reader) == 1
+        try:
+            for number in range(2, 8):
+                write(ring, writes, timeout_s=0)   # the device waits for the slot, and the host does not
+                reads.append_wait(gate, number)
+                with reader.read(reads) as frame:
+                    assert frame.number == number
+            with pytest.raises(WaitTimeoutError):
+                write(ring, writes, timeout_s=0)
+            gate.host_signal(2)
+            assert write(ring, writes) == 8
+        finally:
+            gate.host_signal(8)
+        assert read(reader) == 8
+
+
 def test_lists_and_the_host_take_turns(device: xsem.Device, policy: Policy) -> None:
     with made(device, policy=policy) as ring, joined(device, ring) as reader:
         lists = [None, device.create_command_list(), device.create_command_list()]

@@ -389,10 +389,9 @@ class FrameRing(End):
             ask = False
             # A place that is done with the slot stays so: who joins later begins with a later frame.
             for place, least, joining in protocol.demands(self._control, self._layout, number, self._joining):
-                while joining or self._given_back(place, least) < least:
-                    if on_device and not joining and self._seen[place] >= number - entries(self._layout):
-                        waits[place] = least   # only so far ahead that no payload is overwritten
-                        break
+                # The device waits for the slot, and the host only until no payload that is needed is overwritten.
+                needed = number - entries(self._layout) if on_device and not joining else least
+                while joining or self._given_back(place, needed) < needed:
                     if self._clear_if_ended(place):
                         break
                     if joining:   # for the time of a few stores of its process
@@ -401,11 +400,14 @@ class FrameRing(End):
                     elif self._drop_after_s is not None and time.monotonic() - began > self._drop_after_s:
                         protocol.drop(self._control, self._layout, place, number)
                         break
-                    if (yield Need(self._done[place].host, 0 if joining else least)):
-                        raise WaitTimeoutError(f"consumer {place} has not given frame {least} back, whose slot frame "
-                                               f"{number} needs", reason="timeout")
+                    if (yield Need(self._done[place].host, 0 if joining else needed)):
+                        raise WaitTimeoutError(f"consumer {place} has not given frame {needed} back, for which frame "
+                                               f"{number} waits", reason="timeout")
                     if joining:
                         break
+                else:
+                    if self._given_back(place, least) < least:
+                        waits[place] = least
         if waits and commands is not None:
             self._waits |= waits
             timelines = [timeline for each in waits if (timeline := self._done[each].device) is not None]
