@@ -7,7 +7,7 @@ was killed, without a word, and the server goes on: the kernel tells it that the
     python examples/asyncio_server.py --exporter vulkan --device cuda:0     # on a GPU
 
 It replaces a server of file descriptors with a thread for each connection: about 730 lines of
-pasteurlabs/tesseract-core (`tesseract_core/runtime/cuda/vmm.py`). This program has 115 lines.
+pasteurlabs/tesseract-core (`tesseract_core/runtime/cuda/vmm.py`). This program has 117 lines.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ async def draw(ring: xsem.FrameRing, commands: xsem.CommandList) -> None:
 
 async def serve(asked: argparse.Namespace, path: str) -> int:
     """Draw until all consumers have left. Return how many of them failed."""
-    with xsem.open_device(asked.exporter) as device, xsem.FrameRing.create(
+    # "vulkan" is the consumers' GPU, if there are several.
+    gpu = next(each.uuid for each in xsem.devices() if each.id == asked.device) if asked.exporter == "vulkan" else None
+    with xsem.open_device(asked.exporter, uuid=gpu) as device, xsem.FrameRing.create(
             device, shape=(SIZE,), dtype="uint8", memory_type="HOST_MEMORY_FD" if asked.exporter == "host" else None,
             consumers=2 * AT_A_TIME) as ring:
 

@@ -107,7 +107,9 @@ def main() -> int:
     parser.add_argument("--importer", type=uuid.UUID, help="UUID of the application's device")
     parser.add_argument("--sender", type=Path, help="a program in C that sends the handles")
     asked = parser.parse_args()
-    with xsem.open_device(asked.exporter) as device:
+    # The application's GPU, if there are several.
+    gpu = asked.importer if asked.exporter == "vulkan" else None
+    with xsem.open_device(asked.exporter, uuid=gpu) as device:
         timeline = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
         memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, WIDTH * HEIGHT * 4)
         # The handles stay open until the end, because the application may still be starting.

@@ -8,7 +8,7 @@ after its decompression. It reads them with NumPy on the host, and with torch on
     python examples/ring_encoder.py --device cuda:0 --out film.h264
 
 It replaces a cache of slots, their imports and semaphores by hand: about 430 lines of mscf/OrdinaryLight
-(`ordinarylight/outputs/nvenc.py`). This program has 146 lines.
+(`ordinarylight/outputs/nvenc.py`). This program has 150 lines.
 """
 
 from __future__ import annotations
@@ -75,8 +75,12 @@ def encoder_of(on_gpu: bool, commands: xsem.CommandList) -> Any:
     """Return NVENC's encoder, whose work is in the order of the list, or its replacement."""
     if not on_gpu or importlib.util.find_spec("PyNvVideoCodec") is None:
         return ZlibEncoder(on_gpu)
-    return importlib.import_module("PyNvVideoCodec").CreateEncoder(
-        WIDTH, HEIGHT, "NV12", False, cudastream=commands.native_handle, codec="h264")
+    try:
+        return importlib.import_module("PyNvVideoCodec").CreateEncoder(
+            WIDTH, HEIGHT, "NV12", False, cudastream=commands.native_handle, codec="h264")
+    except Exception as error:   # an A100 or H100 has no NVENC
+        print(f"the GPU does not encode: {error}", file=sys.stderr)
+        return ZlibEncoder(on_gpu)
 
 
 def content(encoded: Any) -> bytes:

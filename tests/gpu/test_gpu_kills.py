@@ -1,4 +1,4 @@
-"""Processes with work on a real GPU are killed at any moment, which share rings and timelines with this one."""
+"""Processes that share rings and timelines with the lists of a real GPU are killed at any moment."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def cuda() -> Iterator[xsem.Device]:
 
 
 @pytest.mark.parametrize("rounds", [10, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("on", [None, "host"], ids=["on the GPU", "on the host"])
 @pytest.mark.parametrize("killed", [
     functools.partial(role, policy=policy) for role in (producers_are_killed, consumers_are_killed)
     for policy in ("fifo", "mailbox")
 ] + [holders_are_killed], ids=["producer-fifo", "producer-mailbox", "consumer-fifo", "consumer-mailbox", "timeline"])
 def test_process_is_killed_at_any_moment(
-    cuda: xsem.Device, killed: Callable[..., float], rounds: int, capsys: pytest.CaptureFixture[str]
+    cuda: xsem.Device, killed: Callable[..., float], on: str | None, rounds: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed(cuda, rounds=1)   # what the device keeps from its first use on
+    killed(cuda, rounds=1, on=on)   # what the device keeps from its first use on
     before = numbers()
     slowest_s = 0.0
     for done in range(0, rounds, BLOCK):
         now = min(BLOCK, rounds - done)
-        slowest_s = max(slowest_s, killed(cuda, rounds=now, ahead=AHEAD))
+        slowest_s = max(slowest_s, killed(cuda, rounds=now, ahead=AHEAD, on=on))
         until(lambda: numbers() <= before)
         with capsys.disabled():   # also what held until a machine was taken away
             print(f" {done + now} kills, longest end {slowest_s * 1e3:.0f} ms", flush=True)

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 Policy = Literal["fifo", "mailbox"]
+OWN, OF_HOST = None, "HOST_MEMORY_FD"   # memory of a ring: of the device, or for processes on different devices
 POLICIES: tuple[Policy, ...] = ("fifo", "mailbox")
 BYTES = 64
 BOUND_S = 60.0
@@ -65,8 +66,9 @@ class Side:
                 each.release()
         until(lambda: not self.device.releasing())
 
-    def ring(self, policy: Policy) -> xsem.FrameRing:
-        return xsem.FrameRing.create(self.device, shape=(BYTES,), dtype="uint8", policy=policy, consumers=16)
+    def ring(self, policy: Policy, memory_type: str | None = OWN) -> xsem.FrameRing:
+        return xsem.FrameRing.create(self.device, shape=(BYTES,), dtype="uint8", policy=policy, consumers=16,
+                                     memory_type=memory_type)
 
     def write(self, ring: xsem.FrameRing, timeout_s: float = BOUND_S) -> int:
         with ring.write(self.commands, timeout_s=timeout_s) as frame:
@@ -92,10 +94,10 @@ class Side:
         return frame.number if whole and bool((read == frame.number % 251).all()) else -frame.number
 
 
-def producer(on: str, policy: Policy, pipe: Any) -> None:
+def producer(on: str, policy: Policy, memory_type: str | None, pipe: Any) -> None:
     with xsem.open_device(on) as device:
         side = Side(device)
-        ring = side.ring(policy)
+        ring = side.ring(policy, memory_type)
         with ring.export() as message:
             pipe.send(message)
         pipe.recv()   # the descriptors are received
@@ -178,9 +180,15 @@ def kill_soon(process: Any, killed_s: list[float]) -> None:
     threading.Timer(random.uniform(0, 0.02), kill).start()
 
 
-def producers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead: int = 0) -> float:
-    """Kill producers while frames are read. Return the longest time from a kill to the end of the reader's waits."""
-    side, ahead_of, slowest = Side(device), Ahead(producer, device.info.id, policy, ahead=ahead), 0.0
+def producers_are_killed(
+    device: xsem.Device, policy: Policy, rounds: int, ahead: int = 0, on: str | None = None
+) -> float:
+    """Kill producers while frames are read. Return the longest time from a kill to the end of the reader's waits.
+
+    `on` is their device, if it is another one than the reader's; also below.
+    """
+    side, slowest = Side(device), 0.0
+    ahead_of = Ahead(producer, on or device.info.id, policy, OF_HOST if on else OWN, ahead=ahead)
     for _ in range(rounds):
         with ahead_of.next() as (process, pipe):
             with pipe.recv() as message:
@@ -209,10 +217,12 @@ def producers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
     return slowest
 
 
-def consumers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead: int = 0) -> float:
+def consumers_are_killed(
+    device: xsem.Device, policy: Policy, rounds: int, ahead: int = 0, on: str | None = None
+) -> float:
     """Kill consumers while frames go to another one. Return the longest time that a frame took meanwhile."""
     writes, reads = Side(device), Side(device)
-    with writes.ring(policy) as ring, ring.export() as message:
+    with writes.ring(policy, OF_HOST if on else OWN) as ring, ring.export() as message:
         with ring.export() as ours:
             other = xsem.FrameRing.open(device, ours)
         going, longest, failed = True, 0.0, []
@@ -231,7 +241,7 @@ def consumers_are_killed(device: xsem.Device, policy: Policy, rounds: int, ahead
             except BaseException as error:
                 failed.append(error)
 
-        ahead_of = Ahead(consumer, device.info.id, message, ahead=ahead)
+        ahead_of = Ahead(consumer, on or device.info.id, message, ahead=ahead)
         thread = threading.Thread(target=go_on)
         thread.start()
         for _ in range(rounds):
@@ -272,9 +282,9 @@ def consumers_in_processes(device: xsem.Device, count: int) -> int:
     return read
 
 
-def holders_are_killed(device: xsem.Device, rounds: int, ahead: int = 0) -> float:
+def holders_are_killed(device: xsem.Device, rounds: int, ahead: int = 0, on: str | None = None) -> float:
     """Kill holders of a timeline that the device waits for. Return the longest time from a kill to a wait's end."""
-    ahead_of, slowest = Ahead(holder, device.info.id, ahead=ahead), 0.0
+    ahead_of, slowest = Ahead(holder, on or device.info.id, ahead=ahead), 0.0
     for number in range(rounds):
         with ahead_of.next() as (process, pipe):
             if number % 2:
@@ -306,13 +316,14 @@ def holders_are_killed(device: xsem.Device, rounds: int, ahead: int = 0) -> floa
     return slowest
 
 
-def main(on: str, rounds: str) -> None:
-    """Kill each role so often, on one device."""
-    with xsem.open_device(on) as device:
-        for policy in POLICIES:
-            producers_are_killed(device, policy, int(rounds))
-            consumers_are_killed(device, policy, int(rounds))
-        holders_are_killed(device, int(rounds))
+def main(name: str, rounds: str) -> None:
+    """Kill each role so often, on one device and on the host."""
+    with xsem.open_device(name) as device:
+        for on in (None, "host"):
+            for policy in POLICIES:
+                producers_are_killed(device, policy, int(rounds), on=on)
+                consumers_are_killed(device, policy, int(rounds), on=on)
+            holders_are_killed(device, int(rounds), on=on)
 
 
 if __name__ == "__main__":
