@@ -333,7 +333,7 @@ def test_another_process_answers(cuda: xsem.Device, other: str) -> None:
 @pytest.mark.parametrize("apart", [False, True], ids=["one process", "two processes"])
 def test_two_gpus_hand_over(cuda: xsem.Device, apart: bool) -> None:
     if len(xsem.devices("cuda")) < 2:
-        pytest.skip("needs two GPUs")
+        pytest.skip("the driver does not have two GPUs")
     if apart:
         hand_over(cuda, "cuda:1")
         return
