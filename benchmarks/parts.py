@@ -4,7 +4,7 @@
 
 The driver is the stand-in for CUDA. Unlike times, the counts are nearly the same on all machines with the same Python
 and the same compiler. In pure Python, the command counts calls of Python functions, calls of C functions, and the files
-of xsem with the called functions. With the compiled part, valgrind counts the instructions of the calling thread by
+of xsem with functions that each step calls. With the compiled part, valgrind counts the instructions of the calling thread by
 their place:
 
 - driver: the functions of the driver
@@ -27,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
@@ -86,12 +87,12 @@ def _count(label: str) -> int:
 
 # ---- calls, by the profiler of Python
 def _calls(rig: Rig, step: _Step, count: int) -> None:
-    counts, files = {"python": 0, "c": 0}, set()
+    counts, files = {"python": 0, "c": 0}, Counter[str]()
 
     def note(frame: Any, event: str, _argument: Any) -> None:
         if event == "call":
             counts["python"] += 1
-            files.add(frame.f_code.co_filename)
+            files[frame.f_code.co_filename] += 1
         elif event == "c_call":
             counts["c"] += 1
 
@@ -101,7 +102,7 @@ def _calls(rig: Rig, step: _Step, count: int) -> None:
         step(value)
     sys.setprofile(None)
     print(json.dumps({**{name: round(each / count) for name, each in counts.items()},
-                      "files": len({each for each in files if "/xsem" in each})}))
+                      "files": sum("/xsem" in name and calls >= count for name, calls in files.items())}))
 
 
 # ---- instructions, by valgrind
