@@ -4,8 +4,8 @@
 
 The driver is the stand-in for CUDA. Unlike times, the counts are nearly the same on all machines with the same Python
 and the same compiler. In pure Python, the command counts calls of Python functions, calls of C functions, and the files
-of xsem with functions that each step calls. With the compiled part, valgrind counts the instructions of the calling thread by
-their place:
+of xsem with functions that each step calls. With the compiled part, valgrind counts the instructions of the calling
+thread by their place:
 
 - driver: the functions of the driver
 - GIL: the release and the acquisition of the GIL around the driver's functions
