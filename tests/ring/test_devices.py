@@ -27,6 +27,14 @@ def test_frames_go_from_and_to_each_device(other: str) -> None:
         ends_well(other, "support.ring_pair", *pair)
 
 
+@pytest.mark.parametrize("devices", [
+    ("cuda:0", "cuda:0", "host:0"),
+    pytest.param(("vulkan:0", "vulkan:0"), marks=pytest.mark.slow),
+], ids=" ".join)
+def test_images_of_a_renderer_are_frames(devices: tuple[str, ...]) -> None:
+    ends_well(devices[0], "support.ring_images", *devices)
+
+
 # Not SwiftShader: it has one list, and two are needed.
 @pytest.mark.parametrize("other", ["cuda:0", *[pytest.param(each, marks=pytest.mark.slow)
                                                for each in ("opencl:0", "levelzero:0")]])

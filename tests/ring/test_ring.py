@@ -35,6 +35,7 @@ from xsem.errors import (
     BusyError,
     ReleasedError,
     RingEndedError,
+    UnsupportedError,
     WaitTimeoutError,
 )
 
@@ -42,6 +43,7 @@ __all__ = ["device", "fork_server"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="rings are made on Linux only")
 BOUND_S = 60.0
+IMAGE = xsem.MipmapDesc(extent=(4, 4, 0), format="uint8", channels=4)
 
 
 @pytest.fixture(params=POLICIES)
@@ -224,7 +226,9 @@ def test_picture_has_two_planes(device: xsem.Device, picture: Any) -> None:
             assert (whole[: picture.height] == 1).all()
             assert (whole[picture.height :] == 2).all()
             assert whole.shape == (picture.height * 3 // 2, picture.width)
+            refused(lambda: frame.image, "no_image", UnsupportedError)
         refused(lambda: frame.planes, "released", ReleasedError)
+        refused(lambda: frame.image, "released", ReleasedError)
 
 
 def test_slots_are_in_memory_of_another_api(device: xsem.Device) -> None:
@@ -237,6 +241,12 @@ def test_slots_are_in_memory_of_another_api(device: xsem.Device) -> None:
                 assert read(reader) == number
         refused(lambda: made(device, memory=desc, slots=1000), "bad_size")
         refused(lambda: made(device, memory=desc, memory_type="HOST_MEMORY_FD"), "bad_type")
+        refused(lambda: made(device, memory=[desc, desc]), "bad_slots")
+        images = {"shape": IMAGE, "dtype": None}
+        refused(lambda: made(device, memory=desc, **images), "bad_slots")
+        before = numbers()
+        refused(lambda: made(device, memory=[desc] * 3, **images), "unsupported", UnsupportedError)   # on `host`
+        until(lambda: numbers() <= before)
         desc.close()
         refused(lambda: made(device, memory=desc), "handle_closed", ReleasedError)
 
@@ -346,7 +356,10 @@ def test_frame_is_refused_after_its_block(device: xsem.Device) -> None:
     ({"dtype": "object"}, "bad_dtype"), ({"payload_bytes": 65_537}, "payload_too_long"),
     ({"drop_after_s": 0}, "bad_timeout"), ({"drop_after_s": 1, "policy": "mailbox"}, "bad_timeout"),
     ({"memory_type": "NOTHING"}, "bad_type"), ({"dtype": None}, "bad_dtype"), ({"memory": 3}, "not_a_descriptor"),
-    ({"shape": xsem.Nv12(4, 2)}, "bad_dtype"),
+    ({"shape": xsem.Nv12(4, 2)}, "bad_dtype"), ({"shape": IMAGE}, "bad_dtype"),
+    ({"shape": IMAGE, "dtype": None, "slots": 33}, "bad_slots"),
+    ({"shape": IMAGE, "dtype": None}, "not_a_descriptor"),
+    ({"shape": IMAGE, "dtype": None, "memory": [3, 3, 3]}, "not_a_descriptor"),
 ])
 def test_bad_ring_is_refused(device: xsem.Device, given: dict[str, Any], reason: str) -> None:
     refused(lambda: made(device, **given), reason)
@@ -382,6 +395,8 @@ def changed(message: ipc.Message, **fields: object) -> ipc.Message:
     lambda each: changed(each, payload_bytes=1 << 16),
     lambda each: changed(each, extra=1),
     lambda each: changed(each, planes=True),
+    lambda each: changed(each, image={}),
+    lambda each: changed(each, image={"extent": [4, 4, 0], "format": "uint8", "channels": 4}),
 ])
 def test_message_that_was_cut_or_forged_is_refused(
     device: xsem.Device, change: Callable[[ipc.Message], ipc.Message]

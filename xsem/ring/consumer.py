@@ -36,7 +36,7 @@ END: Final = 2**62
 
 _LATE: Final = "the work that reads the last frame is not done"
 _COMMITTED, _PUBLISHED, _DONE = range(3)   # order of the semaphores in the message
-_WORDS, _FRAMES = range(2)   # order of the memories
+_WORDS, _FRAMES = range(2)   # order of the memories; images have a memory each
 
 
 class FrameReader(End):
@@ -57,11 +57,11 @@ class FrameReader(End):
             raise BadArgumentError(f"a Message of FrameRing.export is needed, not {type(message).__name__}",
                                    reason="bad_ring")
         shape = Shape.decode(message.payload)
-        if len(message.semaphores) != _DONE + shape.consumers or len(message.memories) != 2:
+        if len(message.semaphores) != _DONE + shape.consumers or len(message.memories) != _FRAMES + shape.memories:
             raise BadArgumentError(f"the message of a ring with {shape.consumers} consumers has "
-                                   f"{_DONE + shape.consumers} semaphores and 2 memories, not "
+                                   f"{_DONE + shape.consumers} semaphores and {_FRAMES + shape.memories} memories, not "
                                    f"{len(message.semaphores)} and {len(message.memories)}", reason="bad_ring")
-        if message.memories[_FRAMES].allocation_size < shape.slots * shape.stride:
+        if shape.image is None and message.memories[_FRAMES].allocation_size < shape.slots * shape.stride:
             raise BadArgumentError(f"the memory of the frames has {message.memories[_FRAMES].allocation_size} bytes; "
                                    f"{shape.slots} slots need {shape.slots * shape.stride}", reason="bad_ring")
         self.device = device
@@ -74,7 +74,7 @@ class FrameReader(End):
             self._committed = self._host.import_semaphore(message.semaphores[_COMMITTED], label="committed frames")
             self._published = self._line(message.semaphores[_PUBLISHED], "published frames")
             made.callback(self._published.release)
-            self._slots = Slots(device.import_memory(message.memories[_FRAMES]), shape)
+            self._slots = Slots.imported(device, message.memories[_FRAMES:], shape)
             made.callback(self._slots.release)
             self._place = self._taken_place()
             self._done = self._line(message.semaphores[_DONE + self._place], "done")
@@ -87,6 +87,7 @@ class FrameReader(End):
         self._number = self._first - 1 if shape.policy == "fifo" else 0   # the last frame that was read
         self._given_back = self._done.value()   # the last value of `_done` that was signalled or appended
         self._last: CommandList | None = None
+        self._slot = 0   # of the frame that is being read
         self._entry = 0
         self._waited = 0   # the newest frame for which the device waits
         self._watch = Watch("consumer", self._look)
@@ -192,8 +193,8 @@ class FrameReader(End):
             self._check_not_dropped()
             if commands is not self._last:
                 yield from self._done.keep_order(commands, self._given_back, self._last, _LATE)
-            yield from self._whole(number, commands)
-            self._number, self._last = number, commands
+            yield from self._whole(number, slot, commands)
+            self._number, self._last, self._slot = number, commands, slot
             return self._slots.frame(slot, number, number - last - 1 if last else 0, payload)
         except BaseException:
             self._open.release()
@@ -227,12 +228,13 @@ class FrameReader(End):
             if (yield Need(self._published.host, self._number + 1)):
                 raise self._late(self._number + 1)
 
-    def _whole(self, number: int, commands: CommandList | None) -> Steps[None]:
+    def _whole(self, number: int, slot: int, commands: CommandList | None) -> Steps[None]:
         """Wait until the frame is whole, here or on the device."""
         if commands is not None and self._published.device is not None:
-            if self._published.value() >= number and not self._slots.handed_over:
+            handed_over = self._slots.handed_over(slot)
+            if self._published.value() >= number and not handed_over:
                 return
-            commands.append_wait(self._published.device, number, acquire=self._slots.handed_over)
+            commands.append_wait(self._published.device, number, acquire=handed_over)
             self._waited = number
             self._watch.begin()
             return
@@ -251,7 +253,7 @@ class FrameReader(End):
         try:
             commands = self._last
             number = frame.number if self._shape.policy == "fifo" else self._given_back + 1
-            self._done.signal(commands, number, self._slots.handed_over)
+            self._done.signal(commands, number, self._slots.handed_over(self._slot))
             self._given_back = number
             if whole:
                 self._check_not_dropped()

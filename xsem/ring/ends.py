@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from xsem.errors import BadArgumentError, BusyError, DriverError, WaitTimeoutErr
 from xsem.facade.buffer import Buffer
 from xsem.facade.command_list import CommandList
 from xsem.facade.device import Device
+from xsem.facade.image import MipmappedArray
 from xsem.facade.memory import Memory
 from xsem.facade.semaphore import Semaphore
 from xsem.ring.frames import Frame
@@ -21,7 +23,7 @@ from xsem.ring.pictures import planes
 from xsem.ring.waiting import Need, Steps
 from xsem.runtime.threads import Background, Pause, exiting
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
-from xsem.types import SemaphoreDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc, SemaphoreDesc, SemaphoreHandleType
 
 __all__ = ["TIMELINE", "End", "Line", "Slots", "Watch", "check_device", "check_work", "list_on"]
 
@@ -117,17 +119,32 @@ class Line(NamedTuple):
 
 
 class Slots:
-    """The memory of the frames, and the buffer of each slot."""
+    """The memory of the frames, and the buffer or the image of each slot."""
 
-    def __init__(self, memory: Memory, shape: Shape) -> None:
-        self.memory = memory
+    def __init__(self, memories: Sequence[Memory], shape: Shape) -> None:
+        self.memories = memories
         self._payload_bytes = shape.payload_bytes
-        self._mapping = memory.map_buffer(0, shape.slots * shape.stride)
-        self._views = [self._mapping.view(shape.shape, shape.dtype, offset=slot * shape.stride)
-                       for slot in range(shape.slots)]
-        self._planes = [self._of_picture(view) if shape.planes else (view,) for view in self._views]
-        needs = memory.device.capabilities.needs_handover and not memory.type.portable
-        self.handed_over: tuple[Memory, ...] = (memory,) if needs else ()
+        self._mapping: Buffer | None = None
+        if shape.image is None:
+            self._mapping = mapping = memories[0].map_buffer(0, shape.slots * shape.stride)
+            views = [mapping.view(shape.shape, shape.dtype, offset=slot * shape.stride) for slot in range(shape.slots)]
+            self._planes = [self._of_picture(view) if shape.planes else (view,) for view in views]
+            self._contents: list[Buffer | MipmappedArray] = [*views]
+        else:
+            self._planes = [()] * shape.slots
+            with contextlib.ExitStack() as made:
+                self._contents = [made.enter_context(each.map_mipmapped_array(shape.image)) for each in memories]
+                made.pop_all()
+        needs = memories[0].device.capabilities.needs_handover and not memories[0].type.portable
+        self._handed_over = [(each,) if needs else () for each in memories]
+
+    @classmethod
+    def imported(cls, device: Device, memories: Sequence[MemoryDesc], shape: Shape) -> Slots:
+        """Import the memory of the slots. The caller keeps the descriptors."""
+        with contextlib.ExitStack() as made:
+            slots = cls([made.enter_context(device.import_memory(each)) for each in memories], shape)
+            made.pop_all()
+            return slots
 
     @staticmethod
     def _of_picture(view: Buffer) -> tuple[Buffer, ...]:
@@ -135,16 +152,22 @@ class Slots:
         rest = view.size * 2 // 3
         return view.view(luma, view.dtype), view.view(chroma, view.dtype, offset=rest)
 
+    def handed_over(self, slot: int) -> tuple[Memory, ...]:
+        """Return the memory of a slot, if the device takes memory over and hands it over."""
+        return self._handed_over[slot % len(self._handed_over)]
+
     def frame(self, slot: int, number: int, skipped: int, payload: bytes) -> Frame:
         """Return the frame in a slot."""
-        return Frame(self._views[slot], self._planes[slot], number, skipped, payload, self._payload_bytes)
+        return Frame(self._contents[slot], self._planes[slot], number, skipped, payload, self._payload_bytes)
 
     def release(self) -> None:
-        """Release the buffers and the memory."""
-        for view in (*self._views, *[plane for each in self._planes for plane in each]):
-            view.release()
-        self._mapping.release()
-        self.memory.release()
+        """Release the buffers, the images and the memory."""
+        for each in (*[plane for both in self._planes for plane in both], *self._contents):
+            each.release()
+        if self._mapping is not None:
+            self._mapping.release()
+        for memory in self.memories:
+            memory.release()
 
 
 class Watch:

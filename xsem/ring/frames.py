@@ -6,8 +6,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from xsem.errors import BadArgumentError, ReleasedError
+from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 from xsem.facade.buffer import Buffer
+from xsem.facade.image import MipmappedArray
 from xsem.ipc.message import content
 from xsem.ring.waiting import Steps, run, run_in_asyncio
 
@@ -18,8 +19,9 @@ class Frame:
     """One frame, in a slot of a ring, until the end of its ``with`` block.
 
     A frame is an array: it has DLPack, the CUDA array interface and the array interface of NumPy, as far as its memory
-    allows. A picture (`Nv12`, `P010`) is an array of its rows of luma and then of chroma, and has `planes`. After the
-    block, another frame may be in the slot, so arrays of the frame must not be used any more.
+    allows. A picture (`Nv12`, `P010`) is an array of its rows of luma and then of chroma, and has `planes`. A frame of
+    a ring of images has an `image` instead. After the block, another frame may be in the slot, so arrays of the frame
+    must not be used any more.
 
     Attributes
     ----------
@@ -34,14 +36,17 @@ class Frame:
     ------
     ReleasedError
         ``released``: the ``with`` block is over. Each method and array of the frame can raise it.
+    UnsupportedError
+        ``no_array``: the frame is an image; each method and array can raise it. ``no_image``: the frame is an array.
     ForkedError
         ``forked``: the device was opened before ``os.fork()``.
     """
 
     def __init__(
-        self, buffer: Buffer, planes: tuple[Buffer, ...], number: int, skipped: int, payload: bytes, most_payload: int
+        self, content: Buffer | MipmappedArray, planes: tuple[Buffer, ...], number: int, skipped: int, payload: bytes,
+        most_payload: int,
     ) -> None:
-        self._buffer: Buffer | None = buffer
+        self._content: Buffer | MipmappedArray | None = content
         self._planes = planes
         self._most_payload = most_payload
         self.number = number
@@ -51,9 +56,25 @@ class Frame:
     @property
     def buffer(self) -> Buffer:
         """The frame as a buffer of the device, for `CommandList.append_copy` and others."""
-        if self._buffer is None:
+        found = self._held()
+        if isinstance(found, MipmappedArray):
+            raise UnsupportedError("the frames of this ring are images: use frame.image", capability="ring.array",
+                                   reason="no_array")
+        return found
+
+    @property
+    def image(self) -> MipmappedArray:
+        """The frame of a ring of images, as an image of the device."""
+        found = self._held()
+        if not isinstance(found, MipmappedArray):
+            raise UnsupportedError("the frames of this ring are arrays; for images, make it with shape=MipmapDesc(…)",
+                                   capability="ring.image", reason="no_image")
+        return found
+
+    def _held(self) -> Buffer | MipmappedArray:
+        if self._content is None:
             raise ReleasedError(f"frame {self.number} was given back at the end of its block", reason="released")
-        return self._buffer
+        return self._content
 
     @property
     def planes(self) -> tuple[Buffer, ...]:
@@ -138,10 +159,10 @@ class Frame:
         return self.buffer.__array_interface__
 
     def _give_back(self) -> None:
-        self._buffer = None
+        self._content = None
 
     def __repr__(self) -> str:
-        return f"<Frame {self.number}{' given back' if self._buffer is None else ''}>"
+        return f"<Frame {self.number}{' given back' if self._content is None else ''}>"
 
 
 class Turn:

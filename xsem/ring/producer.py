@@ -34,7 +34,7 @@ from xsem.ring.pictures import Picture
 from xsem.ring.protocol import Layout
 from xsem.ring.waiting import Need, Steps, run
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, check_timeout
-from xsem.types import Handle, MemoryDesc, MemoryHandleType, UUIDLike
+from xsem.types import Handle, MemoryDesc, MemoryHandleType, MipmapDesc, UUIDLike
 
 __all__ = ["FrameRing"]
 
@@ -78,26 +78,32 @@ class FrameRing(End):
     """
 
     def __init__(
-        self, device: Device, shape: Shape, memory: MemoryHandleType | str | MemoryDesc, drop_after_s: float | None
+        self, device: Device, shape: Shape, memory_type: MemoryHandleType | str, memories: Sequence[MemoryDesc],
+        drop_after_s: float | None,
     ) -> None:
         super().__init__()
         self.device = device
         self._shape = shape
         self._drop_after_s = drop_after_s
         self._layout = Layout(shape.slots, shape.consumers)
-        self._host = open_device("host")
-        try:
-            self._given = _duplicate(memory) if isinstance(memory, MemoryDesc) else None
-            self._slots = Slots(device.import_memory(memory) if isinstance(memory, MemoryDesc)
-                                else device.create_memory(memory, shape.slots * shape.stride), shape)
+        with contextlib.ExitStack() as made:
+            self._host = made.enter_context(open_device("host"))
+            self._given = [_duplicate(each) for each in memories]
+            for desc in self._given:
+                made.callback(desc.close)
+            self._slots = (Slots.imported(device, memories, shape) if memories
+                           else Slots([device.create_memory(memory_type, shape.slots * shape.stride)], shape))
+            made.callback(self._slots.release)
             self._control = Control.create(self._host, self._layout, shape.payload_bytes)
+            made.callback(self._control.close)
             self._control.take_producer()
-            self._committed = self._host.create_semaphore(TIMELINE, label="committed frames")
+            self._committed = made.enter_context(self._host.create_semaphore(TIMELINE, label="committed frames"))
             self._published = self._line("published frames")
+            made.callback(self._published.release)
             self._done = [self._line(f"consumer {place}") for place in range(shape.consumers)]
-        except BaseException:
-            self._host.release()
-            raise
+            for line in self._done:
+                made.callback(line.release)
+            self._cleanup = made.pop_all()
         self.waits_on_device: bool = self._published.device is not None
         self._number = 0   # the last frame that was written
         self._slot = 0   # of the frame that is being written
@@ -111,9 +117,9 @@ class FrameRing(End):
 
     @classmethod
     def create(
-        cls, device: Device, *, shape: Sequence[int] | Picture, dtype: Any = None, slots: int = 3,
+        cls, device: Device, *, shape: Sequence[int] | Picture | MipmapDesc, dtype: Any = None, slots: int = 3,
         policy: Policy = "fifo", consumers: int = 8, payload_bytes: int = 1024,
-        memory_type: MemoryHandleType | str | None = None, memory: MemoryDesc | None = None,
+        memory_type: MemoryHandleType | str | None = None, memory: MemoryDesc | Sequence[MemoryDesc] | None = None,
         drop_after_s: float | None = None,
     ) -> FrameRing:
         """Make a ring, as its producer.
@@ -122,12 +128,12 @@ class FrameRing(End):
         ----------
         device : Device
             The device that writes the frames. It is borrowed, and must stay open until `close`.
-        shape : sequence of int, Nv12 or P010
-            Number of elements of a frame in each dimension; or a picture of two planes.
+        shape : sequence of int, Nv12, P010 or MipmapDesc
+            Number of elements of a frame in each dimension; or a picture of two planes; or an image.
         dtype : str or dtype
-            As for `Memory.map_buffer`. Not with a picture, which has its own.
+            As for `Memory.map_buffer`. Not with a picture or an image, which has its own.
         slots : int
-            How many frames the memory has room for, 2 to 1024.
+            How many frames the memory has room for, 2 to 1024; of images at most 32.
         policy : "fifo" or "mailbox"
             Every frame in order, or the newest one.
         consumers : int
@@ -137,10 +143,11 @@ class FrameRing(End):
         memory_type : MemoryHandleType or str, optional
             Type of the memory. Default: the first type that the device creates for itself, else ``HOST_MEMORY_FD``,
             which each device can import.
-        memory : MemoryDesc, optional
+        memory : MemoryDesc or sequence of MemoryDesc, optional
             Memory of another API in which the slots are, for example of a renderer: frame *n* of ``"fifo"`` is at
-            ``n % slots`` times the bytes of a frame, rounded up to 256. Its handle stays the caller's, on success and
-            on failure. Default: the ring creates memory.
+            ``n % slots`` times the bytes of a frame, rounded up to 256. Images have a memory each, and need it: frame
+            *n* of ``"fifo"`` is in ``memory[n % slots]``. The handles stay the caller's, on success and on failure.
+            Default: the ring creates memory.
         drop_after_s : float, optional
             Only ``"fifo"``: give up a consumer for which the producer has waited that long. It gets RingEndedError
             (``dropped``). Default: wait until the timeout of `write`.
@@ -156,8 +163,8 @@ class FrameRing(End):
             ``bad_slots``, ``bad_consumers``, ``bad_policy``, ``bad_shape``, ``bad_dtype``, ``payload_too_long``,
             ``bad_type``: also both of `memory` and `memory_type`; ``bad_size``: `memory` is too small;
             ``not_a_descriptor``, ``bad_timeout``, ``not_a_device``, ``not_an_int``; the reasons of
-            `Device.import_memory`.
-        BadHandleError, ReleasedError, WrongDeviceError
+            `Device.import_memory` and `Memory.map_mipmapped_array`.
+        BadHandleError, ReleasedError, WrongDeviceError, DriverError
             With `memory`: ``no_handle``, and the reasons of `Device.import_memory`.
         UnsupportedError
             The device cannot create or import such memory, or the system is not Linux.
@@ -169,24 +176,25 @@ class FrameRing(End):
             The device has no room for the ring's objects.
         """
         check_device(device)
-        picture = isinstance(shape, Picture)
-        if picture is not (dtype is None):
-            raise BadArgumentError("a shape needs a dtype, and a picture has its own", reason="bad_dtype")
-        element = parse_dtype(shape.dtype if isinstance(shape, Picture) else dtype)
-        lengths = shape.shape if isinstance(shape, Picture) else shape
-        given = Shape(policy, slots, consumers, parse_layout(lengths, None, element.itemsize).shape, element.name,
-                      payload_bytes, picture)
+        if isinstance(shape, (Picture, MipmapDesc)) is not (dtype is None):
+            raise BadArgumentError("a shape needs a dtype, and a picture or an image has its own", reason="bad_dtype")
+        if isinstance(shape, MipmapDesc):
+            given = Shape(policy, slots, consumers, (), "uint8", payload_bytes, image=shape)
+        else:
+            element = parse_dtype(shape.dtype if isinstance(shape, Picture) else dtype)
+            lengths = shape.shape if isinstance(shape, Picture) else shape
+            given = Shape(policy, slots, consumers, parse_layout(lengths, None, element.itemsize).shape, element.name,
+                          payload_bytes, isinstance(shape, Picture))
         check_timeout(drop_after_s)
         if drop_after_s is not None and (policy != "fifo" or not drop_after_s > 0):
             raise BadArgumentError(f"drop_after_s is seconds above 0, with the policy 'fifo', not {drop_after_s!r} "
                                    f"with {policy!r}", reason="bad_timeout")
-        if memory is not None:
-            _check_memory(memory, memory_type, given.slots * given.stride)
-            return cls(device, given, memory, drop_after_s)
+        if memory is not None or given.image is not None:
+            return cls(device, given, "", _memories(memory, memory_type, given), drop_after_s)
         if memory_type is None:
             own = [each for each in device.capabilities.memory_export if not each.portable and each in _SENT]
             memory_type = min(own, key=_SENT.index, default=MemoryHandleType.HOST_MEMORY_FD)
-        return cls(device, given, memory_type, drop_after_s)
+        return cls(device, given, memory_type, (), drop_after_s)
 
     def _line(self, label: str) -> Line:
         made = self._host.create_semaphore(TIMELINE, label=label)
@@ -254,12 +262,12 @@ class FrameRing(End):
         self._check()
         semaphores = [self._committed.export(read_only=True), self._published.host.export(),
                       *[each.host.export() for each in self._done]]
+        memories = [self._control.memory.export()]
         try:
-            memories = [self._control.memory.export(), self._slots.memory.export(for_device=for_device)
-                        if self._given is None else _duplicate(self._given)]
+            memories += ([_duplicate(each) for each in self._given] if self._given
+                         else [each.export(for_device=for_device) for each in self._slots.memories])
         except BaseException:
-            for each in semaphores:
-                each.close()
+            Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=b"").close()
             raise
         return Message(semaphores=tuple(semaphores), memories=tuple(memories), payload=self._shape.encode())
 
@@ -347,14 +355,7 @@ class FrameRing(End):
         finally:
             self._open.release()
         self._watch.end()
-        for each in (self._published, *self._done):
-            each.release()
-        self._committed.release()
-        self._slots.release()
-        if self._given is not None:
-            self._given.close()
-        self._control.close()
-        self._host.release()
+        self._cleanup.close()
 
     # ---- inside
     def _check(self) -> None:
@@ -461,7 +462,7 @@ class FrameRing(End):
         self._control.put(number % entries(self._layout) if fifo else slot, frame.payload)
         if not fifo:
             protocol.commit(self._control, self._layout, slot, number)
-        self._published.signal(commands, number, self._slots.handed_over)
+        self._published.signal(commands, number, self._slots.handed_over(slot))
         self._number = number
         self._committed.host_signal(number)
 
@@ -488,20 +489,34 @@ class FrameRing(End):
 
     def __repr__(self) -> str:
         shape = self._shape
-        return (f"<FrameRing {shape.policy}, {shape.slots} slots of {shape.dtype} {shape.shape} on "
-                f"{self.device.info.id}{', closed' if self._closed else ''}>")
+        what = f"{shape.dtype} {shape.shape}" if shape.image is None else f"images of {shape.image.extent}"
+        return (f"<FrameRing {shape.policy}, {shape.slots} slots of {what} on {self.device.info.id}"
+                f"{', closed' if self._closed else ''}>")
 
 
-def _check_memory(memory: object, memory_type: object, size: int) -> None:
-    if not isinstance(memory, MemoryDesc):
-        raise BadArgumentError(f"memory is a MemoryDesc, not {type(memory).__name__}", reason="not_a_descriptor")
+def _memories(memory: object, memory_type: object, shape: Shape) -> tuple[MemoryDesc, ...]:
+    """Return the given memories, checked."""
+    if isinstance(memory, MemoryDesc) or not isinstance(memory, Sequence):
+        found: tuple[object, ...] = (memory,)
+    else:
+        found = tuple(memory)
+    given = [each for each in found if isinstance(each, MemoryDesc)]
+    if len(given) != len(found):
+        raise BadArgumentError("memory is a MemoryDesc, or for images a sequence with one for each slot, not "
+                               f"{memory!r:.100}", reason="not_a_descriptor")
+    if len(given) != shape.memories:
+        raise BadArgumentError(f"this ring needs {shape.memories} memories, not {len(given)}: images have one for each "
+                               "slot, arrays one for all", reason="bad_slots")
     if memory_type is not None:
         raise BadArgumentError("memory_type is that of memory which the ring creates: give only one of memory and "
                                "memory_type", reason="bad_type")
-    if memory.handle is None:
-        raise BadHandleError("memory needs a handle, which the message to a consumer carries", reason="no_handle")
-    if memory.allocation_size < size:
-        raise BadArgumentError(f"memory has {memory.allocation_size} bytes; the slots need {size}", reason="bad_size")
+    for each in given:
+        if each.handle is None:
+            raise BadHandleError("memory needs a handle, which the message to a consumer carries", reason="no_handle")
+        if shape.image is None and each.allocation_size < shape.slots * shape.stride:
+            raise BadArgumentError(f"memory has {each.allocation_size} bytes; the slots need "
+                                   f"{shape.slots * shape.stride}", reason="bad_size")
+    return tuple(given)
 
 
 def _duplicate(desc: MemoryDesc) -> MemoryDesc:
