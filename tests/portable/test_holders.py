@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 from support.forked import in_child
+from support.host_peers import mapped
 from support.open_files import few_more_files, numbers
 from support.waiting import until
 
@@ -168,6 +169,7 @@ def test_without_a_free_file_nothing_is_taken(page: Timeline) -> None:
             open_timeline(handle)
         assert failure.value.reason == "fd_limit"
         assert numbers() == before
+        assert mapped() == []   # while the failure keeps its traceback
 
 
 def test_without_proc_a_timeline_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,11 @@ class Timeline(TimelineSemaphore):
     def __init__(self, handle: OwnedHandle, *, read_only: bool = False) -> None:
         pages = map_shared(handle.fileno(), TIMELINE_BYTES, writable=not read_only)
         self._sequence = ctypes.c_uint32.from_address(pages.address + _SEQUENCE_AT)
-        holder = Holder(handle.fileno(), writable=not read_only)
+        try:
+            holder = Holder(handle.fileno(), writable=not read_only)
+        except BaseException:
+            pages.close()   # at once: a traceback could keep it mapped
+            raise
         super().__init__(handle, pages, _AT, read_only=read_only, holder=holder)
 
     def duplicate_read_only(self) -> OwnedHandle:

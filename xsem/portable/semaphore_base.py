@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from xsem.data.handles import OwnedHandle
 from xsem.data.locks import Lock
@@ -64,19 +62,21 @@ class SemaphoreBase(ABC):
             if not self._inside:
                 self._free()
 
-    @contextmanager
-    def _use(self) -> Iterator[None]:
+    def _use(self) -> Self:
+        """Return a context manager: the file and the page stay until its end."""
+        return self   # not a generator, which would cost as much as a signal
+
+    def __enter__(self) -> None:
         with self._lock:
             if self._closed:
                 raise ReleasedError("the semaphore has been released", reason="released")
             self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if self._closed and not self._inside:
-                    self._free()
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._closed and not self._inside:
+                self._free()
 
     def _fence(self) -> None:
         """Order the memory accesses before this call before those after it."""

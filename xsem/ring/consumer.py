@@ -243,10 +243,11 @@ class FrameReader(End):
     def _signalled(self, semaphore: Semaphore, number: int) -> Steps[None]:
         """Wait until the producer has signalled the number of a frame."""
         while semaphore.value() < number:
-            ended = not self._control.producer_runs()
-            if ended and semaphore.value() < number:
+            late = yield Need(semaphore, number)
+            # After the wait, because a frame seldom comes so late.
+            if not self._control.producer_runs() and semaphore.value() < number:
                 raise self._ended()
-            if (yield Need(semaphore, number)):
+            if late and semaphore.value() < number:
                 raise self._late(number)
 
     def _end(self, frame: Frame, whole: bool) -> None:
