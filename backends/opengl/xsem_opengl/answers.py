@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import uuid
 from ctypes import c_ubyte
@@ -13,14 +14,16 @@ from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleT
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
 
-__all__ = ["Answers", "ask", "capabilities_of"]
+__all__ = ["Answers", "ask", "capabilities_of", "check_usable"]
 
 _DEVICE_UUID, _DRIVER_UUID = 0x9597, 0x9598
 _NEEDED: Final = "GL_ARB_direct_state_access"
 # Measured on an H200 (580.159.04): the 5,461st signal with a wait and a flush blocks behind an unmet wait.
 _MAX_PENDING: Final = 5_000
-# Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too. All
-# files that it exports are open on this one.
+# Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too.
+# All files that it exports are open on this one.
+# Other drivers export regular files (SwiftShader's memfd), or anonymous files of these names.
+_EXPORTED: Final = ("/dmabuf:", "anon_inode:sync_file", "anon_inode:syncobj_file", "anon_inode:i915.gem")
 _NVIDIA_NODE: Final = "/dev/nvidiactl"
 
 
@@ -41,9 +44,15 @@ class Answers(NamedTuple):
         return self.renderer.startswith("zink")
 
     @property
+    def early_fences(self) -> bool:
+        """Whether a fence can be reached too early, and never two of them one after the other."""
+        # zink: one in about 100 flushes (Mesa 22.3.6).
+        return self.renderer.startswith("zink")
+
+    @property
     def node(self) -> int | None:
         """Number of the device file on which the driver's exports are open; None if unknown."""
-        if self.vendor != "NVIDIA Corporation":
+        if self.vendor != "NVIDIA Corporation" or sys.platform == "win32":
             return None
         try:
             return os.stat(_NVIDIA_NODE).st_rdev
@@ -53,14 +62,18 @@ class Answers(NamedTuple):
     def check_file(self, fd: int) -> None:
         """Refuse a file that the driver cannot have exported, before the driver sees it."""
         # Mesa reports no error for a wrong file, and crashes when the object is used.
+        if sys.platform == "win32":
+            return
         try:
             found, name = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
             return
-        wrong = (found.st_rdev != self.node if self.node is not None
-                 else name.startswith(("pipe:", "socket:", "/dev/null", "/memfd:xsem", "anon_inode:[event"))
-                 or os.path.isdir(f"/proc/self/fd/{fd}"))
-        if wrong:
+        if self.node is not None:
+            right = found.st_rdev == self.node
+        else:
+            regular = stat.S_ISREG(found.st_mode) and not name.startswith("/memfd:xsem")
+            right = regular or name.startswith(_EXPORTED)
+        if not right:
             raise BadHandleError(f"file descriptor {fd} is open on a file that the driver does not export: {name}",
                                  reason="refused_by_driver", backend="opengl",
                                  likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
@@ -72,17 +85,16 @@ def ask(gl: Gl) -> Answers:
             for name in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION")}
     count = int(do(gl, "glGetIntegerv", gl.GL_NUM_EXTENSIONS))
     extensions = frozenset(do(gl, "glGetStringi", gl.GL_EXTENSIONS, each).decode() for each in range(count))
-    has = "GL_EXT_memory_object" in extensions or "GL_EXT_semaphore" in extensions
     return Answers(text["GL_VENDOR"], text["GL_RENDERER"], text["GL_VERSION"], extensions,
-                   _uuid(gl, "glGetUnsignedBytei_vEXT", _DEVICE_UUID, 0) if has else None,
-                   _uuid(gl, "glGetUnsignedBytevEXT", _DRIVER_UUID) if has else None)
+                   _uuid(gl, "glGetUnsignedBytei_vEXT", _DEVICE_UUID, 0),
+                   _uuid(gl, "glGetUnsignedBytevEXT", _DRIVER_UUID))
 
 
 def _uuid(gl: Gl, call: str, *arguments: Any) -> uuid.UUID | None:
     found = (c_ubyte * 16)()
     try:
         do(gl, call, *arguments, found)
-    except DriverError:
+    except (DriverError, UnsupportedError):
         return None
     return uuid.UUID(bytes=bytes(found)) if any(found) else None
 

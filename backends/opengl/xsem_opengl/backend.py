@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from xsem.errors import BackendUnavailableError, BadArgumentError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, DeviceDriver, failed_check
-from xsem.types import DeviceInfo, Feature, HealthCheck
+from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
+from xsem.spi import Backend, failed_check
+from xsem.types import DeviceInfo, HealthCheck
 from xsem_opengl.answers import Answers, ask, check_usable
 from xsem_opengl.contexts import Context, displays
 from xsem_opengl.device import OpenGLDevice
@@ -83,8 +83,7 @@ class OpenGLBackend(Backend):
         with self._lock:
             if self._found is None:
                 gl = load()
-                self._found = _on_a_thread(lambda: [each for each in map(lambda at: _look(gl, at), displays(gl))
-                                                    if each is not None])
+                self._found = _on_a_thread(lambda: [each for at in displays(gl) if (each := _look(gl, at))])
             return self._found
 
 

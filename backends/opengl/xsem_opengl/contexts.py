@@ -6,29 +6,56 @@ from ctypes import byref, c_void_p
 from types import TracebackType
 from typing import Any, Final
 
-from xsem.errors import BackendUnavailableError, BusyError, DriverError, OutOfMemoryError
+from xsem.errors import (
+    BackendUnavailableError,
+    BusyError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
 from xsem.spi import Lock
 from xsem_opengl.loader import Gl
 
-__all__ = ["Context", "Here", "current", "displays", "do"]
+__all__ = ["Context", "Here", "current", "displays", "do", "failure"]
 
 _DEVICE_PLATFORM: Final = 0x313F   # EGL_PLATFORM_DEVICE_EXT
 _MOST_DEVICES: Final = 64
+_EGL_SUCCESS: Final = 0x3000
+_CODES: Final = {
+    0x0500: "GL_INVALID_ENUM", 0x0501: "GL_INVALID_VALUE", 0x0502: "GL_INVALID_OPERATION", 0x0505: "GL_OUT_OF_MEMORY",
+    0x0506: "GL_INVALID_FRAMEBUFFER_OPERATION", 0x0507: "GL_CONTEXT_LOST", 0x3001: "EGL_NOT_INITIALIZED",
+    0x3002: "EGL_BAD_ACCESS", 0x3003: "EGL_BAD_ALLOC", 0x3004: "EGL_BAD_ATTRIBUTE", 0x3005: "EGL_BAD_CONFIG",
+    0x3006: "EGL_BAD_CONTEXT", 0x3008: "EGL_BAD_DISPLAY", 0x3009: "EGL_BAD_MATCH", 0x300C: "EGL_BAD_PARAMETER",
+    0x300E: "EGL_CONTEXT_LOST",
+}
 
 
 def do(gl: Gl, name: str, *arguments: Any) -> Any:
-    """Call a function of EGL or OpenGL (DriverError)."""
+    """Call a function of EGL or OpenGL (DriverError, OutOfMemoryError, UnsupportedError)."""
     try:
-        return getattr(gl, name)(*arguments)
+        result = getattr(gl, name)(*arguments)
     except (gl.GLError, gl.EGLError) as error:
-        code = int(getattr(error, "err", None) or 0)
-        named = {int(value): key for key, value in vars(gl).items() if key.startswith(("GL_OUT_OF", "GL_INVALID",
-                 "GL_STACK", "GL_CONTEXT_LOST", "EGL_BAD", "EGL_NOT", "EGL_CONTEXT_LOST")) and str(value).isdigit()}
-        text = named.get(code, f"{code:#x}")
-        if text == "GL_OUT_OF_MEMORY" or text == "EGL_BAD_ALLOC":
-            raise OutOfMemoryError(f"{name}: {text}", call=name, code=code, code_name=text,
-                                   reason="out_of_memory") from error
-        raise DriverError(f"{name}: {text}", call=name, code=code, code_name=text, reason="driver_error") from error
+        raise failure(name, int(getattr(error, "err", None) or 0)) from error
+    except gl.NullFunctionError as error:
+        raise UnsupportedError(f"the driver lacks {name}", capability=name, backend="opengl") from error
+    if not gl.checks:   # the application has told PyOpenGL not to look
+        code = int(gl.glGetError()) if name.startswith("gl") else 0 if result else int(gl.eglGetError())
+        if code not in (0, _EGL_SUCCESS):
+            raise failure(name, code)
+    return result
+
+
+def failure(call: str, code: int) -> XsemError:
+    """Return the error for a code of EGL or OpenGL."""
+    name = _CODES.get(code, f"{code:#x}")
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": name}
+    if name in ("GL_OUT_OF_MEMORY", "EGL_BAD_ALLOC"):
+        return OutOfMemoryError(f"{call}: {name}", reason="out_of_memory", **fields)
+    if name in ("GL_CONTEXT_LOST", "EGL_CONTEXT_LOST"):
+        return DeviceLostError(f"{call}: {name}", reason="device_lost", **fields)
+    return DriverError(f"{call}: {name}", reason="driver_error", **fields)
 
 
 def displays(gl: Gl) -> list[Any]:
@@ -36,7 +63,7 @@ def displays(gl: Gl) -> list[Any]:
     try:
         devices, count = (gl.EGLDeviceEXT * _MOST_DEVICES)(), gl.EGLint()
         do(gl, "eglQueryDevicesEXT", _MOST_DEVICES, devices, byref(count))
-    except (DriverError, gl.GLError, gl.EGLError, AttributeError) as error:
+    except (XsemError, AttributeError) as error:
         raise BackendUnavailableError(f"libEGL lists no devices: {error}", backend="opengl",
                                       reason="no_driver") from error
     found = []
@@ -44,7 +71,7 @@ def displays(gl: Gl) -> list[Any]:
         try:
             display = do(gl, "eglGetPlatformDisplayEXT", _DEVICE_PLATFORM, device, None)
             do(gl, "eglInitialize", display, None, None)
-        except DriverError:   # a device whose driver does not start here
+        except XsemError:   # a device whose driver does not start here
             continue
         found.append(display)
     return found
@@ -71,8 +98,8 @@ class Context:
             configs, count = (gl.EGLConfig * 1)(), gl.EGLint()
             do(gl, "eglChooseConfig", display, wanted, configs, 1, byref(count))
             if not count.value:
-                raise DriverError("eglChooseConfig: the display has no configuration for OpenGL", call="eglChooseConfig",
-                                  reason="driver_error")
+                raise DriverError("eglChooseConfig: the display has no configuration for OpenGL",
+                                  call="eglChooseConfig", reason="driver_error")
             config = configs[0]
         return cls(gl, display, do(gl, "eglCreateContext", display, config, share, None), config, owned=True)
 
@@ -152,7 +179,7 @@ class Here:
                             gl.eglGetCurrentSurface(gl.EGL_READ), gl.eglGetCurrentContext())
         try:
             self._context.make_current()
-        except DriverError as error:
+        except DriverError as error:   # EGL_BAD_ACCESS
             raise BusyError("the context of this device is current on another thread: only that thread can append now",
                             reason="other_thread", call=error.call, code=error.code,
                             code_name=error.code_name) from error

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.errors import BusyError, UnsupportedError, XsemError
+from xsem.errors import UnsupportedError, XsemError
 from xsem.spi import (
     DeviceDriver,
     HostMemory,
     Imported,
     ImportFailure,
-    Lock,
     MemoryImport,
     SemaphoreImport,
     Token,
@@ -48,15 +47,15 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
 
     def create_queue(self) -> ContextQueue:
         """Return the queue of the context, of which all lists are."""
-        return ContextQueue(self._context, self._name_for_wait, self._scratch, owned=self._owned)
+        return ContextQueue(self._context, self._answers, self._name_for_wait, self._scratch, owned=self._owned)
 
     def query_fence(self, fence: Any) -> bool:
         """Call glClientWaitSync without a time."""
-        return self._worker.call(is_reached, self._gl, fence)
+        return self._worker.call(lambda: all(is_reached(self._gl, each) for each in fence))
 
     def release_fence(self, fence: Any) -> None:
         """Call glDeleteSync."""
-        self._worker.call(do, self._gl, "glDeleteSync", fence)
+        self._worker.call(lambda: [do(self._gl, "glDeleteSync", each) for each in fence])
 
     def native_handle(self, token: Token | None) -> int:
         """Return the EGLContext for None, else the name of the semaphore, memory object or buffer."""

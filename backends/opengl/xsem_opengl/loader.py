@@ -18,7 +18,7 @@ _MODULES: Final = (
     "GL.NV.timeline_semaphore", "EGL", "EGL.EXT.device_base", "EGL.EXT.platform_base",
 )
 Gl = SimpleNamespace
-"""The functions and constants of PyOpenGL's modules, and `GLError` and `EGLError`."""
+"""The functions and constants of PyOpenGL's modules, its errors, and whether it `checks` for them."""
 
 
 @cache
@@ -31,11 +31,14 @@ def load() -> Gl:
     if ours:
         os.environ["PYOPENGL_PLATFORM"] = "egl"
     try:
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"checks": bool(importlib.import_module("OpenGL").ERROR_CHECKING)}
+        if not found["checks"]:
+            _without_checks()
         for name in _MODULES:
             module = importlib.import_module(f"OpenGL.{name}")
             found |= {key: value for key, value in vars(module).items() if key.startswith(("gl", "egl", "GL_", "EGL"))}
-        found["GLError"] = importlib.import_module("OpenGL.error").GLError
+        errors = importlib.import_module("OpenGL.error")
+        found |= {"GLError": errors.GLError, "NullFunctionError": errors.NullFunctionError}
         found["EGLError"] = importlib.import_module("OpenGL.raw.EGL._errors").EGLError
         found["version"] = importlib.import_module("OpenGL.version").__version__
     except ModuleNotFoundError as error:
@@ -48,3 +51,10 @@ def load() -> Gl:
         if ours:
             del os.environ["PYOPENGL_PLATFORM"]
     return Gl(**found)
+
+
+def _without_checks() -> None:
+    """Make OpenGL.EGL importable without checks of errors, for which PyOpenGL 3.1.10 lacks a name."""
+    errors = importlib.import_module("OpenGL.raw.EGL._errors")
+    if not hasattr(errors, "_error_checker"):
+        setattr(errors, "_error_checker", None)   # noqa: B010 - for mypy, the module has no such name

@@ -36,7 +36,7 @@ def delete(gl: Gl, call: str, *names: int) -> None:
 
 
 def clear_errors(gl: Gl) -> list[int]:
-    """Take the errors that are set in the context, so that they are not blamed on the next call."""
+    """Take the errors that are set in the context, so that they are not taken for those of the next call."""
     found = []
     while code := gl.glGetError():
         found.append(int(code))

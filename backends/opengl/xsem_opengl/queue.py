@@ -9,6 +9,7 @@ from typing import Any, Final
 from xsem.errors import BadArgumentError, BusyError
 from xsem.spi import Callers, CopyQueue, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
+from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import Context, Here, current, do
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, Semaphore, clear_errors
 
@@ -20,11 +21,14 @@ _NO_NAMES: Final = (c_uint * 0)()
 class ContextQueue(SemaphoreQueue, CopyQueue):
     """The commands of one context."""
 
-    def __init__(self, context: Context, fresh: Callable[[Semaphore], int], scratch: int, *, owned: bool) -> None:
+    def __init__(
+        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], scratch: int, *, owned: bool
+    ) -> None:
         self.identity = self.native_handle = context.address
         self._context = context
         self._gl = context.gl
         self._fresh = fresh   # makes a name for a wait
+        self._fences = 2 if answers.early_fences else 1   # of each append that wants one
         self._scratch = scratch   # a buffer of SCRATCH bytes
         self._owned = owned
         # The application calls its own context without xsem's lock.
@@ -117,10 +121,15 @@ class ContextQueue(SemaphoreQueue, CopyQueue):
         return self._appended(work, want_fence)
 
     def _appended(self, work: Callable[[], object], want_fence: bool) -> Any:
-        gl = self._gl
         work()
-        if want_fence:
-            self._touch()
-        fence = do(gl, "glFenceSync", gl.GL_SYNC_GPU_COMMANDS_COMPLETE, 0) if want_fence else None
-        do(gl, "glFlush")
+        if not want_fence:
+            do(self._gl, "glFlush")
+            return None
+        return tuple([self._fence() for _ in range(self._fences)])
+
+    def _fence(self) -> Any:
+        gl = self._gl
+        self._touch()
+        fence = do(gl, "glFenceSync", gl.GL_SYNC_GPU_COMMANDS_COMPLETE, 0)
+        do(gl, "glFlush")   # also because the worker's context asks for the fence
         return fence
