@@ -1,0 +1,130 @@
+"""What a driver has, and how it differs from others."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import uuid
+from ctypes import c_ubyte
+from typing import Any, Final, NamedTuple
+
+from xsem.errors import BadHandleError, DriverError, UnsupportedError
+from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
+from xsem_opengl.contexts import do
+from xsem_opengl.loader import Gl
+
+__all__ = ["Answers", "ask", "capabilities_of", "check_usable"]
+
+_DEVICE_UUID, _DRIVER_UUID = 0x9597, 0x9598
+_NEEDED: Final = "GL_ARB_direct_state_access"
+# Measured on an H200 (580.159.04): the 5,461st signal with a wait and a flush blocks behind an unmet wait.
+_MAX_PENDING: Final = 5_000
+# Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too.
+# All files that it exports are open on this one.
+# Other drivers export regular files (SwiftShader's memfd), or anonymous files of these names.
+_EXPORTED: Final = ("/dmabuf:", "anon_inode:sync_file", "anon_inode:syncobj_file", "anon_inode:i915.gem")
+_NVIDIA_NODE: Final = "/dev/nvidiactl"
+
+
+class Answers(NamedTuple):
+    """The driver's answers in one context."""
+
+    vendor: str
+    renderer: str
+    version: str
+    extensions: frozenset[str]
+    uuid: uuid.UUID | None
+    driver_uuid: uuid.UUID | None
+
+    @property
+    def fresh_imports(self) -> bool:
+        """Whether each wait needs an import of its own."""
+        # zink passes a second wait on one import over, so the wait does not end late but at once (Mesa 22.3.6, 25.0.7).
+        return self.renderer.startswith("zink")
+
+    @property
+    def early_fences(self) -> bool:
+        """Whether a fence can be reached too early, and never two of them one after the other."""
+        # zink: one in about 100 flushes (Mesa 22.3.6).
+        return self.renderer.startswith("zink")
+
+    @property
+    def node(self) -> int | None:
+        """Number of the device file on which the driver's exports are open; None if unknown."""
+        if self.vendor != "NVIDIA Corporation" or sys.platform == "win32":
+            return None
+        try:
+            return os.stat(_NVIDIA_NODE).st_rdev
+        except OSError:
+            return None
+
+    def check_file(self, fd: int) -> None:
+        """Refuse a file that the driver cannot have exported, before the driver sees it."""
+        # Mesa reports no error for a wrong file, and crashes when the object is used.
+        if sys.platform == "win32":
+            return
+        try:
+            found, name = os.fstat(fd), os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            return
+        if self.node is not None:
+            right = found.st_rdev == self.node
+        else:
+            regular = stat.S_ISREG(found.st_mode) and not name.startswith("/memfd:xsem")
+            right = regular or name.startswith(_EXPORTED)
+        if not right:
+            raise BadHandleError(f"file descriptor {fd} is open on a file that the driver does not export: {name}",
+                                 reason="refused_by_driver", backend="opengl",
+                                 likely_causes=("the wrong number was passed", "another vendor's driver exported it"))
+
+
+def ask(gl: Gl) -> Answers:
+    """Query the driver of the current context."""
+    text = {name: (do(gl, "glGetString", getattr(gl, name)) or b"").decode()
+            for name in ("GL_VENDOR", "GL_RENDERER", "GL_VERSION")}
+    count = int(do(gl, "glGetIntegerv", gl.GL_NUM_EXTENSIONS))
+    extensions = frozenset(do(gl, "glGetStringi", gl.GL_EXTENSIONS, each).decode() for each in range(count))
+    return Answers(text["GL_VENDOR"], text["GL_RENDERER"], text["GL_VERSION"], extensions,
+                   _uuid(gl, "glGetUnsignedBytei_vEXT", _DEVICE_UUID, 0),
+                   _uuid(gl, "glGetUnsignedBytevEXT", _DRIVER_UUID))
+
+
+def _uuid(gl: Gl, call: str, *arguments: Any) -> uuid.UUID | None:
+    found = (c_ubyte * 16)()
+    try:
+        do(gl, call, *arguments, found)
+    except (DriverError, UnsupportedError):
+        return None
+    return uuid.UUID(bytes=bytes(found)) if any(found) else None
+
+
+def check_usable(answers: Answers) -> None:
+    """Refuse a context that cannot import anything."""
+    if _NEEDED not in answers.extensions:
+        raise UnsupportedError(f"OpenGL 4.5 or {_NEEDED} is needed; the context is {answers.version} of "
+                               f"{answers.renderer}", capability="direct_state_access", backend="opengl")
+
+
+def capabilities_of(answers: Answers) -> Capabilities:
+    """Return the capabilities of a context."""
+    has = answers.extensions
+    semaphores = set[SemaphoreHandleType]()
+    if "GL_EXT_semaphore_fd" in has:
+        semaphores.add(SemaphoreHandleType.OPAQUE_FD)
+        if "GL_NV_timeline_semaphore" in has:
+            semaphores.add(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    timelines = frozenset(semaphores & {SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
+    return Capabilities(
+        semaphore_import=frozenset(semaphores),
+        memory_import=frozenset({MemoryHandleType.OPAQUE_FD} if "GL_EXT_memory_object_fd" in has else ()),
+        # A binary wait before its signal is undefined. It stays pending on an H200 (580.159.04).
+        wait_before_signal=timelines,
+        resets_on_wait=True,
+        append_never_blocks=False,
+        release_never_blocks=False,
+        features=frozenset({Feature.NATIVE_CONTEXT}),
+        needs_handover=True,
+        independent_lists=1,
+        max_pending=_MAX_PENDING if answers.node is not None else None,
+    ) if sys.platform == "linux" else Capabilities()

@@ -1,0 +1,195 @@
+"""EGL displays and contexts, and the context that is current on a thread."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_void_p
+from types import TracebackType
+from typing import Any, Final
+
+from xsem.errors import (
+    BackendUnavailableError,
+    BusyError,
+    DeviceLostError,
+    DriverError,
+    OutOfMemoryError,
+    UnsupportedError,
+    XsemError,
+)
+from xsem.spi import Lock
+from xsem_opengl.loader import Gl
+
+__all__ = ["Context", "Here", "current", "displays", "do", "failure"]
+
+_DEVICE_PLATFORM: Final = 0x313F   # EGL_PLATFORM_DEVICE_EXT
+_MOST_DEVICES: Final = 64
+_EGL_SUCCESS: Final = 0x3000
+_CODES: Final = {
+    0x0500: "GL_INVALID_ENUM", 0x0501: "GL_INVALID_VALUE", 0x0502: "GL_INVALID_OPERATION", 0x0505: "GL_OUT_OF_MEMORY",
+    0x0506: "GL_INVALID_FRAMEBUFFER_OPERATION", 0x0507: "GL_CONTEXT_LOST", 0x3001: "EGL_NOT_INITIALIZED",
+    0x3002: "EGL_BAD_ACCESS", 0x3003: "EGL_BAD_ALLOC", 0x3004: "EGL_BAD_ATTRIBUTE", 0x3005: "EGL_BAD_CONFIG",
+    0x3006: "EGL_BAD_CONTEXT", 0x3008: "EGL_BAD_DISPLAY", 0x3009: "EGL_BAD_MATCH", 0x300C: "EGL_BAD_PARAMETER",
+    0x300E: "EGL_CONTEXT_LOST",
+}
+
+
+def do(gl: Gl, name: str, *arguments: Any) -> Any:
+    """Call a function of EGL or OpenGL (DriverError, OutOfMemoryError, UnsupportedError)."""
+    try:
+        result = getattr(gl, name)(*arguments)
+    except (gl.GLError, gl.EGLError) as error:
+        raise failure(name, int(getattr(error, "err", None) or 0)) from error
+    except gl.NullFunctionError as error:
+        raise UnsupportedError(f"the driver lacks {name}", capability=name, backend="opengl") from error
+    if not gl.checks:   # the application has told PyOpenGL not to look
+        code = int(gl.glGetError()) if name.startswith("gl") else 0 if result else int(gl.eglGetError())
+        if code not in (0, _EGL_SUCCESS):
+            raise failure(name, code)
+    return result
+
+
+def failure(call: str, code: int) -> XsemError:
+    """Return the error for a code of EGL or OpenGL."""
+    name = _CODES.get(code, f"{code:#x}")
+    fields: dict[str, Any] = {"call": call, "code": code, "code_name": name}
+    if name in ("GL_OUT_OF_MEMORY", "EGL_BAD_ALLOC"):
+        return OutOfMemoryError(f"{call}: {name}", reason="out_of_memory", **fields)
+    if name in ("GL_CONTEXT_LOST", "EGL_CONTEXT_LOST"):
+        return DeviceLostError(f"{call}: {name}", reason="device_lost", **fields)
+    return DriverError(f"{call}: {name}", reason="driver_error", **fields)
+
+
+def displays(gl: Gl) -> list[Any]:
+    """Return an initialised display of each EGL device."""
+    try:
+        devices, count = (gl.EGLDeviceEXT * _MOST_DEVICES)(), gl.EGLint()
+        do(gl, "eglQueryDevicesEXT", _MOST_DEVICES, devices, byref(count))
+    except (XsemError, AttributeError) as error:
+        raise BackendUnavailableError(f"libEGL lists no devices: {error}", backend="opengl",
+                                      reason="no_driver") from error
+    found = []
+    for device in devices[:count.value]:
+        try:
+            display = do(gl, "eglGetPlatformDisplayEXT", _DEVICE_PLATFORM, device, None)
+            do(gl, "eglInitialize", display, None, None)
+        except XsemError:   # a device whose driver does not start here
+            continue
+        found.append(display)
+    return found
+
+
+class Context:
+    """An EGL context without a surface, on a display."""
+
+    def __init__(self, gl: Gl, display: Any, handle: Any, config: Any, *, owned: bool) -> None:
+        self.gl = gl
+        self.display = display
+        self.handle = handle
+        self._config = config
+        self._owned = owned
+        self.lock = Lock()   # one thread at a time has xsem's own context current
+
+    @classmethod
+    def create(cls, gl: Gl, display: Any, share: Any = None, config: Any = None) -> Context:
+        """Make a context, which may share its objects with another one."""
+        do(gl, "eglBindAPI", gl.EGL_OPENGL_API)   # of this thread
+        if config is None:
+            wanted = (gl.EGLint * 5)(gl.EGL_SURFACE_TYPE, gl.EGL_PBUFFER_BIT, gl.EGL_RENDERABLE_TYPE,
+                                     gl.EGL_OPENGL_BIT, gl.EGL_NONE)
+            configs, count = (gl.EGLConfig * 1)(), gl.EGLint()
+            do(gl, "eglChooseConfig", display, wanted, configs, 1, byref(count))
+            if not count.value:
+                raise DriverError("eglChooseConfig: the display has no configuration for OpenGL",
+                                  call="eglChooseConfig", reason="driver_error")
+            config = configs[0]
+        return cls(gl, display, do(gl, "eglCreateContext", display, config, share, None), config, owned=True)
+
+    @classmethod
+    def adopted(cls, gl: Gl) -> Context | None:
+        """Return the application's context that is current on this thread."""
+        handle = current(gl)
+        if not handle:
+            return None
+        return cls(gl, gl.eglGetCurrentDisplay(), gl.eglGetCurrentContext(), None, owned=False)
+
+    @property
+    def address(self) -> int:
+        """The EGLContext as a number."""
+        return address(self.handle)
+
+    def sharing(self) -> Context:
+        """Make a context that shares this one's objects."""
+        config = self._config
+        if config is None:
+            number = self.gl.EGLint()
+            do(self.gl, "eglQueryContext", self.display, self.handle, self.gl.EGL_CONFIG_ID, byref(number))
+            wanted = (self.gl.EGLint * 3)(self.gl.EGL_CONFIG_ID, number.value, self.gl.EGL_NONE)
+            configs, count = (self.gl.EGLConfig * 1)(), self.gl.EGLint()
+            do(self.gl, "eglChooseConfig", self.display, wanted, configs, 1, byref(count))
+            config = configs[0]
+        return Context.create(self.gl, self.display, self.handle, config)
+
+    def make_current(self) -> None:
+        """Make it current on this thread."""
+        do(self.gl, "eglBindAPI", self.gl.EGL_OPENGL_API)
+        do(self.gl, "eglMakeCurrent", self.display, None, None, self.handle)
+
+    def make_none_current(self) -> None:
+        """Leave this thread without a context."""
+        do(self.gl, "eglMakeCurrent", self.display, None, None, None)
+
+    def destroy(self) -> None:
+        """Destroy it, unless it is the application's."""
+        if self._owned:
+            do(self.gl, "eglDestroyContext", self.display, self.handle)
+
+
+def address(handle: Any) -> int:
+    """Return a handle of EGL as a number, 0 for none."""
+    return c_void_p.from_buffer(handle).value or 0 if handle is not None and handle else 0
+
+
+def current(gl: Gl) -> int:
+    """Return the EGLContext that is current on this thread, 0 for none."""
+    return address(gl.eglGetCurrentContext())
+
+
+class Here:
+    """Makes xsem's own context current on the calling thread, for ``with``, and restores the one before."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._before: tuple[Any, Any, Any, Any] | None = None
+        self._there = False
+
+    def __enter__(self) -> None:
+        self._context.lock.acquire()
+        try:
+            self._enter()
+        except BaseException:
+            self._context.lock.release()
+            raise
+
+    def _enter(self) -> None:
+        gl = self._context.gl
+        self._there = current(gl) == self._context.address
+        if self._there:
+            return
+        if current(gl):
+            self._before = (gl.eglGetCurrentDisplay(), gl.eglGetCurrentSurface(gl.EGL_DRAW),
+                            gl.eglGetCurrentSurface(gl.EGL_READ), gl.eglGetCurrentContext())
+        try:
+            self._context.make_current()
+        except DriverError as error:   # EGL_BAD_ACCESS
+            raise BusyError("the context of this device is current on another thread: only that thread can append now",
+                            reason="other_thread", call=error.call, code=error.code,
+                            code_name=error.code_name) from error
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+                 ) -> None:
+        try:
+            if self._before is not None:
+                do(self._context.gl, "eglMakeCurrent", *self._before)
+            elif not self._there:
+                self._context.make_none_current()
+        finally:
+            self._context.lock.release()

@@ -1,0 +1,125 @@
+"""The device: a context, and the thread that imports, asks and frees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xsem.errors import UnsupportedError, XsemError
+from xsem.spi import (
+    DeviceDriver,
+    HostMemory,
+    Imported,
+    ImportFailure,
+    MemoryImport,
+    SemaphoreImport,
+    Token,
+)
+from xsem.types import Capabilities, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem_opengl.answers import Answers, capabilities_of
+from xsem_opengl.contexts import Context, do
+from xsem_opengl.objects import HostBuffer, Mapping, Memory, Semaphore, delete, is_reached, scratch_buffer
+from xsem_opengl.queue import ContextQueue
+from xsem_opengl.worker import Worker
+
+__all__ = ["OpenGLDevice"]
+
+_LISTS = 2   # one more than `independent_lists`, for blocking copies
+
+
+class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
+    """A device on one context."""
+
+    def __init__(self, context: Context, answers: Answers, worker: Worker, *, owned: bool,
+                 lent: object | None = None) -> None:
+        self._context = context
+        self._gl = context.gl
+        self._answers = answers
+        self._worker = worker
+        self._owned = owned
+        self._lent = lent   # the application's object, kept alive
+        self._capabilities = capabilities_of(answers)
+        self._scratch = worker.call(scratch_buffer, context.gl)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of the context."""
+        return self._capabilities
+
+    def create_queue(self) -> ContextQueue:
+        """Return the queue of the context, of which all lists are."""
+        return ContextQueue(self._context, self._answers, self._name_for_wait, self._scratch, owned=self._owned)
+
+    def query_fence(self, fence: Any) -> bool:
+        """Call glClientWaitSync without a time."""
+        return self._worker.call(lambda: all(is_reached(self._gl, each) for each in fence))
+
+    def release_fence(self, fence: Any) -> None:
+        """Call glDeleteSync."""
+        self._worker.call(lambda: [do(self._gl, "glDeleteSync", each) for each in fence])
+
+    def native_handle(self, token: Token | None) -> int:
+        """Return the EGLContext for None, else the name of the semaphore, memory object or buffer."""
+        if token is None:
+            return self._context.address
+        if isinstance(token, (Semaphore, Memory)):
+            return token.name
+        if isinstance(token, Mapping):
+            return self._worker.call(token.exact)
+        if isinstance(token, HostBuffer):
+            return token.buffer
+        raise UnsupportedError("this object has no native handle", capability="native_handle", backend="opengl")
+
+    def close(self) -> None:
+        """End the thread, and destroy the contexts of xsem."""
+        self._worker.call(delete, self._gl, "glDeleteBuffers", self._scratch)
+        self._worker.close()
+        self._context.destroy()
+        self._lent = None
+
+    # ---- semaphores
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
+        """Call glImportSemaphoreFdEXT."""
+        return self._imported(Semaphore.imported, desc, handle)
+
+    def release_semaphore(self, semaphore: Semaphore) -> None:
+        """Call glDeleteSemaphoresEXT."""
+        self._worker.call(semaphore.release)
+
+    def _name_for_wait(self, semaphore: Semaphore) -> int:
+        return self._worker.call(semaphore.for_wait)
+
+    # ---- memory
+    def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:
+        """Call glImportMemoryFdEXT and glNamedBufferStorageMemEXT."""
+        return self._imported(Memory.imported, desc, handle)
+
+    def map_buffer(self, memory: Memory, offset: int, size: int) -> tuple[Mapping, None]:
+        """Return a range of the memory, which has no address."""
+        return Mapping(memory, offset, size), None
+
+    def unmap_buffer(self, buffer: Mapping) -> None:
+        """Delete the buffer of exactly this range, if its name was asked for."""
+        self._worker.call(buffer.release)
+
+    def release_memory(self, memory: Memory) -> None:
+        """Call glDeleteBuffers and glDeleteMemoryObjectsEXT."""
+        self._worker.call(memory.release)
+
+    def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
+        """Make a buffer that stays mapped."""
+        made = self._worker.call(HostBuffer, self._gl, size)
+        return made, made.address
+
+    def release_host_buffer(self, buffer: HostBuffer) -> None:
+        """Call glDeleteBuffers."""
+        self._worker.call(buffer.release)
+
+    def _imported(self, imported: Any, desc: SemaphoreDesc | MemoryDesc, handle: OwnedHandle | None) -> Imported:
+        assert handle is not None  # noqa: S101 - all types here have files
+        try:
+            made: Imported = self._worker.call(imported, self._gl, self._answers, desc, handle)
+        except XsemError as error:
+            # A file that the driver has not seen is left; NVIDIA's driver closes some refused ones, and Mesa's all.
+            state = "left" if error.call is None else "unknown"
+            raise ImportFailure(error, handle=state) from error   # type: ignore[arg-type]
+        return made

@@ -1,0 +1,236 @@
+"""Imported semaphores and memory, and buffers."""
+
+from __future__ import annotations
+
+from collections import deque
+from ctypes import c_int, c_uint, c_uint64, c_void_p
+from typing import Any, Final
+
+from xsem.errors import DriverError, OutOfMemoryError
+from xsem.spi import Imported, duplicate_fd
+from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
+from xsem_opengl.answers import Answers
+from xsem_opengl.contexts import do
+from xsem_opengl.loader import Gl
+
+__all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "Semaphore", "clear_errors", "delete", "is_reached",
+           "new_name", "scratch_buffer"]
+
+SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
+_OPAQUE_FD: Final = 0x9586
+_DEDICATED: Final = 0x9581
+_TYPE, _BINARY, _TIMELINE = 0x95B3, 0x95B4, 0x95B5
+_VALUE: Final = 0x9595
+
+
+def new_name(gl: Gl, call: str, *arguments: Any) -> int:
+    """Call a function that writes one new name."""
+    names = (c_uint * 1)()
+    do(gl, call, *arguments, 1, names)
+    return int(names[0])
+
+
+def delete(gl: Gl, call: str, *names: int) -> None:
+    """Call a function that deletes names."""
+    do(gl, call, len(names), (c_uint * len(names))(*names))
+
+
+def clear_errors(gl: Gl) -> list[int]:
+    """Take the errors that are set in the context, so that they are not taken for those of the next call."""
+    found = []
+    while code := gl.glGetError():
+        found.append(int(code))
+    return found
+
+
+def scratch_buffer(gl: Gl) -> int:
+    """Make a buffer of `SCRATCH` bytes."""
+    name = new_name(gl, "glCreateBuffers")
+    do(gl, "glNamedBufferStorage", name, SCRATCH, None, 0)
+    return name
+
+
+class Semaphore:
+    """An imported semaphore."""
+
+    def __init__(self, gl: Gl, name: int, *, timeline: bool, file: OwnedHandle | None) -> None:
+        self._gl = gl
+        self.name = name
+        self.timeline = timeline
+        self._file = file   # for further imports, where each wait needs its own
+        self._used: deque[tuple[int, Any]] = deque()   # imports with a wait, and a fence behind it
+
+    @classmethod
+    def imported(cls, gl: Gl, answers: Answers, desc: SemaphoreDesc, handle: OwnedHandle) -> Imported:
+        """Import a file, on the worker."""
+        answers.check_file(handle.fileno())
+        timeline = desc.type.kind is SemaphoreKind.TIMELINE
+        file = duplicate_fd(handle.fileno()) if answers.fresh_imports else None
+        try:
+            name = _import(gl, handle.fileno(), timeline=timeline)
+        except BaseException:
+            if file is not None:
+                file.close()
+            raise
+        return Imported(cls(gl, name, timeline=timeline, file=file), handle="taken")
+
+    def for_wait(self) -> int:
+        """Return the name for one wait."""
+        if self._file is None:
+            return self.name
+        with duplicate_fd(self._file.fileno()) as another:
+            name = _import(self._gl, another.fileno(), timeline=self.timeline)
+            another.detach()
+        return name
+
+    def waited(self, name: int) -> None:
+        """Note the wait of `for_wait`, after its append."""
+        if name == self.name:
+            return
+        gl = self._gl
+        self._used.append((name, gl.glFenceSync(gl.GL_SYNC_GPU_COMMANDS_COMPLETE, 0)))
+        while self._used and is_reached(gl, self._used[0][1]):
+            self._drop(*self._used.popleft())
+
+    def set_value(self, value: int) -> None:
+        """Set the value of the next wait or signal."""
+        do(self._gl, "glSemaphoreParameterui64vEXT", self.name, _VALUE, c_uint64(value))
+
+    def release(self) -> None:
+        """Delete it, on the worker."""
+        while self._used:
+            self._drop(*self._used.popleft())
+        delete(self._gl, "glDeleteSemaphoresEXT", self.name)
+        if self._file is not None:
+            self._file.close()
+
+    def _drop(self, name: int, fence: Any) -> None:
+        self._gl.glDeleteSync(fence)
+        delete(self._gl, "glDeleteSemaphoresEXT", name)
+
+
+def is_reached(gl: Gl, fence: Any) -> bool:
+    """Return whether a GLsync is reached, without blocking."""
+    found = do(gl, "glClientWaitSync", fence, 0, 0)
+    if found == gl.GL_WAIT_FAILED:
+        raise DriverError("glClientWaitSync: GL_WAIT_FAILED", call="glClientWaitSync", code=int(found),
+                          code_name="GL_WAIT_FAILED", reason="driver_error")
+    return found in (gl.GL_ALREADY_SIGNALED, gl.GL_CONDITION_SATISFIED)
+
+
+def _import(gl: Gl, fd: int, *, timeline: bool) -> int:
+    if timeline:
+        name = new_name(gl, "glCreateSemaphoresNV")   # glGenSemaphoresEXT makes binary ones
+        do(gl, "glSemaphoreParameterivNV", name, _TYPE, (c_int * 1)(_TIMELINE))   # before the import
+    else:
+        name = new_name(gl, "glGenSemaphoresEXT")
+    try:
+        do(gl, "glImportSemaphoreFdEXT", name, _OPAQUE_FD, fd)
+    except BaseException:
+        delete(gl, "glDeleteSemaphoresEXT", name)
+        raise
+    return name
+
+
+class Memory:
+    """An imported memory object, with a buffer over all of it."""
+
+    def __init__(self, gl: Gl, name: int, buffer: int, size: int) -> None:
+        self.gl = gl
+        self.name = name
+        self.buffer = buffer
+        self.size = size
+        self.buffers = {buffer}   # that change hands with the memory
+
+    @classmethod
+    def imported(cls, gl: Gl, answers: Answers, desc: MemoryDesc, handle: OwnedHandle) -> Imported:
+        """Import a file, on the worker."""
+        answers.check_file(handle.fileno())
+        name = new_name(gl, "glCreateMemoryObjectsEXT")
+        try:
+            if desc.dedicated:
+                do(gl, "glMemoryObjectParameterivEXT", name, _DEDICATED, (c_int * 1)(1))
+            do(gl, "glImportMemoryFdEXT", name, desc.allocation_size, _OPAQUE_FD, handle.fileno())
+        except BaseException:
+            delete(gl, "glDeleteMemoryObjectsEXT", name)
+            raise
+        try:
+            made = cls(gl, name, buffer_on(gl, name, 0, desc.allocation_size), desc.allocation_size)
+        except BaseException:
+            delete(gl, "glDeleteMemoryObjectsEXT", name)   # closes the file, which the driver has
+            raise
+        return Imported(made, handle="taken")
+
+    def release(self) -> None:
+        """Delete it, on the worker."""
+        delete(self.gl, "glDeleteBuffers", self.buffer)
+        delete(self.gl, "glDeleteMemoryObjectsEXT", self.name)
+
+
+def buffer_on(gl: Gl, memory: int, offset: int, size: int) -> int:
+    """Make a buffer on a range of a memory object."""
+    name = new_name(gl, "glCreateBuffers")
+    try:
+        do(gl, "glNamedBufferStorageMemEXT", name, size, memory, offset)
+    except BaseException:
+        delete(gl, "glDeleteBuffers", name)
+        raise
+    return name
+
+
+class Mapping:
+    """A range of a memory."""
+
+    def __init__(self, memory: Memory, offset: int, size: int) -> None:
+        self.memory = memory
+        self.offset = offset
+        self._size = size
+        self._own = 0   # a buffer of exactly this range, made when its name is asked for
+
+    @property
+    def buffer(self) -> int:
+        """The buffer for copies, in which `offset` is the first byte."""
+        return self.memory.buffer
+
+    def exact(self) -> int:
+        """Return the name of a buffer of exactly this range, on the worker."""
+        if self.offset == 0 and self._size == self.memory.size:
+            return self.memory.buffer
+        if not self._own:
+            self._own = buffer_on(self.memory.gl, self.memory.name, self.offset, self._size)
+            self.memory.buffers.add(self._own)
+        return self._own
+
+    def release(self) -> None:
+        """Delete the buffer of the range, on the worker."""
+        if self._own:
+            self.memory.buffers.discard(self._own)
+            delete(self.memory.gl, "glDeleteBuffers", self._own)
+
+
+class HostBuffer:
+    """A buffer in memory of the host, which stays mapped."""
+
+    offset = 0
+
+    def __init__(self, gl: Gl, size: int) -> None:
+        self._gl = gl
+        flags = gl.GL_MAP_READ_BIT | gl.GL_MAP_WRITE_BIT | gl.GL_MAP_PERSISTENT_BIT | gl.GL_MAP_COHERENT_BIT
+        self.buffer = new_name(gl, "glCreateBuffers")
+        try:
+            do(gl, "glNamedBufferStorage", self.buffer, size, None, flags | gl.GL_CLIENT_STORAGE_BIT)
+            found = do(gl, "glMapNamedBufferRange", self.buffer, 0, size, flags)
+            self.address = c_void_p(found).value or 0
+            if not self.address:
+                raise OutOfMemoryError(f"glMapNamedBufferRange gives no address for {size} bytes",
+                                       call="glMapNamedBufferRange", reason="out_of_memory")
+        except BaseException:
+            delete(gl, "glDeleteBuffers", self.buffer)
+            raise
+
+    def release(self) -> None:
+        """Delete it, on the worker."""
+        delete(self._gl, "glDeleteBuffers", self.buffer)
+
+
+Buffer = Mapping | HostBuffer
