@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from xsem.errors import BadHandleError, DriverError, UnsupportedError
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_opengl.contexts import do
+from xsem_opengl.formats import FLAGS, FORMATS
 from xsem_opengl.loader import Gl
 
 __all__ = ["Answers", "ask", "capabilities_of", "check_usable"]
@@ -44,9 +45,9 @@ class Answers(NamedTuple):
         return self.renderer.startswith("zink")
 
     @property
-    def early_fences(self) -> bool:
-        """Whether a fence can be reached too early, and never two of them one after the other."""
-        # zink: one in about 100 flushes (Mesa 22.3.6).
+    def marks(self) -> bool:
+        """Whether xsem makes fences of its own, because the driver's can be reached too early."""
+        # zink: those without work since the last flush, and about one in ten others (Mesa 22.3.6).
         return self.renderer.startswith("zink")
 
     @property
@@ -123,7 +124,9 @@ def capabilities_of(answers: Answers) -> Capabilities:
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,
-        features=frozenset({Feature.NATIVE_CONTEXT}),
+        features=frozenset({Feature.NATIVE_CONTEXT, Feature.IMAGE, Feature.IMAGE_COPY}),
+        image_formats=FORMATS,
+        image_flags=FLAGS,
         needs_handover=True,
         independent_lists=1,
         max_pending=_MAX_PENDING if answers.node is not None else None,

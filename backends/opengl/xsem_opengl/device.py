@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from xsem.errors import UnsupportedError, XsemError
+from xsem.errors import BadArgumentError, UnsupportedError, XsemError
 from xsem.spi import (
     DeviceDriver,
     HostMemory,
+    Images,
     Imported,
     ImportFailure,
     MemoryImport,
     SemaphoreImport,
     Token,
 )
-from xsem.types import Capabilities, MemoryDesc, OwnedHandle, SemaphoreDesc
+from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc
 from xsem_opengl.answers import Answers, capabilities_of
-from xsem_opengl.contexts import Context, do
-from xsem_opengl.objects import HostBuffer, Mapping, Memory, Semaphore, delete, is_reached, scratch_buffer
+from xsem_opengl.contexts import Context
+from xsem_opengl.fences import fences_for
+from xsem_opengl.images import Image, Level
+from xsem_opengl.objects import HostBuffer, Mapping, Memory, Semaphore, delete, scratch_buffer
 from xsem_opengl.queue import ContextQueue
 from xsem_opengl.worker import Worker
 
@@ -26,7 +29,7 @@ __all__ = ["OpenGLDevice"]
 _LISTS = 2   # one more than `independent_lists`, for blocking copies
 
 
-class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
+class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory):
     """A device on one context."""
 
     def __init__(self, context: Context, answers: Answers, worker: Worker, *, owned: bool,
@@ -39,6 +42,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
         self._lent = lent   # the application's object, kept alive
         self._capabilities = capabilities_of(answers)
         self._scratch = worker.call(scratch_buffer, context.gl)
+        self._fences = worker.call(fences_for, context.gl, answers)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -47,22 +51,25 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
 
     def create_queue(self) -> ContextQueue:
         """Return the queue of the context, of which all lists are."""
-        return ContextQueue(self._context, self._answers, self._name_for_wait, self._scratch, owned=self._owned)
+        return ContextQueue(self._context, self._answers, self._name_for_wait, self._fences, self._scratch,
+                            owned=self._owned)
 
     def query_fence(self, fence: Any) -> bool:
         """Call glClientWaitSync without a time."""
-        return self._worker.call(lambda: all(is_reached(self._gl, each) for each in fence))
+        return self._worker.call(self._fences.is_reached, fence)
 
     def release_fence(self, fence: Any) -> None:
         """Call glDeleteSync."""
-        self._worker.call(lambda: [do(self._gl, "glDeleteSync", each) for each in fence])
+        self._worker.call(self._fences.delete, fence)
 
     def native_handle(self, token: Token | None) -> int:
         """Return the EGLContext for None, else the name of the semaphore, memory object or buffer."""
         if token is None:
             return self._context.address
-        if isinstance(token, (Semaphore, Memory)):
+        if isinstance(token, (Semaphore, Memory, Image)):
             return token.name
+        if isinstance(token, Level):
+            return token.image.name
         if isinstance(token, Mapping):
             return self._worker.call(token.exact)
         if isinstance(token, HostBuffer):
@@ -71,6 +78,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
 
     def close(self) -> None:
         """End the thread, and destroy the contexts of xsem."""
+        self._worker.call(self._fences.close)
         self._worker.call(delete, self._gl, "glDeleteBuffers", self._scratch)
         self._worker.close()
         self._context.destroy()
@@ -104,6 +112,22 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, HostMemory):
     def release_memory(self, memory: Memory) -> None:
         """Call glDeleteBuffers and glDeleteMemoryObjectsEXT."""
         self._worker.call(memory.release)
+
+    # ---- images
+    def map_mipmapped_array(self, memory: Memory, desc: MipmapDesc) -> Image:
+        """Call glTextureStorageMem…DEXT."""
+        return self._worker.call(Image, self._gl, memory, desc)
+
+    def mipmap_level(self, array: Image, level: int) -> Level:
+        """Return a level of the texture."""
+        if not 0 <= level < array.desc.levels:
+            raise BadArgumentError(f"the image has {array.desc.levels} levels, and no level {level}",
+                                   reason="bad_levels")
+        return Level(array, level)
+
+    def release_array(self, array: Image) -> None:
+        """Call glDeleteTextures."""
+        self._worker.call(array.release)
 
     def host_buffer(self, size: int) -> tuple[HostBuffer, int]:
         """Make a buffer that stays mapped."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from ctypes import c_int, c_uint, c_uint64, c_void_p
 from typing import Any, Final
 
-from xsem.errors import DriverError, OutOfMemoryError
+from xsem.errors import OutOfMemoryError
 from xsem.spi import Imported, duplicate_fd
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
 
-__all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "Semaphore", "clear_errors", "delete", "is_reached",
+__all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "Semaphore", "clear_errors", "delete",
            "new_name", "scratch_buffer"]
 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
@@ -58,7 +59,7 @@ class Semaphore:
         self.name = name
         self.timeline = timeline
         self._file = file   # for further imports, where each wait needs its own
-        self._used: deque[tuple[int, Any]] = deque()   # imports with a wait, and a fence behind it
+        self._used: deque[tuple[int, Any]] = deque()   # imports with a wait, and the fence behind it
 
     @classmethod
     def imported(cls, gl: Gl, answers: Answers, desc: SemaphoreDesc, handle: OwnedHandle) -> Imported:
@@ -83,14 +84,11 @@ class Semaphore:
             another.detach()
         return name
 
-    def waited(self, name: int) -> None:
-        """Note the wait of `for_wait`, after its append."""
-        if name == self.name:
-            return
-        gl = self._gl
-        self._used.append((name, gl.glFenceSync(gl.GL_SYNC_GPU_COMMANDS_COMPLETE, 0)))
-        while self._used and is_reached(gl, self._used[0][1]):
-            self._drop(*self._used.popleft())
+    def waited(self, name: int, fence: Any, is_reached: Callable[[Any], bool]) -> None:
+        """Note the fence behind the wait with a name of its own."""
+        self._used.append((name, fence))
+        while self._used and is_reached(self._used[0][1]):
+            delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
 
     def set_value(self, value: int) -> None:
         """Set the value of the next wait or signal."""
@@ -99,23 +97,10 @@ class Semaphore:
     def release(self) -> None:
         """Delete it, on the worker."""
         while self._used:
-            self._drop(*self._used.popleft())
+            delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
         delete(self._gl, "glDeleteSemaphoresEXT", self.name)
         if self._file is not None:
             self._file.close()
-
-    def _drop(self, name: int, fence: Any) -> None:
-        self._gl.glDeleteSync(fence)
-        delete(self._gl, "glDeleteSemaphoresEXT", name)
-
-
-def is_reached(gl: Gl, fence: Any) -> bool:
-    """Return whether a GLsync is reached, without blocking."""
-    found = do(gl, "glClientWaitSync", fence, 0, 0)
-    if found == gl.GL_WAIT_FAILED:
-        raise DriverError("glClientWaitSync: GL_WAIT_FAILED", call="glClientWaitSync", code=int(found),
-                          code_name="GL_WAIT_FAILED", reason="driver_error")
-    return found in (gl.GL_ALREADY_SIGNALED, gl.GL_CONDITION_SATISFIED)
 
 
 def _import(gl: Gl, fd: int, *, timeline: bool) -> int:
@@ -140,7 +125,8 @@ class Memory:
         self.name = name
         self.buffer = buffer
         self.size = size
-        self.buffers = {buffer}   # that change hands with the memory
+        self.buffers = {buffer}   # that change hands with the memory, as the textures do
+        self.textures = set[int]()
 
     @classmethod
     def imported(cls, gl: Gl, answers: Answers, desc: MemoryDesc, handle: OwnedHandle) -> Imported:

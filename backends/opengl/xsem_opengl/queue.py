@@ -7,28 +7,32 @@ from ctypes import c_ubyte, c_uint
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError
-from xsem.spi import Callers, CopyQueue, SemaphoreQueue
+from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import Context, Here, current, do
+from xsem_opengl.fences import Fences
+from xsem_opengl.images import Level, copy_levels, copy_rows
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, Semaphore, clear_errors
 
 __all__ = ["ContextQueue"]
 
-_NO_NAMES: Final = (c_uint * 0)()
+_GENERAL: Final = 0x958D   # GL_LAYOUT_GENERAL_EXT
 
 
-class ContextQueue(SemaphoreQueue, CopyQueue):
+class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """The commands of one context."""
 
     def __init__(
-        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], scratch: int, *, owned: bool
+        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], fences: Fences, scratch: int, *,
+        owned: bool,
     ) -> None:
         self.identity = self.native_handle = context.address
         self._context = context
         self._gl = context.gl
         self._fresh = fresh   # makes a name for a wait
-        self._fences = 2 if answers.early_fences else 1   # of each append that wants one
+        self._fences = fences
+        self._needs_work = answers.marks
         self._scratch = scratch   # a buffer of SCRATCH bytes
         self._owned = owned
         # The application calls its own context without xsem's lock.
@@ -48,7 +52,8 @@ class ContextQueue(SemaphoreQueue, CopyQueue):
                     each.set_value(param.value or 0)
                 do(self._gl, "glWaitSemaphoreEXT", name, *self._handed(acquire))
                 self._touch()
-                each.waited(name)
+                if name != each.name:
+                    each.waited(name, self._fences.append(), self._fences.is_reached)
 
         return self._append(wait, want_fence)
 
@@ -69,7 +74,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue):
     # ---- work
     def append_barrier(self, wait_fences: Sequence[Any], want_fence: bool) -> Any:
         """Call glMemoryBarrier. The commands of a context are in order, and so are those of all its lists."""
-        return self._append(self._touch, want_fence)
+        return self._append(lambda: do(self._gl, "glMemoryBarrier", self._gl.GL_ALL_BARRIER_BITS), want_fence)
 
     def append_copy(
         self, dst: Buffer, dst_offset: int, src: Buffer, src_offset: int, size: int, wait_fences: Sequence[Any],
@@ -97,18 +102,36 @@ class ContextQueue(SemaphoreQueue, CopyQueue):
         return self._append(lambda: do(gl, "glClearNamedBufferSubData", dst.buffer, internal, at, size, layout, kind,
                                        data), want_fence)
 
+    def append_region_copy(
+        self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
+        read: bool, wait_fences: Sequence[Any], want_fence: bool,
+    ) -> Any:
+        """Call glGetTextureSubImage or glTextureSubImage…D."""
+        return self._append(lambda: copy_rows(level, region, buffer.buffer, buffer.offset + offset, row_pitch,
+                                              slice_pitch, read=read), want_fence)
+
+    def append_image_copy(
+        self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion, wait_fences: Sequence[Any],
+        want_fence: bool,
+    ) -> Any:
+        """Call glCopyImageSubData."""
+        return self._append(lambda: copy_levels(dst, dst_region, src, src_region), want_fence)
+
     def close(self) -> None:
         """Do nothing: the context is the device's, or the application's."""
 
     # ---- inside
     def _touch(self) -> None:
-        """Append work that changes nothing."""
-        # zink takes a fence without work since the last flush for reached, also behind an unmet wait (Mesa 22.3.6).
-        do(self._gl, "glCopyNamedBufferSubData", self._scratch, self._scratch, 0, SCRATCH // 2, SCRATCH // 2)
+        """Append work that changes nothing, where a wait or a signal needs work beside it."""
+        # zink makes no signal without work since the last flush (Mesa 22.3.6).
+        if self._needs_work:
+            do(self._gl, "glCopyNamedBufferSubData", self._scratch, self._scratch, 0, SCRATCH // 2,
+               SCRATCH // 2)
 
     def _handed(self, memories: Sequence[Memory]) -> tuple[int, Any, int, Any, Any]:
-        names = [name for each in memories for name in each.buffers]
-        return len(names), (c_uint * len(names))(*names), 0, _NO_NAMES, _NO_NAMES
+        buffers = _names([name for each in memories for name in each.buffers])
+        textures = _names([name for each in memories for name in each.textures])
+        return len(buffers), buffers, len(textures), textures, _names([_GENERAL] * len(textures))
 
     def _append(self, work: Callable[[], object], want_fence: bool) -> Any:
         if self._owned:
@@ -122,14 +145,11 @@ class ContextQueue(SemaphoreQueue, CopyQueue):
 
     def _appended(self, work: Callable[[], object], want_fence: bool) -> Any:
         work()
-        if not want_fence:
-            do(self._gl, "glFlush")
-            return None
-        return tuple([self._fence() for _ in range(self._fences)])
+        if want_fence:
+            return self._fences.append()
+        do(self._gl, "glFlush")
+        return None
 
-    def _fence(self) -> Any:
-        gl = self._gl
-        self._touch()
-        fence = do(gl, "glFenceSync", gl.GL_SYNC_GPU_COMMANDS_COMPLETE, 0)
-        do(gl, "glFlush")   # also because the worker's context asks for the fence
-        return fence
+
+def _names(names: Sequence[int]) -> Any:
+    return (c_uint * len(names))(*names)
