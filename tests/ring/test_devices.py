@@ -39,4 +39,4 @@ def test_images_of_a_renderer_are_frames(devices: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("other", ["cuda:0", *[pytest.param(each, marks=pytest.mark.slow)
                                                for each in ("opencl:0", "levelzero:0")]])
 def test_processes_with_work_on_a_device_are_killed(other: str) -> None:
-    ends_well(other, "support.kills", other, "6")
+    ends_well(other, "support.kills", other, "3")
