@@ -37,7 +37,8 @@ class Frame:
     ReleasedError
         ``released``: the ``with`` block is over. Each method and array of the frame can raise it.
     UnsupportedError
-        ``no_array``: the frame is an image; each method and array can raise it. ``no_image``: the frame is an array.
+        ``no_array``: the frame is an image; all except `image` and the three attributes above raise it. ``no_image``:
+        the frame is an array; `image` raises it.
     ForkedError
         ``forked``: the device was opened before ``os.fork()``.
     """
@@ -83,7 +84,7 @@ class Frame:
         return self._planes
 
     def cuda(self) -> list[Buffer]:
-        """Return the planes, as encoders on NVENC take them (PyNvVideoCodec).
+        """Return the planes, in the form that PyNvVideoCodec documents for encoders on NVENC.
 
         Returns
         -------

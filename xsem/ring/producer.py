@@ -142,12 +142,12 @@ class FrameRing(End):
             Most bytes that come with a frame, up to 65,536.
         memory_type : MemoryHandleType or str, optional
             Type of the memory. Default: the first type that the device creates for itself, else ``HOST_MEMORY_FD``,
-            which each device can import.
+            which the device must be able to import.
         memory : MemoryDesc or sequence of MemoryDesc, optional
             Memory of another API in which the slots are, for example of a renderer: frame *n* of ``"fifo"`` is at
-            ``n % slots`` times the bytes of a frame, rounded up to 256. Images have a memory each, and need it: frame
-            *n* of ``"fifo"`` is in ``memory[n % slots]``. The handles stay the caller's, on success and on failure.
-            Default: the ring creates memory.
+            ``n % slots`` times the bytes of a frame, which are first rounded up to a multiple of 256. Images need this
+            argument, with one memory for each image: frame *n* of ``"fifo"`` is in ``memory[n % slots]``. The handles
+            stay the caller's, on success and on failure. Default: the ring creates memory.
         drop_after_s : float, optional
             Only ``"fifo"``: give up a consumer for which the producer has waited that long. It gets RingEndedError
             (``dropped``). Default: wait until the timeout of `write`.

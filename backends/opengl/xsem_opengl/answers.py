@@ -103,7 +103,7 @@ def _uuid(gl: Gl, call: str, *arguments: Any) -> uuid.UUID | None:
 def check_usable(answers: Answers) -> None:
     """Refuse a context that cannot import anything."""
     if _NEEDED not in answers.extensions:
-        raise UnsupportedError(f"OpenGL 4.5 or {_NEEDED} is needed; the context is {answers.version} of "
+        raise UnsupportedError(f"OpenGL 4.5 or {_NEEDED} is needed; the context has version {answers.version} on "
                                f"{answers.renderer}", capability="direct_state_access", backend="opengl")
 
 

@@ -51,8 +51,8 @@ class OpenGLBackend(Backend):
         gl = load()
         context = Context.adopted(gl)
         if context is None or (type(native) is int and native != context.address):
-            raise BadArgumentError("the application's context must be current on this thread: an EGL context, as an "
-                                   "int or as the object of its library", reason="bad_native")
+            raise BadArgumentError("native= takes the EGL context that is current on this thread (GLX contexts are not "
+                                   "accepted), as an int or as the object of its library", reason="bad_native")
         answers = ask(gl)
         check_usable(answers)
         index = next((at for at, each in enumerate(self._all()) if each.answers.uuid == answers.uuid), 0)

@@ -180,7 +180,8 @@ class Here:
         try:
             self._context.make_current()
         except DriverError as error:   # EGL_BAD_ACCESS
-            raise BusyError("the context of this device is current on another thread: only that thread can append now",
+            raise BusyError("the context of this device is current on another thread: append there, or make no context "
+                            "current there first",
                             reason="other_thread", call=error.call, code=error.code,
                             code_name=error.code_name) from error
 

@@ -26,8 +26,8 @@ class Image:
         self.desc = desc
         self.memory = memory
         if desc.channels not in CHANNELS:
-            raise UnsupportedError(f"OpenGL has no format of {desc.channels} x {desc.format}", backend="opengl",
-                                   capability="mipmapped_array.format", reason="not_supported")
+            raise UnsupportedError(f"OpenGL has no texture format with {desc.channels} channels of {desc.format}",
+                                   backend="opengl", capability="mipmapped_array.format", reason="not_supported")
         kind, end, integer = KINDS[desc.format]
         letters, layout = CHANNELS[desc.channels]
         self.type = getattr(gl, kind)

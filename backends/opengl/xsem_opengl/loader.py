@@ -25,7 +25,7 @@ Gl = SimpleNamespace
 def load() -> Gl:
     """Import PyOpenGL (BackendUnavailableError: it is missing, or the system lacks libEGL or libGL)."""
     if sys.platform != "linux":
-        raise BackendUnavailableError("xsem has OpenGL on Linux only", backend="opengl", reason="wrong_system")
+        raise BackendUnavailableError("the OpenGL backend runs on Linux only", backend="opengl", reason="wrong_system")
     # PyOpenGL finds its functions by EGL or GLX, as its first import decides. A machine without a display has no GLX.
     ours = not {"PYOPENGL_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     if ours:

@@ -95,8 +95,8 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
                    16: (gl.GL_RGBA32UI, gl.GL_RGBA_INTEGER, word)}
         if len(pattern) not in formats or at % len(pattern):
             raise BadArgumentError(
-                f"OpenGL fills with patterns of {', '.join(map(str, formats))} bytes, at multiples of them, not with "
-                f"{len(pattern)} bytes at byte {at}", reason="bad_pattern")
+                f"OpenGL fills with patterns of {', '.join(map(str, formats))} bytes, at offsets that are multiples of "
+                f"the length, not with {len(pattern)} bytes at byte {at}", reason="bad_pattern")
         internal, layout, kind = formats[len(pattern)]
         data = (c_ubyte * len(pattern)).from_buffer_copy(pattern)
         return self._append(lambda: do(gl, "glClearNamedBufferSubData", dst.buffer, internal, at, size, layout, kind,
