@@ -34,6 +34,7 @@ def main(*options: str) -> None:
     refused("bad_native", lambda: xsem.open_device("opengl", native=context.address))   # it is not current
     context.make_current()
     refused("bad_native", lambda: xsem.open_device("opengl", native=7))
+    gl.eglBindAPI(gl.EGL_OPENGL_ES_API)   # the application's next contexts
     with (xsem.open_device("opengl", native=context.address) as device,
           xsem.open_device("vulkan", uuid=device.info.uuid) as vulkan):
         assert device.native_handle == context.address
@@ -42,6 +43,7 @@ def main(*options: str) -> None:
         with xsem.open_device("opengl:0") as other:   # its appends leave the application's context current
             other.create_command_list().synchronize()
         assert gl.eglGetCurrentContext().address == context.handle.address
+    assert gl.eglQueryAPI() == gl.EGL_OPENGL_ES_API
     context.make_none_current()
     context.destroy()
     print("done")
@@ -56,6 +58,14 @@ def frames(gl: Any, device: xsem.Device, vulkan: xsem.Device) -> None:
         seen, used = device.import_semaphore(one), device.import_semaphore(two)
     theirs, ours, copied = memory.map_buffer(0, BYTES), here.map_buffer(0, BYTES), device.host_buffer(BYTES)
     draws, commands = vulkan.create_command_list(), device.create_command_list()
+    settings = {gl.GL_UNPACK_SWAP_BYTES: 1, gl.GL_UNPACK_SKIP_PIXELS: 3}   # of the application, for its own pixels
+    for name, value in settings.items():
+        gl.glPixelStorei(name, value)
+    commands.append_fill(ours, b"\x05\x06\x07\x08")
+    commands.append_copy(copied, ours)
+    commands.synchronize()
+    assert copied.numpy().tobytes() == b"\x05\x06\x07\x08" * (BYTES // 4)
+    assert all(gl.glGetIntegerv(name) == value for name, value in settings.items())
     for frame in range(1, FRAMES + 1):
         with device.create_event() as done:
             commands.append_wait(seen, acquire=[here])

@@ -23,9 +23,9 @@ _NEEDED: Final = "GL_ARB_direct_state_access"
 _MAX_PENDING: Final = 5_000
 # Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too.
 # All files that it exports are open on this one.
-# Other drivers export regular files (SwiftShader's memfd), or anonymous files of these names.
-_EXPORTED: Final = ("/dmabuf:", "anon_inode:sync_file", "anon_inode:syncobj_file", "anon_inode:i915.gem")
 _NVIDIA_NODE: Final = "/dev/nvidiactl"
+# Other drivers export regular files (SwiftShader's memfd) or these; zink those of its Vulkan driver.
+_EXPORTED: Final = (_NVIDIA_NODE, "/dmabuf:", "anon_inode:sync_file", "anon_inode:syncobj_file", "anon_inode:i915.gem")
 
 
 class Answers(NamedTuple):
@@ -39,15 +39,10 @@ class Answers(NamedTuple):
     driver_uuid: uuid.UUID | None
 
     @property
-    def fresh_imports(self) -> bool:
-        """Whether each wait needs an import of its own."""
-        # zink passes a second wait on one import over, so the wait does not end late but at once (Mesa 22.3.6, 25.0.7).
-        return self.renderer.startswith("zink")
-
-    @property
-    def marks(self) -> bool:
-        """Whether xsem makes fences of its own, because the driver's can be reached too early."""
-        # zink: those without work since the last flush, and about one in ten others (Mesa 22.3.6).
+    def zink(self) -> bool:
+        """Whether each wait needs an import of its own, each signal work before it, and fences are xsem's own."""
+        # zink skips a second wait on one import (Mesa 22.3.6, 25.0.7). It drops a signal without work since the last
+        # flush. It reaches a fence too early that has no such work, and about one in ten others (22.3.6).
         return self.renderer.startswith("zink")
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -88,20 +89,23 @@ class OpenGLBackend(Backend):
 
 
 def _look(gl: Gl, display: Any) -> _Found | None:
-    try:
+    with contextlib.suppress(XsemError), contextlib.ExitStack() as made:   # a display without OpenGL
         context = Context.create(gl, display)
+        made.callback(context.destroy)
         context.make_current()
-    except XsemError:
-        return None   # a display without OpenGL
-    try:
+        made.callback(context.make_none_current)
         return _Found(display, ask(gl))
-    finally:
-        context.make_none_current()
-        context.destroy()
+    return None
 
 
 def _opened(context: Context, answers: Answers, *, owned: bool, lent: object | None = None) -> OpenGLDevice:
-    return OpenGLDevice(context, answers, Worker(context.sharing()), owned=owned, lent=lent)
+    with contextlib.ExitStack() as failed:
+        failed.callback(context.destroy)
+        worker = Worker(context.sharing())
+        failed.callback(worker.close)
+        device = OpenGLDevice(context, answers, worker, owned=owned, lent=lent)
+        failed.pop_all()
+        return device
 
 
 def _on_a_thread(work: Any) -> Any:

@@ -91,7 +91,15 @@ class Context:
     @classmethod
     def create(cls, gl: Gl, display: Any, share: Any = None, config: Any = None) -> Context:
         """Make a context, which may share its objects with another one."""
-        do(gl, "eglBindAPI", gl.EGL_OPENGL_API)   # of this thread
+        before = gl.eglQueryAPI()   # of this thread
+        do(gl, "eglBindAPI", gl.EGL_OPENGL_API)
+        try:
+            return cls._created(gl, display, share, config)
+        finally:
+            do(gl, "eglBindAPI", before)
+
+    @classmethod
+    def _created(cls, gl: Gl, display: Any, share: Any, config: Any) -> Context:
         if config is None:
             wanted = (gl.EGLint * 5)(gl.EGL_SURFACE_TYPE, gl.EGL_PBUFFER_BIT, gl.EGL_RENDERABLE_TYPE,
                                      gl.EGL_OPENGL_BIT, gl.EGL_NONE)
@@ -101,7 +109,15 @@ class Context:
                 raise DriverError("eglChooseConfig: the display has no configuration for OpenGL",
                                   call="eglChooseConfig", reason="driver_error")
             config = configs[0]
-        return cls(gl, display, do(gl, "eglCreateContext", display, config, share, None), config, owned=True)
+        try:
+            handle = do(gl, "eglCreateContext", display, config, share, None)
+        except DriverError as error:
+            if share is None:
+                raise
+            raise UnsupportedError(f"{error}: no context can share with the application's. One that is robust or "
+                                   "reports no errors is not supported", capability="native_context", backend="opengl",
+                                   call=error.call, code=error.code, code_name=error.code_name) from error
+        return cls(gl, display, handle, config, owned=True)
 
     @classmethod
     def adopted(cls, gl: Gl) -> Context | None:
@@ -122,6 +138,8 @@ class Context:
         if config is None:
             number = self.gl.EGLint()
             do(self.gl, "eglQueryContext", self.display, self.handle, self.gl.EGL_CONFIG_ID, byref(number))
+            if not number.value:   # a context for all configurations
+                return Context.create(self.gl, self.display, self.handle)
             wanted = (self.gl.EGLint * 3)(self.gl.EGL_CONFIG_ID, number.value, self.gl.EGL_NONE)
             configs, count = (self.gl.EGLConfig * 1)(), self.gl.EGLint()
             do(self.gl, "eglChooseConfig", self.display, wanted, configs, 1, byref(count))
@@ -130,7 +148,6 @@ class Context:
 
     def make_current(self) -> None:
         """Make it current on this thread."""
-        do(self.gl, "eglBindAPI", self.gl.EGL_OPENGL_API)
         do(self.gl, "eglMakeCurrent", self.display, None, None, self.handle)
 
     def make_none_current(self) -> None:

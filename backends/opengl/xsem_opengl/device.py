@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from xsem.errors import BadArgumentError, UnsupportedError, XsemError
@@ -25,8 +26,6 @@ from xsem_opengl.queue import ContextQueue
 from xsem_opengl.worker import Worker
 
 __all__ = ["OpenGLDevice"]
-
-_LISTS = 2   # one more than `independent_lists`, for blocking copies
 
 
 class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory):
@@ -78,11 +77,12 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
 
     def close(self) -> None:
         """End the thread, and destroy the contexts of xsem."""
-        self._worker.call(self._fences.close)
-        self._worker.call(delete, self._gl, "glDeleteBuffers", self._scratch)
-        self._worker.close()
-        self._context.destroy()
-        self._lent = None
+        with contextlib.ExitStack() as steps:   # each, also if another one fails
+            steps.callback(setattr, self, "_lent", None)
+            steps.callback(self._context.destroy)
+            steps.callback(self._worker.close)
+            steps.callback(self._worker.call, delete, self._gl, "glDeleteBuffers", self._scratch)
+            steps.callback(self._worker.call, self._fences.close)
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:
@@ -94,7 +94,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         self._worker.call(semaphore.release)
 
     def _name_for_wait(self, semaphore: Semaphore) -> int:
-        return self._worker.call(semaphore.for_wait)
+        return self._worker.call(semaphore.for_wait) if self._answers.zink else semaphore.name
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from ctypes import c_void_p
 from typing import NamedTuple
 
@@ -13,7 +15,7 @@ from xsem_opengl.formats import CHANNELS, KINDS
 from xsem_opengl.loader import Gl
 from xsem_opengl.objects import Memory, delete, new_name
 
-__all__ = ["Image", "Level", "copy_levels", "copy_rows"]
+__all__ = ["Image", "Level", "copy_levels", "copy_rows", "pixel_store"]
 
 _TILING, _OPTIMAL = 0x9580, 0x9584
 
@@ -80,16 +82,7 @@ def copy_rows(
     side = "PACK" if read else "UNPACK"
     # The layers of an image of one dimension are rows.
     rows = slice_pitch if image.rows_are_layers else row_pitch
-    wanted = {f"GL_{side}_ROW_LENGTH": rows // element, f"GL_{side}_IMAGE_HEIGHT": slice_pitch // row_pitch,
-              f"GL_{side}_ALIGNMENT": 1, f"GL_{side}_SKIP_PIXELS": 0, f"GL_{side}_SKIP_ROWS": 0,
-              f"GL_{side}_SKIP_IMAGES": 0, f"GL_{side}_SWAP_BYTES": 0}
-    before = {name: int(do(gl, "glGetIntegerv", getattr(gl, name))) for name in wanted}
-    binding, bound = getattr(gl, f"GL_PIXEL_{side}_BUFFER"), getattr(gl, f"GL_PIXEL_{side}_BUFFER_BINDING")
-    buffer_before = int(do(gl, "glGetIntegerv", bound))
-    try:
-        for name, value in wanted.items():
-            do(gl, "glPixelStorei", getattr(gl, name), value)
-        do(gl, "glBindBuffer", binding, buffer)
+    with pixel_store(gl, side, buffer, rows // element, slice_pitch // row_pitch):
         if read:
             size = slice_pitch * (extent[2] - 1) + rows * (extent[1] - 1) + element * extent[0]
             do(gl, "glGetTextureSubImage", image.name, level.number, *first, *extent, image.layout, image.type, size,
@@ -98,10 +91,26 @@ def copy_rows(
             count = _dimensions(image.desc)
             do(gl, f"glTextureSubImage{count}D", image.name, level.number, *first[:count], *extent[:count],
                image.layout, image.type, c_void_p(offset))
+
+
+@contextlib.contextmanager
+def pixel_store(gl: Gl, side: str, buffer: int, row_length: int = 0, image_height: int = 0) -> Iterator[None]:
+    """Set how pixels lie in memory, and restore the application's settings."""
+    wanted = {"ROW_LENGTH": row_length, "IMAGE_HEIGHT": image_height, "ALIGNMENT": 1, "SKIP_PIXELS": 0, "SKIP_ROWS": 0,
+              "SKIP_IMAGES": 0, "SWAP_BYTES": 0, "LSB_FIRST": 0}
+    names = {getattr(gl, f"GL_{side}_{each}"): value for each, value in wanted.items()}
+    before = {name: int(do(gl, "glGetIntegerv", name)) for name in names}
+    binding, bound = getattr(gl, f"GL_PIXEL_{side}_BUFFER"), getattr(gl, f"GL_PIXEL_{side}_BUFFER_BINDING")
+    bound_before = int(do(gl, "glGetIntegerv", bound))
+    try:
+        for name, value in names.items():
+            do(gl, "glPixelStorei", name, value)
+        do(gl, "glBindBuffer", binding, buffer)
+        yield
     finally:
-        do(gl, "glBindBuffer", binding, buffer_before)
+        do(gl, "glBindBuffer", binding, bound_before)
         for name, value in before.items():
-            do(gl, "glPixelStorei", getattr(gl, name), value)
+            do(gl, "glPixelStorei", name, value)
 
 
 def _dimensions(desc: MipmapDesc) -> int:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from ctypes import c_int, c_uint, c_uint64, c_void_p
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from xsem.errors import OutOfMemoryError
-from xsem.spi import Imported, duplicate_fd
+from xsem.errors import OutOfMemoryError, XsemError
+from xsem.spi import Imported, ImportFailure, duplicate_fd
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
@@ -20,7 +19,8 @@ __all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "Semaphore", 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
 _OPAQUE_FD: Final = 0x9586
 _DEDICATED: Final = 0x9581
-_TYPE, _BINARY, _TIMELINE = 0x95B3, 0x95B4, 0x95B5
+_TYPE, _TIMELINE = 0x95B3, 0x95B5
+_MOST_ERRORS: Final = 16
 _VALUE: Final = 0x9595
 
 
@@ -36,12 +36,11 @@ def delete(gl: Gl, call: str, *names: int) -> None:
     do(gl, call, len(names), (c_uint * len(names))(*names))
 
 
-def clear_errors(gl: Gl) -> list[int]:
-    """Take the errors that are set in the context, so that they are not taken for those of the next call."""
-    found = []
-    while code := gl.glGetError():
-        found.append(int(code))
-    return found
+def clear_errors(gl: Gl) -> None:
+    """Clear the errors that are set in the context, so that they are not taken for those of the next call."""
+    for _ in range(_MOST_ERRORS):   # a lost context has one for ever
+        if not gl.glGetError():
+            return
 
 
 def scratch_buffer(gl: Gl) -> int:
@@ -49,6 +48,18 @@ def scratch_buffer(gl: Gl) -> int:
     name = new_name(gl, "glCreateBuffers")
     do(gl, "glNamedBufferStorage", name, SCRATCH, None, 0)
     return name
+
+
+class Behind(Protocol):
+    """Fences, of which a wait with a name of its own needs one."""
+
+    def append(self) -> Any:
+        """Make a fence behind all commands of the current context."""
+        ...
+
+    def is_reached(self, fence: Any) -> bool:
+        """Return whether it is reached."""
+        ...
 
 
 class Semaphore:
@@ -66,7 +77,7 @@ class Semaphore:
         """Import a file, on the worker."""
         answers.check_file(handle.fileno())
         timeline = desc.type.kind is SemaphoreKind.TIMELINE
-        file = duplicate_fd(handle.fileno()) if answers.fresh_imports else None
+        file = duplicate_fd(handle.fileno()) if answers.zink else None
         try:
             name = _import(gl, handle.fileno(), timeline=timeline)
         except BaseException:
@@ -84,15 +95,15 @@ class Semaphore:
             another.detach()
         return name
 
-    def waited(self, name: int, fence: Any, is_reached: Callable[[Any], bool]) -> None:
-        """Note the fence behind the wait with a name of its own."""
-        self._used.append((name, fence))
-        while self._used and is_reached(self._used[0][1]):
+    def waited(self, name: int, fences: Behind) -> None:
+        """Note the wait with a name of its own, and delete the names whose waits are done."""
+        self._used.append((name, fences.append()))
+        while self._used and fences.is_reached(self._used[0][1]):
             delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
 
-    def set_value(self, value: int) -> None:
-        """Set the value of the next wait or signal."""
-        do(self._gl, "glSemaphoreParameterui64vEXT", self.name, _VALUE, c_uint64(value))
+    def set_value(self, name: int, value: int) -> None:
+        """Set the value of the next wait or signal by this name."""
+        do(self._gl, "glSemaphoreParameterui64vEXT", name, _VALUE, c_uint64(value))
 
     def release(self) -> None:
         """Delete it, on the worker."""
@@ -142,9 +153,9 @@ class Memory:
             raise
         try:
             made = cls(gl, name, buffer_on(gl, name, 0, desc.allocation_size), desc.allocation_size)
-        except BaseException:
-            delete(gl, "glDeleteMemoryObjectsEXT", name)   # closes the file, which the driver has
-            raise
+        except XsemError as error:
+            delete(gl, "glDeleteMemoryObjectsEXT", name)
+            raise ImportFailure(error, handle="taken") from error   # the driver has the file
         return Imported(made, handle="taken")
 
     def release(self) -> None:

@@ -12,7 +12,7 @@ from xsem.types import SignalParams, WaitParams
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import Context, Here, current, do
 from xsem_opengl.fences import Fences
-from xsem_opengl.images import Level, copy_levels, copy_rows
+from xsem_opengl.images import Level, copy_levels, copy_rows, pixel_store
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, Semaphore, clear_errors
 
 __all__ = ["ContextQueue"]
@@ -32,7 +32,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._gl = context.gl
         self._fresh = fresh   # makes a name for a wait
         self._fences = fences
-        self._needs_work = answers.marks
+        self._needs_work = answers.zink
         self._scratch = scratch   # a buffer of SCRATCH bytes
         self._owned = owned
         # The application calls its own context without xsem's lock.
@@ -44,16 +44,15 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         acquire: Sequence[Memory], want_fence: bool,
     ) -> Any:
         """Call glWaitSemaphoreEXT for each semaphore."""
-        names = [self._fresh(each) for each in semaphores]
-
         def wait() -> None:
+            handed, names = _handed(acquire), [self._fresh(each) for each in semaphores]
             for each, name, param in zip(semaphores, names, params, strict=True):
                 if each.timeline:
-                    each.set_value(param.value or 0)
-                do(self._gl, "glWaitSemaphoreEXT", name, *self._handed(acquire))
+                    each.set_value(name, param.value or 0)
+                do(self._gl, "glWaitSemaphoreEXT", name, *handed)
                 self._touch()
                 if name != each.name:
-                    each.waited(name, self._fences.append(), self._fences.is_reached)
+                    each.waited(name, self._fences)
 
         return self._append(wait, want_fence)
 
@@ -63,11 +62,12 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Any:
         """Call glSignalSemaphoreEXT for each semaphore."""
         def signal() -> None:
+            handed = _handed(release)
             self._touch()
             for each, param in zip(semaphores, params, strict=True):
                 if each.timeline:
-                    each.set_value(param.value or 0)
-                do(self._gl, "glSignalSemaphoreEXT", each.name, *self._handed(release))
+                    each.set_value(each.name, param.value or 0)
+                do(self._gl, "glSignalSemaphoreEXT", each.name, *handed)
 
         return self._append(signal, want_fence)
 
@@ -99,8 +99,12 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
                 f"the length, not with {len(pattern)} bytes at byte {at}", reason="bad_pattern")
         internal, layout, kind = formats[len(pattern)]
         data = (c_ubyte * len(pattern)).from_buffer_copy(pattern)
-        return self._append(lambda: do(gl, "glClearNamedBufferSubData", dst.buffer, internal, at, size, layout, kind,
-                                       data), want_fence)
+
+        def fill() -> None:
+            with pixel_store(gl, "UNPACK", 0):   # which OpenGL applies to the pattern
+                do(gl, "glClearNamedBufferSubData", dst.buffer, internal, at, size, layout, kind, data)
+
+        return self._append(fill, want_fence)
 
     def append_region_copy(
         self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
@@ -128,11 +132,6 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             do(self._gl, "glCopyNamedBufferSubData", self._scratch, self._scratch, 0, SCRATCH // 2,
                SCRATCH // 2)
 
-    def _handed(self, memories: Sequence[Memory]) -> tuple[int, Any, int, Any, Any]:
-        buffers = _names([name for each in memories for name in each.buffers])
-        textures = _names([name for each in memories for name in each.textures])
-        return len(buffers), buffers, len(textures), textures, _names([_GENERAL] * len(textures))
-
     def _append(self, work: Callable[[], object], want_fence: bool) -> Any:
         if self._owned:
             with Here(self._context):
@@ -153,3 +152,10 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
 
 def _names(names: Sequence[int]) -> Any:
     return (c_uint * len(names))(*names)
+
+
+def _handed(memories: Sequence[Memory]) -> tuple[int, Any, int, Any, Any]:
+    # Copies, because the worker changes the sets.
+    buffers = _names([name for each in memories for name in tuple(each.buffers)])
+    textures = _names([name for each in memories for name in tuple(each.textures)])
+    return len(buffers), buffers, len(textures), textures, _names([_GENERAL] * len(textures))

@@ -27,7 +27,12 @@ class Worker:
         self._thread = threading.Thread(target=self._work, name="xsem-opengl", daemon=True)
         self._thread.start()
         self.closed = False
-        self.call(context.make_current)
+        try:
+            self.call(context.make_current)
+        except BaseException:
+            self._end()
+            context.destroy()
+            raise
 
     def call(self, function: Callable[..., _T], *arguments: Any) -> _T:
         """Call a function on the thread, and return or raise what it does."""
@@ -37,7 +42,14 @@ class Worker:
             raise ReleasedError("the device is closed", reason="released")
         call = Call()
         self._tasks.put((function, arguments, call))
-        call.done.acquire()
+        interrupt: BaseException | None = None
+        while not call.ended:   # because afterwards the caller closes what the call uses
+            try:
+                call.done.acquire()
+            except BaseException as error:   # Ctrl-C
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
         if call.error is not None:
             raise call.error
         result: _T = call.result
@@ -45,8 +57,13 @@ class Worker:
 
     def close(self) -> None:
         """Destroy the context and end the thread."""
-        self.call(self._context.make_none_current)
-        self.call(self._context.destroy)
+        try:
+            self.call(self._context.make_none_current)
+            self.call(self._context.destroy)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         self.closed = True
         self._tasks.put(None)
         self._thread.join()
@@ -59,6 +76,7 @@ class Worker:
             except BaseException as error:
                 call.error = error
             finally:
+                call.ended = True
                 call.done.release()
             del task, function, arguments, call
 
@@ -67,7 +85,8 @@ class Call:
     """A call of another thread."""
 
     def __init__(self) -> None:
-        self.done = threading.Lock()
+        self.done = threading.Lock()   # held until the end
         self.done.acquire()
+        self.ended = False
         self.result: Any = None
         self.error: BaseException | None = None
