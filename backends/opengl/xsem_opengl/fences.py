@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import c_uint
+from ctypes import c_uint, memset
 from typing import Any, Final, Protocol
 
 from xsem.errors import DriverError
@@ -74,6 +74,7 @@ class _Marks:
         self._numbers = new_name(gl, "glCreateBuffers")
         do(gl, "glNamedBufferStorage", self._numbers, 4 * _NUMBERS, (c_uint * _NUMBERS)(*range(_NUMBERS)), 0)
         self._memory = HostBuffer(gl, 4 * _MARKS)
+        memset(self._memory.address, 0, 4 * _MARKS)   # the driver gives memory of freed buffers, with their marks
         self._marks = (c_uint * _MARKS).from_address(self._memory.address)
 
     def append(self) -> int:
