@@ -12,18 +12,12 @@ from support import vulkan_sim
 from support.paths import DRIVERS
 
 _SCRIPT = DRIVERS / "zink"
-_CANNOT = 3
 
 
 @functools.cache
 def _folder() -> Path | str:
     """Return the folder of zink, or the reason why it is unavailable."""
-    # The first call downloads 50 MB.
-    ran = subprocess.run([str(_SCRIPT)], check=False, capture_output=True, text=True, timeout=200)
-    if ran.returncode == _CANNOT:
-        return ran.stderr.strip()
-    assert ran.returncode == 0, ran.stderr
-    return Path(ran.stdout.strip())
+    return vulkan_sim.told_by(_SCRIPT, 200)   # the first call downloads 50 MB
 
 
 def folder() -> Path:

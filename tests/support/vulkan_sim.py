@@ -37,7 +37,12 @@ def _folder() -> Path | str:
         return "SwiftShader is taken from Debian's packages, so this needs Linux"
     if importlib.util.find_spec("cffi") is None:
         return "cffi is not installed"
-    ran = subprocess.run([str(_SCRIPT)], check=False, capture_output=True, text=True, timeout=120)
+    return told_by(_SCRIPT, 120)
+
+
+def told_by(script: Path, timeout_s: float) -> Path | str:
+    """Return the folder of a driver that a script prints, or the reason why it is unavailable."""
+    ran = subprocess.run([str(script)], check=False, capture_output=True, text=True, timeout=timeout_s)
     if ran.returncode == _CANNOT:
         return ran.stderr.strip()
     assert ran.returncode == 0, ran.stderr

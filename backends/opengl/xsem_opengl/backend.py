@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
 from xsem.spi import Backend, failed_check
@@ -17,6 +18,8 @@ from xsem_opengl.loader import Gl, load
 from xsem_opengl.worker import Worker
 
 __all__ = ["OpenGLBackend"]
+
+_T = TypeVar("_T")
 
 
 class _Found(NamedTuple):
@@ -108,23 +111,10 @@ def _opened(context: Context, answers: Answers, *, owned: bool, lent: object | N
         return device
 
 
-def _on_a_thread(work: Any) -> Any:
+def _on_a_thread(work: Callable[[], _T]) -> _T:
     """Call a function on a thread that has no context of the application."""
-    result: list[Any] = []
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            result.append(work())
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="xsem-opengl-look")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return result[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def _info(index: int, answers: Answers) -> DeviceInfo:

@@ -101,14 +101,8 @@ class Context:
     @classmethod
     def _created(cls, gl: Gl, display: Any, share: Any, config: Any) -> Context:
         if config is None:
-            wanted = (gl.EGLint * 5)(gl.EGL_SURFACE_TYPE, gl.EGL_PBUFFER_BIT, gl.EGL_RENDERABLE_TYPE,
-                                     gl.EGL_OPENGL_BIT, gl.EGL_NONE)
-            configs, count = (gl.EGLConfig * 1)(), gl.EGLint()
-            do(gl, "eglChooseConfig", display, wanted, configs, 1, byref(count))
-            if not count.value:
-                raise DriverError("eglChooseConfig: the display has no configuration for OpenGL",
-                                  call="eglChooseConfig", reason="driver_error")
-            config = configs[0]
+            config = _configuration(gl, display, gl.EGL_SURFACE_TYPE, gl.EGL_PBUFFER_BIT, gl.EGL_RENDERABLE_TYPE,
+                                    gl.EGL_OPENGL_BIT)
         try:
             handle = do(gl, "eglCreateContext", display, config, share, None)
         except DriverError as error:
@@ -140,10 +134,7 @@ class Context:
             do(self.gl, "eglQueryContext", self.display, self.handle, self.gl.EGL_CONFIG_ID, byref(number))
             if not number.value:   # a context for all configurations
                 return Context.create(self.gl, self.display, self.handle)
-            wanted = (self.gl.EGLint * 3)(self.gl.EGL_CONFIG_ID, number.value, self.gl.EGL_NONE)
-            configs, count = (self.gl.EGLConfig * 1)(), self.gl.EGLint()
-            do(self.gl, "eglChooseConfig", self.display, wanted, configs, 1, byref(count))
-            config = configs[0]
+            config = _configuration(self.gl, self.display, self.gl.EGL_CONFIG_ID, number.value)
         return Context.create(self.gl, self.display, self.handle, config)
 
     def make_current(self) -> None:
@@ -158,6 +149,17 @@ class Context:
         """Destroy it, unless it is the application's."""
         if self._owned:
             do(self.gl, "eglDestroyContext", self.display, self.handle)
+
+
+def _configuration(gl: Gl, display: Any, *wanted: int) -> Any:
+    """Return the first configuration with these attributes."""
+    attributes = (gl.EGLint * (len(wanted) + 1))(*wanted, gl.EGL_NONE)
+    found, count = (gl.EGLConfig * 1)(), gl.EGLint()
+    do(gl, "eglChooseConfig", display, attributes, found, 1, byref(count))
+    if not count.value:
+        raise DriverError("eglChooseConfig: the display has no configuration for OpenGL", call="eglChooseConfig",
+                          reason="driver_error")
+    return found[0]
 
 
 def address(handle: Any) -> int:
@@ -188,10 +190,11 @@ class Here:
 
     def _enter(self) -> None:
         gl = self._context.gl
-        self._there = current(gl) == self._context.address
+        found = current(gl)
+        self._there = found == self._context.address
         if self._there:
             return
-        if current(gl):
+        if found:
             self._before = (gl.eglGetCurrentDisplay(), gl.eglGetCurrentSurface(gl.EGL_DRAW),
                             gl.eglGetCurrentSurface(gl.EGL_READ), gl.eglGetCurrentContext())
         try:

@@ -21,8 +21,9 @@ from xsem_opengl.answers import Answers, capabilities_of
 from xsem_opengl.contexts import Context
 from xsem_opengl.fences import fences_for
 from xsem_opengl.images import Image, Level
-from xsem_opengl.objects import HostBuffer, Mapping, Memory, Semaphore, delete, scratch_buffer
+from xsem_opengl.objects import HostBuffer, Mapping, Memory, delete, scratch_buffer
 from xsem_opengl.queue import ContextQueue
+from xsem_opengl.semaphores import Semaphore
 from xsem_opengl.worker import Worker
 
 __all__ = ["OpenGLDevice"]

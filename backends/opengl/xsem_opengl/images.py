@@ -38,11 +38,12 @@ class Image:
         shape = f"{3 if depth else 2 if height else 1}D"
         self.target = getattr(gl, f"GL_TEXTURE_{shape}{'_ARRAY' if desc.layers else ''}")
         sizes = [each for each in (width, height, depth, desc.layers) if each]
+        self.dimensions = len(sizes)   # layers are one
         self.name = new_name(gl, "glCreateTextures", self.target)
         try:
             do(gl, "glTextureParameteri", self.name, _TILING, _OPTIMAL)
-            do(gl, f"glTextureStorageMem{len(sizes)}DEXT", self.name, desc.levels, getattr(gl, f"GL_{letters}{end}"),
-               *sizes, memory.name, desc.offset)
+            do(gl, f"glTextureStorageMem{self.dimensions}DEXT", self.name, desc.levels,
+               getattr(gl, f"GL_{letters}{end}"), *sizes, memory.name, desc.offset)
         except BaseException:
             delete(gl, "glDeleteTextures", self.name)
             raise
@@ -88,7 +89,7 @@ def copy_rows(
             do(gl, "glGetTextureSubImage", image.name, level.number, *first, *extent, image.layout, image.type, size,
                c_void_p(offset))
         else:
-            count = _dimensions(image.desc)
+            count = image.dimensions
             do(gl, f"glTextureSubImage{count}D", image.name, level.number, *first[:count], *extent[:count],
                image.layout, image.type, c_void_p(offset))
 
@@ -111,10 +112,6 @@ def pixel_store(gl: Gl, side: str, buffer: int, row_length: int = 0, image_heigh
         do(gl, "glBindBuffer", binding, bound_before)
         for name, value in before.items():
             do(gl, "glPixelStorei", name, value)
-
-
-def _dimensions(desc: MipmapDesc) -> int:
-    return sum(1 for each in (*desc.extent, desc.layers) if each)
 
 
 def copy_levels(dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion) -> None:

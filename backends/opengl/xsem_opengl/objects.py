@@ -1,27 +1,24 @@
-"""Imported semaphores and memory, and buffers."""
+"""Imported memory, and buffers."""
 
 from __future__ import annotations
 
-from collections import deque
-from ctypes import c_int, c_uint, c_uint64, c_void_p
-from typing import Any, Final, Protocol
+from ctypes import c_int, c_uint, c_void_p
+from typing import Any, Final
 
 from xsem.errors import OutOfMemoryError, XsemError
-from xsem.spi import Imported, ImportFailure, duplicate_fd
-from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreKind
+from xsem.spi import Imported, ImportFailure
+from xsem.types import MemoryDesc, OwnedHandle
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
 
-__all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "Semaphore", "clear_errors", "delete",
+__all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "clear_errors", "delete",
            "new_name", "scratch_buffer"]
 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
-_OPAQUE_FD: Final = 0x9586
+OPAQUE_FD: Final = 0x9586
 _DEDICATED: Final = 0x9581
-_TYPE, _TIMELINE = 0x95B3, 0x95B5
 _MOST_ERRORS: Final = 16
-_VALUE: Final = 0x9595
 
 
 def new_name(gl: Gl, call: str, *arguments: Any) -> int:
@@ -50,84 +47,6 @@ def scratch_buffer(gl: Gl) -> int:
     return name
 
 
-class Behind(Protocol):
-    """Fences, of which a wait with a name of its own needs one."""
-
-    def append(self) -> Any:
-        """Make a fence behind all commands of the current context."""
-        ...
-
-    def is_reached(self, fence: Any) -> bool:
-        """Return whether it is reached."""
-        ...
-
-
-class Semaphore:
-    """An imported semaphore."""
-
-    def __init__(self, gl: Gl, name: int, *, timeline: bool, file: OwnedHandle | None) -> None:
-        self._gl = gl
-        self.name = name
-        self.timeline = timeline
-        self._file = file   # for further imports, where each wait needs its own
-        self._used: deque[tuple[int, Any]] = deque()   # imports with a wait, and the fence behind it
-
-    @classmethod
-    def imported(cls, gl: Gl, answers: Answers, desc: SemaphoreDesc, handle: OwnedHandle) -> Imported:
-        """Import a file, on the worker."""
-        answers.check_file(handle.fileno())
-        timeline = desc.type.kind is SemaphoreKind.TIMELINE
-        file = duplicate_fd(handle.fileno()) if answers.zink else None
-        try:
-            name = _import(gl, handle.fileno(), timeline=timeline)
-        except BaseException:
-            if file is not None:
-                file.close()
-            raise
-        return Imported(cls(gl, name, timeline=timeline, file=file), handle="taken")
-
-    def for_wait(self) -> int:
-        """Return the name for one wait."""
-        if self._file is None:
-            return self.name
-        with duplicate_fd(self._file.fileno()) as another:
-            name = _import(self._gl, another.fileno(), timeline=self.timeline)
-            another.detach()
-        return name
-
-    def waited(self, name: int, fences: Behind) -> None:
-        """Note the wait with a name of its own, and delete the names whose waits are done."""
-        self._used.append((name, fences.append()))
-        while self._used and fences.is_reached(self._used[0][1]):
-            delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
-
-    def set_value(self, name: int, value: int) -> None:
-        """Set the value of the next wait or signal by this name."""
-        do(self._gl, "glSemaphoreParameterui64vEXT", name, _VALUE, c_uint64(value))
-
-    def release(self) -> None:
-        """Delete it, on the worker."""
-        while self._used:
-            delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
-        delete(self._gl, "glDeleteSemaphoresEXT", self.name)
-        if self._file is not None:
-            self._file.close()
-
-
-def _import(gl: Gl, fd: int, *, timeline: bool) -> int:
-    if timeline:
-        name = new_name(gl, "glCreateSemaphoresNV")   # glGenSemaphoresEXT makes binary ones
-        do(gl, "glSemaphoreParameterivNV", name, _TYPE, (c_int * 1)(_TIMELINE))   # before the import
-    else:
-        name = new_name(gl, "glGenSemaphoresEXT")
-    try:
-        do(gl, "glImportSemaphoreFdEXT", name, _OPAQUE_FD, fd)
-    except BaseException:
-        delete(gl, "glDeleteSemaphoresEXT", name)
-        raise
-    return name
-
-
 class Memory:
     """An imported memory object, with a buffer over all of it."""
 
@@ -147,7 +66,7 @@ class Memory:
         try:
             if desc.dedicated:
                 do(gl, "glMemoryObjectParameterivEXT", name, _DEDICATED, (c_int * 1)(1))
-            do(gl, "glImportMemoryFdEXT", name, desc.allocation_size, _OPAQUE_FD, handle.fileno())
+            do(gl, "glImportMemoryFdEXT", name, desc.allocation_size, OPAQUE_FD, handle.fileno())
         except BaseException:
             delete(gl, "glDeleteMemoryObjectsEXT", name)
             raise

@@ -13,7 +13,8 @@ from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import Context, Here, current, do
 from xsem_opengl.fences import Fences
 from xsem_opengl.images import Level, copy_levels, copy_rows, pixel_store
-from xsem_opengl.objects import SCRATCH, Buffer, Memory, Semaphore, clear_errors
+from xsem_opengl.objects import SCRATCH, Buffer, Memory, clear_errors
+from xsem_opengl.semaphores import Semaphore
 
 __all__ = ["ContextQueue"]
 
