@@ -1,6 +1,6 @@
-"""Frames between Vulkan and an application's OpenGL context, both ways, as a program.
+"""Frames between an application's OpenGL context and another device of the GPU, both ways, as a program.
 
-    tests/drivers/zink -- python -m support.gl_frames [without-checks]
+    tests/drivers/zink -- python -m support.gl_frames vulkan:0 binary 60 [without-checks]
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pytest
 import xsem
 from support.waiting import until
 
-FRAMES: Final = 60
 BYTES: Final = 4096
+AHEAD: Final = 20   # frames that are appended before the host waits
 
 
-def main(*options: str) -> None:
+def main(draws_on: str, kind: str, count: str, *options: str) -> None:
     """Check the frames, the refusals without a current context, and the errors of the application."""
     os.environ["PYOPENGL_PLATFORM"] = "egl"
     if "without-checks" in options:   # as an application does that wants speed
@@ -35,60 +35,107 @@ def main(*options: str) -> None:
     context.make_current()
     refused("bad_native", lambda: xsem.open_device("opengl", native=7))
     gl.eglBindAPI(gl.EGL_OPENGL_ES_API)   # the application's next contexts
-    with (xsem.open_device("opengl", native=context.address) as device,
-          xsem.open_device("vulkan", uuid=device.info.uuid) as vulkan):
+    with (xsem.open_device("opengl", native=context.address) as device, xsem.open_device(draws_on) as drawing,
+          xsem.open_device("vulkan", uuid=device.info.uuid) as exporter):
         assert device.native_handle == context.address
-        frames(gl, device, vulkan)
+        frames(gl, device, drawing, exporter, kind, int(count))
         files_are_refused(device)
         with xsem.open_device("opengl:0") as other:   # its appends leave the application's context current
             other.create_command_list().synchronize()
         assert gl.eglGetCurrentContext().address == context.handle.address
+    until(lambda: not device.releasing())
     assert gl.eglQueryAPI() == gl.EGL_OPENGL_ES_API
     context.make_none_current()
     context.destroy()
     print("done")
 
 
-def frames(gl: Any, device: xsem.Device, vulkan: xsem.Device) -> None:
-    """Vulkan writes, OpenGL copies and writes back, behind waits that are appended before the signals."""
-    memory, drawn, shown = vulkan.create_memory("OPAQUE_FD", 1 << 16), vulkan.create_binary(), vulkan.create_binary()
-    with memory.export(for_device=device) as desc:
-        here = device.import_memory(desc)
-    with drawn.export(for_device=device) as one, shown.export(for_device=device) as two:
-        seen, used = device.import_semaphore(one), device.import_semaphore(two)
-    theirs, ours, copied = memory.map_buffer(0, BYTES), here.map_buffer(0, BYTES), device.host_buffer(BYTES)
-    draws, commands = vulkan.create_command_list(), device.create_command_list()
+def frames(
+    gl: Any, device: xsem.Device, drawing: xsem.Device, exporter: xsem.Device, kind: str, count: int
+) -> None:
+    """The other device writes, OpenGL copies and writes back, behind waits that are appended before the signals."""
+    memory = exporter.create_memory("OPAQUE_FD", 1 << 16)
+    drawn, shown = [exporter.create_timeline() if kind == "timeline" else exporter.create_binary() for _ in range(2)]
+    here, seen, used = imported(device, memory, drawn, shown)
+    there, draws_signal, draws_wait = imported(drawing, memory, drawn, shown)
+    ours, theirs = here.map_buffer(0, BYTES), there.map_buffer(0, BYTES)
+    copies, replies = ([each.host_buffer(BYTES) for _ in range(AHEAD)] for each in (device, drawing))
+    draws, commands = drawing.create_command_list(), device.create_command_list()
     settings = {gl.GL_UNPACK_SWAP_BYTES: 1, gl.GL_UNPACK_SKIP_PIXELS: 3}   # of the application, for its own pixels
     for name, value in settings.items():
         gl.glPixelStorei(name, value)
     commands.append_fill(ours, b"\x05\x06\x07\x08")
-    commands.append_copy(copied, ours)
+    commands.append_copy(copies[0], ours)
     commands.synchronize()
-    assert copied.numpy().tobytes() == b"\x05\x06\x07\x08" * (BYTES // 4)
+    assert copies[0].numpy().tobytes() == b"\x05\x06\x07\x08" * (BYTES // 4)
     assert all(gl.glGetIntegerv(name) == value for name, value in settings.items())
-    for frame in range(1, FRAMES + 1):
-        with device.create_event() as done:
-            commands.append_wait(seen, acquire=[here])
+    for first in range(1, count + 1, AHEAD):
+        some = range(first, min(first + AHEAD, count + 1))
+        for frame, copied in zip(some, copies, strict=False):
+            done = device.create_event()
+            values = [frame] if kind == "timeline" else []
+            commands.append_wait(seen, *values, acquire=[here])
             commands.append_copy(copied, ours, signal_event=done)
-            commands.append_fill(ours, bytes([frame + 100]))
-            commands.append_signal(used, release=[here])
+            commands.append_fill(ours, bytes([frame * 7 % 251]))
+            commands.append_signal(used, *values, release=[here])
             assert not done.query()
-            draws.append_fill(theirs, bytes([frame]))
-            draws.append_signal(drawn, release=[memory])
-            draws.append_wait(shown, acquire=[memory])
-            draws.synchronize()
-            commands.synchronize()
-            assert done.query()
-        assert (copied.numpy() == frame).all()
-        assert (theirs.copy_to_host() == np.uint8(frame + 100)).all()
-        stale_error(gl)   # of the application, before the next append
+            done.release()
+            stale_error(gl)   # of the application, before the next append
+            if kind == "binary":   # two waits for one signal would be undefined
+                draw(draws, frame, theirs, there, draws_signal, draws_wait, replies[frame - first], [])
+        if kind == "timeline":
+            for frame in some:
+                draw(draws, frame, theirs, there, draws_signal, draws_wait, replies[frame - first], [frame])
+        draws.synchronize()
+        commands.synchronize()
+        for frame, copied, reply in zip(some, copies, replies, strict=False):
+            assert (copied.numpy() == frame % 251).all(), frame
+            assert (reply.numpy() == np.uint8(frame * 7 % 251)).all(), frame
+    held = exporter.create_timeline()
+    with held.export(for_device=drawing) as desc, drawing.import_semaphore(desc) as hold:
+        control(commands, draws, (hold, held), copies[0], ours, theirs)
     with ThreadPoolExecutor(1) as pool:   # on a thread without a context
         pool.submit(refused, "not_current", lambda: commands.append_fill(ours, b"\x01")).result()
     buffer = ours.native_handle
     assert bool(gl.glIsBuffer(buffer))
-    for each in (copied, theirs, ours, here, memory, seen, used, drawn, shown, commands, draws):
+    for each in (*copies, *replies, theirs, ours, here, memory, seen, used, drawn, shown, held, commands, draws):
         each.release()
     until(lambda: not device.releasing() and not gl.glIsBuffer(buffer))
+
+
+def imported(device: xsem.Device, memory: xsem.Memory, *semaphores: xsem.Semaphore) -> tuple[Any, Any, Any]:
+    """Import the memory and two semaphores into a device."""
+    with memory.export(for_device=device) as desc:
+        made: list[Any] = [device.import_memory(desc)]
+    for each in semaphores:
+        with each.export(for_device=device) as other:
+            made.append(device.import_semaphore(other))
+    return made[0], made[1], made[2]
+
+
+def draw(
+    draws: xsem.CommandList, frame: int, theirs: Any, there: Any, drawn: Any, shown: Any, reply: Any, values: list[int]
+) -> None:
+    """Write a frame, and copy what OpenGL writes back."""
+    draws.append_fill(theirs, bytes([frame % 251]))
+    draws.append_signal(drawn, *values, release=[there])
+    draws.append_wait(shown, *values, acquire=[there])
+    draws.append_copy(reply, theirs)
+
+
+def control(
+    commands: xsem.CommandList, draws: xsem.CommandList, held: tuple[Any, Any], copied: Any, ours: Any, theirs: Any
+) -> None:
+    """Check that a copy without a wait does not see the frame of a device that is held back."""
+    draws.append_fill(theirs, b"\xfc")
+    draws.synchronize()
+    draws.append_wait(held[0], 1)
+    draws.append_fill(theirs, b"\xfd")
+    commands.append_copy(copied, ours)
+    commands.synchronize()
+    assert (copied.numpy() == 0xfc).all()
+    held[1].host_signal(1)
+    draws.synchronize()
 
 
 def stale_error(gl: Any) -> None:

@@ -48,7 +48,7 @@ class OpenGLBackend(Backend):
             raise DeviceNotFoundError(f"no device of 'opengl' has index {index}", reason="no_such_device")
         check_usable(found[index].answers)
         context = _on_a_thread(lambda: Context.create(gl, found[index].display))
-        return _opened(context, found[index].answers, owned=True)
+        return _opened(context, found[index].answers)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenGLDevice]:
         """Open a device on the context that is current on this thread."""
@@ -60,7 +60,7 @@ class OpenGLBackend(Backend):
         answers = ask(gl)
         check_usable(answers)
         index = next((at for at, each in enumerate(self._all()) if each.answers.uuid == answers.uuid), 0)
-        return _info(index, answers), _opened(context, answers, owned=False, lent=native)
+        return _info(index, answers), _opened(context, answers, lent=native)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the versions and the extensions."""
@@ -101,12 +101,15 @@ def _look(gl: Gl, display: Any) -> _Found | None:
     return None
 
 
-def _opened(context: Context, answers: Answers, *, owned: bool, lent: object | None = None) -> OpenGLDevice:
+def _opened(context: Context, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
     with contextlib.ExitStack() as failed:
-        failed.callback(context.destroy)
+        own = None
+        if lent is None:
+            own = Worker(context)
+            failed.callback(own.close)
         worker = Worker(context.sharing())
         failed.callback(worker.close)
-        device = OpenGLDevice(context, answers, worker, owned=owned, lent=lent)
+        device = OpenGLDevice(context, answers, worker, own, lent)
         failed.pop_all()
         return device
 

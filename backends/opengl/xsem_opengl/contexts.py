@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from ctypes import byref, c_void_p
-from types import TracebackType
 from typing import Any, Final
 
 from xsem.errors import (
     BackendUnavailableError,
-    BusyError,
     DeviceLostError,
     DriverError,
     OutOfMemoryError,
     UnsupportedError,
     XsemError,
 )
-from xsem.spi import Lock
 from xsem_opengl.loader import Gl
 
-__all__ = ["Context", "Here", "current", "displays", "do", "failure"]
+__all__ = ["Context", "current", "displays", "do", "failure"]
 
 _DEVICE_PLATFORM: Final = 0x313F   # EGL_PLATFORM_DEVICE_EXT
 _MOST_DEVICES: Final = 64
@@ -80,13 +77,11 @@ def displays(gl: Gl) -> list[Any]:
 class Context:
     """An EGL context without a surface, on a display."""
 
-    def __init__(self, gl: Gl, display: Any, handle: Any, config: Any, *, owned: bool) -> None:
+    def __init__(self, gl: Gl, display: Any, handle: Any, config: Any = None) -> None:
         self.gl = gl
         self.display = display
         self.handle = handle
         self._config = config
-        self._owned = owned
-        self.lock = Lock()   # one thread at a time has xsem's own context current
 
     @classmethod
     def create(cls, gl: Gl, display: Any, share: Any = None, config: Any = None) -> Context:
@@ -111,7 +106,7 @@ class Context:
             raise UnsupportedError(f"{error}: no context can share with the application's. One that is robust or "
                                    "reports no errors is not supported", capability="native_context", backend="opengl",
                                    call=error.call, code=error.code, code_name=error.code_name) from error
-        return cls(gl, display, handle, config, owned=True)
+        return cls(gl, display, handle, config)
 
     @classmethod
     def adopted(cls, gl: Gl) -> Context | None:
@@ -119,7 +114,7 @@ class Context:
         handle = current(gl)
         if not handle:
             return None
-        return cls(gl, gl.eglGetCurrentDisplay(), gl.eglGetCurrentContext(), None, owned=False)
+        return cls(gl, gl.eglGetCurrentDisplay(), gl.eglGetCurrentContext())
 
     @property
     def address(self) -> int:
@@ -146,9 +141,8 @@ class Context:
         do(self.gl, "eglMakeCurrent", self.display, None, None, None)
 
     def destroy(self) -> None:
-        """Destroy it, unless it is the application's."""
-        if self._owned:
-            do(self.gl, "eglDestroyContext", self.display, self.handle)
+        """Destroy it."""
+        do(self.gl, "eglDestroyContext", self.display, self.handle)
 
 
 def _configuration(gl: Gl, display: Any, *wanted: int) -> Any:
@@ -170,47 +164,3 @@ def address(handle: Any) -> int:
 def current(gl: Gl) -> int:
     """Return the EGLContext that is current on this thread, 0 for none."""
     return address(gl.eglGetCurrentContext())
-
-
-class Here:
-    """Makes xsem's own context current on the calling thread, for ``with``, and restores the one before."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._before: tuple[Any, Any, Any, Any] | None = None
-        self._there = False
-
-    def __enter__(self) -> None:
-        self._context.lock.acquire()
-        try:
-            self._enter()
-        except BaseException:
-            self._context.lock.release()
-            raise
-
-    def _enter(self) -> None:
-        gl = self._context.gl
-        found = current(gl)
-        self._there = found == self._context.address
-        if self._there:
-            return
-        if found:
-            self._before = (gl.eglGetCurrentDisplay(), gl.eglGetCurrentSurface(gl.EGL_DRAW),
-                            gl.eglGetCurrentSurface(gl.EGL_READ), gl.eglGetCurrentContext())
-        try:
-            self._context.make_current()
-        except DriverError as error:   # EGL_BAD_ACCESS
-            raise BusyError("the context of this device is current on another thread: append there, or make no context "
-                            "current there first",
-                            reason="other_thread", call=error.call, code=error.code,
-                            code_name=error.code_name) from error
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-                 ) -> None:
-        try:
-            if self._before is not None:
-                do(self._context.gl, "eglMakeCurrent", *self._before)
-            elif not self._there:
-                self._context.make_none_current()
-        finally:
-            self._context.lock.release()

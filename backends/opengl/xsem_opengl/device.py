@@ -32,13 +32,14 @@ __all__ = ["OpenGLDevice"]
 class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory):
     """A device on one context."""
 
-    def __init__(self, context: Context, answers: Answers, worker: Worker, *, owned: bool,
-                 lent: object | None = None) -> None:
+    def __init__(
+        self, context: Context, answers: Answers, worker: Worker, own: Worker | None, lent: object | None = None
+    ) -> None:
         self._context = context
         self._gl = context.gl
         self._answers = answers
         self._worker = worker
-        self._owned = owned
+        self._own = own   # the thread of the context, if that is not the application's
         self._lent = lent   # the application's object, kept alive
         self._capabilities = capabilities_of(answers)
         self._scratch = worker.call(scratch_buffer, context.gl)
@@ -52,7 +53,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
     def create_queue(self) -> ContextQueue:
         """Return the queue of the context, of which all lists are."""
         return ContextQueue(self._context, self._answers, self._name_for_wait, self._fences, self._scratch,
-                            owned=self._owned)
+                            self._own)
 
     def query_fence(self, fence: Any) -> bool:
         """Call glClientWaitSync without a time."""
@@ -80,7 +81,8 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         """End the thread, and destroy the contexts of xsem."""
         with contextlib.ExitStack() as steps:   # each, also if another one fails
             steps.callback(setattr, self, "_lent", None)
-            steps.callback(self._context.destroy)
+            if self._own is not None:
+                steps.callback(self._own.close)
             steps.callback(self._worker.close)
             steps.callback(self._worker.call, delete, self._gl, "glDeleteBuffers", self._scratch)
             steps.callback(self._worker.call, self._fences.close)

@@ -10,11 +10,12 @@ from xsem.errors import BadArgumentError, BusyError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_opengl.answers import Answers
-from xsem_opengl.contexts import Context, Here, current, do
+from xsem_opengl.contexts import Context, current, do
 from xsem_opengl.fences import Fences
 from xsem_opengl.images import Level, copy_levels, copy_rows, pixel_store
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, clear_errors
 from xsem_opengl.semaphores import Semaphore
+from xsem_opengl.worker import Worker
 
 __all__ = ["ContextQueue"]
 
@@ -25,8 +26,8 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """The commands of one context."""
 
     def __init__(
-        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], fences: Fences, scratch: int, *,
-        owned: bool,
+        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], fences: Fences, scratch: int,
+        own: Worker | None,
     ) -> None:
         self.identity = self.native_handle = context.address
         self._context = context
@@ -35,9 +36,9 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._fences = fences
         self._needs_work = answers.zink
         self._scratch = scratch   # a buffer of SCRATCH bytes
-        self._owned = owned
+        self._own = own   # the thread of xsem's own context
         # The application calls its own context without xsem's lock.
-        self.callers = Callers.ONE_AT_A_TIME if owned else Callers.APPLICATION
+        self.callers = Callers.APPLICATION if own is None else Callers.ONE_AT_A_TIME
 
     # ---- semaphores
     def append_wait(
@@ -134,9 +135,8 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
                SCRATCH // 2)
 
     def _append(self, work: Callable[[], object], want_fence: bool) -> Any:
-        if self._owned:
-            with Here(self._context):
-                return self._appended(work, want_fence)
+        if self._own is not None:
+            return self._own.call(self._appended, work, want_fence)
         if current(self._gl) != self._context.address:
             raise BusyError("the device's context is not current on this thread: make it current before the call",
                             reason="not_current")

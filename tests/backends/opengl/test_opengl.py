@@ -17,6 +17,7 @@ def test_frames_go_both_ways_in_the_applications_context(options: list[str]) -> 
     pytest.importorskip("OpenGL", reason="PyOpenGL is not installed")
     env = environment()
     done = subprocess.run(
-        [sys.executable, "-m", "support.gl_frames", *options], check=False, capture_output=True, text=True, timeout=100,
+        [sys.executable, "-m", "support.gl_frames", "vulkan:0", "binary", "60", *options], check=False,
+        capture_output=True, text=True, timeout=100,
         env={**env, "PYTHONPATH": f"{TESTS}:{env.get('PYTHONPATH', '')}"})
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
