@@ -6,10 +6,11 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Self
 
-from support.fake_backend import FakeFence, FakeStream, binary, fake, timeline
+from support.fake_backend import INFO, FakeFence, FakeStream, binary, fake, timeline
 from support.fixtures import Opened
 from support.releasing import memory
 from support.waiting import until
@@ -41,6 +42,32 @@ def test_device_is_released_by_the_end_of_with() -> None:
     with fake() as (device, driver), device:
         timeline(device)
     assert driver.log[-1] == ("close",)
+
+
+def test_devices_close_one_after_the_other() -> None:
+    another = replace(INFO, backend="another")   # a backend closes its devices one after the other anyway
+    with fake() as (first, one), fake(info=another) as (second, other):
+        inside, closing = threading.Event(), threading.Event()
+        overlapped: list[bool] = []
+
+        def close_first(close: Callable[[], None] = one.close) -> None:
+            inside.set()
+            overlapped.append(closing.wait(0.2))
+            close()
+
+        def close_second(close: Callable[[], None] = other.close) -> None:
+            closing.set()
+            close()
+
+        one.close, other.close = close_first, close_second   # type: ignore[method-assign]
+        each = [threading.Thread(target=device.release) for device in (first, second)]
+        each[0].start()
+        inside.wait()
+        each[1].start()
+        for thread in each:
+            thread.join()
+        until(closing.is_set)
+        assert overlapped == [False]
 
 
 def test_device_released_by_many_threads_closes_once() -> None:

@@ -43,7 +43,7 @@ def main(draws_on: str, kind: str, count: str, *options: str) -> None:
         with xsem.open_device("opengl:0") as other:   # its appends leave the application's context current
             other.create_command_list().synchronize()
         assert gl.eglGetCurrentContext().address == context.handle.address
-    until(lambda: not device.releasing())
+    until(lambda: not any(each.releasing() for each in (device, drawing, exporter, other)))
     assert gl.eglQueryAPI() == gl.EGL_OPENGL_ES_API
     context.make_none_current()
     context.destroy()
