@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from xsem.errors import BadHandleError, DriverError, UnsupportedError
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_opengl.contexts import do
-from xsem_opengl.formats import FLAGS, FORMATS
+from xsem_opengl.formats import FORMATS
 from xsem_opengl.loader import Gl
 
 __all__ = ["Answers", "Quirks", "ask", "capabilities_of", "check_usable"]
@@ -139,9 +139,9 @@ def capabilities_of(answers: Answers) -> Capabilities:
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,
-        features=frozenset({Feature.NATIVE_CONTEXT, Feature.IMAGE, Feature.IMAGE_COPY}),
+        features=frozenset({Feature.NATIVE_CONTEXT, Feature.IMAGE_COPY,
+                            Feature.MIPMAPPED_ARRAY if answers.quirks.offsets else Feature.IMAGE}),
         image_formats=FORMATS,
-        image_flags=FLAGS,
         needs_handover=True,
         independent_lists=1,
         max_pending=answers.quirks.max_pending,

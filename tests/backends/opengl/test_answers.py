@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from xsem.types import Feature
 from xsem_opengl.answers import Answers, capabilities_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the backend runs on Linux")
@@ -22,3 +23,8 @@ def test_quirks_belong_to_their_driver() -> None:
     assert all((ZINK.quirks.skips_second_wait, ZINK.quirks.drops_idle_signals, ZINK.quirks.early_fences))
     assert not any(IRIS.quirks)   # not measured
     assert [capabilities_of(each).max_pending for each in (NVIDIA, ZINK, IRIS)] == [5000, None, None]
+
+
+def test_levels_and_offsets_are_declared_where_offsets_count() -> None:
+    declared = [capabilities_of(each).features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE} for each in (NVIDIA, ZINK)]
+    assert declared == [{Feature.MIPMAPPED_ARRAY}, {Feature.IMAGE}]
