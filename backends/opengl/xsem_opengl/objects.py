@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from xsem.errors import OutOfMemoryError, UnsupportedError, XsemError
 from xsem.spi import Imported, ImportFailure
-from xsem.types import MemoryDesc, OwnedHandle
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
@@ -16,7 +16,7 @@ __all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "clear_errors
            "new_name", "scratch_buffer"]
 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
-OPAQUE_FD: Final = 0x9586
+OPAQUE_FD: Final = MemoryHandleType.OPAQUE_FD.native["opengl"][1]   # also of semaphores
 _DEDICATED: Final = 0x9581
 _MOST_ERRORS: Final = 16
 
