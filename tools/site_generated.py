@@ -24,7 +24,7 @@ __all__ = ["PARTS", "filled"]
 
 APIS: Final = {
     "cuda": "CUDA, driver API", "cudart": "CUDA, runtime API", "levelzero": "Level Zero", "opencl": "OpenCL",
-    "vulkan": "Vulkan",
+    "opengl": "OpenGL", "vulkan": "Vulkan",
 }
 """The titles of the vendors' APIs, by the key in ``native``."""
 
@@ -73,7 +73,7 @@ def native_numbers() -> str:
 
 
 def _number(api: str, number: int) -> str:
-    return str(number) if api in ("cuda", "cudart") else f"{number:#x}"   # bits, and codes of OpenCL
+    return str(number) if api in ("cuda", "cudart") else f"{number:#x}"   # bits, and codes of OpenCL and OpenGL
 
 
 # ---- command line

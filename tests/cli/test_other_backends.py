@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from xsem.errors import (
     WaitTimeoutError,
     XsemError,
 )
+from xsem.plugins import ENTRY_POINT_GROUP
 
 PLUGIN = """
 import os, uuid
@@ -215,6 +217,11 @@ def test_doctor_fails_when_kernel_cannot_compare_descriptors(
     monkeypatch.setattr(doctor, "kernel_can_compare", lambda: False)
     assert doctor.run(as_json=False, patience_s=60) == 1
     assert "BAD file descriptors" in capsys.readouterr().out
+
+
+def test_doctor_knows_the_backends_of_the_project() -> None:
+    points = metadata.entry_points(group=ENTRY_POINT_GROUP)
+    assert {point.name for point in points if point.dist and point.dist.name == "xsem"} == {"host", *doctor._KNOWN}
 
 
 def test_doctor_lists_missing_plugins() -> None:

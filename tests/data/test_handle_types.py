@@ -57,6 +57,12 @@ OPENCL_SEMAPHORES = {  # cl_ext.h, cl_external_semaphore_handle_type_khr
     "CL_SEMAPHORE_HANDLE_SYNC_FD_KHR": 0x2058,
     "CL_SEMAPHORE_HANDLE_D3D12_FENCE_KHR": 0x2059,
 }
+OPENGL_SEMAPHORES = {  # EXT_external_objects_fd and _win32; NV_timeline_semaphore adds no type
+    "GL_HANDLE_TYPE_OPAQUE_FD_EXT": 0x9586,
+    "GL_HANDLE_TYPE_OPAQUE_WIN32_EXT": 0x9587,
+    "GL_HANDLE_TYPE_OPAQUE_WIN32_KMT_EXT": 0x9588,
+    "GL_HANDLE_TYPE_D3D12_FENCE_EXT": 0x9594,
+}
 VULKAN_SEMAPHORES = {  # VkExternalSemaphoreHandleTypeFlagBits; D3D11_FENCE is the same bit as D3D12_FENCE
     "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT": 0x1,
     "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_WIN32_BIT": 0x2,
@@ -106,6 +112,15 @@ OPENCL_MEMORIES = {  # cl_ext.h, cl_external_memory_handle_type_khr
     "CL_EXTERNAL_MEMORY_HANDLE_D3D12_RESOURCE_KHR": 0x2066,
     "CL_EXTERNAL_MEMORY_HANDLE_DMA_BUF_KHR": 0x2067,
 }
+OPENGL_MEMORIES = {  # EXT_external_objects_fd and _win32
+    "GL_HANDLE_TYPE_OPAQUE_FD_EXT": 0x9586,
+    "GL_HANDLE_TYPE_OPAQUE_WIN32_EXT": 0x9587,
+    "GL_HANDLE_TYPE_OPAQUE_WIN32_KMT_EXT": 0x9588,
+    "GL_HANDLE_TYPE_D3D12_TILEPOOL_EXT": 0x9589,
+    "GL_HANDLE_TYPE_D3D12_RESOURCE_EXT": 0x958A,
+    "GL_HANDLE_TYPE_D3D11_IMAGE_EXT": 0x958B,
+    "GL_HANDLE_TYPE_D3D11_IMAGE_KMT_EXT": 0x958C,
+}
 VULKAN_MEMORIES = {  # VkExternalMemoryHandleTypeFlagBits
     "VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT": 0x1,
     "VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_WIN32_BIT": 0x2,
@@ -117,54 +132,59 @@ VULKAN_MEMORIES = {  # VkExternalMemoryHandleTypeFlagBits
     "VK_EXTERNAL_MEMORY_HANDLE_TYPE_DMA_BUF_BIT_EXT": 0x200,
 }
 
-# One row per type: kind, OS handle kind, device-bound, then the names in CUDA, the CUDA runtime, Level Zero, OpenCL and
-# Vulkan, each without the common prefix of its enumeration.
+# One row per type: kind, OS handle kind, device-bound, then the names in CUDA, the CUDA runtime, Level Zero, OpenCL,
+# OpenGL and Vulkan, each without the common prefix of its enumeration.
 SEMAPHORES = {
-    S.OPAQUE_FD: ("binary", "fd", True, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_BIT"),
+    S.OPAQUE_FD: ("binary", "fd", True, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_EXT",
+                  "OPAQUE_FD_BIT"),
     S.OPAQUE_WIN32: ("binary", "nt", True, "OPAQUE_WIN32", "OpaqueWin32", "OPAQUE_WIN32", "OPAQUE_WIN32_KHR",
-                     "OPAQUE_WIN32_BIT"),
+                     "OPAQUE_WIN32_EXT", "OPAQUE_WIN32_BIT"),
     S.OPAQUE_WIN32_KMT: ("binary", "kmt", True, "OPAQUE_WIN32_KMT", "OpaqueWin32Kmt", "OPAQUE_WIN32_KMT",
-                         "OPAQUE_WIN32_KMT_KHR", "OPAQUE_WIN32_KMT_BIT"),
+                         "OPAQUE_WIN32_KMT_KHR", "OPAQUE_WIN32_KMT_EXT", "OPAQUE_WIN32_KMT_BIT"),
     S.D3D12_FENCE: ("timeline", "nt", False, "D3D12_FENCE", "D3D12Fence", "D3D12_FENCE", "D3D12_FENCE_KHR",
-                    "D3D12_FENCE_BIT"),
-    S.D3D11_FENCE: ("timeline", "nt", False, "D3D11_FENCE", "D3D11Fence", "D3D11_FENCE", None, "D3D11_FENCE_BIT"),
-    S.NVSCISYNC: ("nvscisync", "nvsci", False, "NVSCISYNC", "NvSciSync", None, None, None),
-    S.D3D11_KEYED_MUTEX: ("keyed_mutex", "nt", False, "D3D11_KEYED_MUTEX", "KeyedMutex", "KEYED_MUTEX", None, None),
-    S.D3D11_KEYED_MUTEX_KMT: ("keyed_mutex", "kmt", False, "D3D11_KEYED_MUTEX_KMT", "KeyedMutexKmt",
-                              "KEYED_MUTEX_KMT", None, None),
+                    "D3D12_FENCE_EXT", "D3D12_FENCE_BIT"),
+    S.D3D11_FENCE: ("timeline", "nt", False, "D3D11_FENCE", "D3D11Fence", "D3D11_FENCE", None, None, "D3D11_FENCE_BIT"),
+    S.NVSCISYNC: ("nvscisync", "nvsci", False, "NVSCISYNC", "NvSciSync", None, None, None, None),
+    S.D3D11_KEYED_MUTEX: ("keyed_mutex", "nt", False, "D3D11_KEYED_MUTEX", "KeyedMutex", "KEYED_MUTEX", None, None,
+                          None),
+    S.D3D11_KEYED_MUTEX_KMT: ("keyed_mutex", "kmt", False, "D3D11_KEYED_MUTEX_KMT", "KeyedMutexKmt", "KEYED_MUTEX_KMT",
+                              None, None, None),
     S.TIMELINE_SEMAPHORE_FD: ("timeline", "fd", True, "TIMELINE_SEMAPHORE_FD", "TimelineSemaphoreFd",
-                              "VK_TIMELINE_SEMAPHORE_FD", None, "OPAQUE_FD_BIT"),
+                              "VK_TIMELINE_SEMAPHORE_FD", None, "OPAQUE_FD_EXT", "OPAQUE_FD_BIT"),
     S.TIMELINE_SEMAPHORE_WIN32: ("timeline", "nt", True, "TIMELINE_SEMAPHORE_WIN32", "TimelineSemaphoreWin32",
-                                 "VK_TIMELINE_SEMAPHORE_WIN32", None, "OPAQUE_WIN32_BIT"),
-    S.SYNC_FD: ("sync_file", "fd", False, None, None, None, "SYNC_FD_KHR", "SYNC_FD_BIT"),
-    S.HOST_TIMELINE_FD: ("timeline", "fd", False, None, None, None, None, None),
-    S.HOST_TIMELINE_WIN32: ("timeline", "nt", False, None, None, None, None, None),
+                                 "VK_TIMELINE_SEMAPHORE_WIN32", None, "OPAQUE_WIN32_EXT", "OPAQUE_WIN32_BIT"),
+    S.SYNC_FD: ("sync_file", "fd", False, None, None, None, "SYNC_FD_KHR", None, "SYNC_FD_BIT"),
+    S.HOST_TIMELINE_FD: ("timeline", "fd", False, None, None, None, None, None, None),
+    S.HOST_TIMELINE_WIN32: ("timeline", "nt", False, None, None, None, None, None, None),
 }
 # OS handle kind, device-bound, dedicated, then the names as above.
 MEMORIES = {
-    M.OPAQUE_FD: ("fd", True, False, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_BIT"),
+    M.OPAQUE_FD: ("fd", True, False, "OPAQUE_FD", "OpaqueFd", "OPAQUE_FD", "OPAQUE_FD_KHR", "OPAQUE_FD_EXT",
+                  "OPAQUE_FD_BIT"),
     M.OPAQUE_WIN32: ("nt", True, False, "OPAQUE_WIN32", "OpaqueWin32", "OPAQUE_WIN32", "OPAQUE_WIN32_KHR",
-                     "OPAQUE_WIN32_BIT"),
+                     "OPAQUE_WIN32_EXT", "OPAQUE_WIN32_BIT"),
     M.OPAQUE_WIN32_KMT: ("kmt", True, False, "OPAQUE_WIN32_KMT", "OpaqueWin32Kmt", "OPAQUE_WIN32_KMT",
-                         "OPAQUE_WIN32_KMT_KHR", "OPAQUE_WIN32_KMT_BIT"),
-    M.D3D12_HEAP: ("nt", False, False, "D3D12_HEAP", "D3D12Heap", "D3D12_HEAP", "D3D12_HEAP_KHR", "D3D12_HEAP_BIT"),
+                         "OPAQUE_WIN32_KMT_KHR", "OPAQUE_WIN32_KMT_EXT", "OPAQUE_WIN32_KMT_BIT"),
+    M.D3D12_HEAP: ("nt", False, False, "D3D12_HEAP", "D3D12Heap", "D3D12_HEAP", "D3D12_HEAP_KHR", "D3D12_TILEPOOL_EXT",
+                   "D3D12_HEAP_BIT"),
     M.D3D12_RESOURCE: ("nt", False, True, "D3D12_RESOURCE", "D3D12Resource", "D3D12_RESOURCE", "D3D12_RESOURCE_KHR",
-                       "D3D12_RESOURCE_BIT"),
+                       "D3D12_RESOURCE_EXT", "D3D12_RESOURCE_BIT"),
     M.D3D11_RESOURCE: ("nt", False, True, "D3D11_RESOURCE", "D3D11Resource", "D3D11_TEXTURE", "D3D11_TEXTURE_KHR",
-                       "D3D11_TEXTURE_BIT"),
+                       "D3D11_IMAGE_EXT", "D3D11_TEXTURE_BIT"),
     M.D3D11_RESOURCE_KMT: ("kmt", False, True, "D3D11_RESOURCE_KMT", "D3D11ResourceKmt", "D3D11_TEXTURE_KMT",
-                           "D3D11_TEXTURE_KMT_KHR", "D3D11_TEXTURE_KMT_BIT"),
-    M.NVSCIBUF: ("nvsci", False, False, "NVSCIBUF", "NvSciBuf", None, None, None),
-    M.DMABUF_FD: ("fd", False, False, "DMABUF_FD", None, "DMA_BUF", "DMA_BUF_KHR", "DMA_BUF_BIT_EXT"),
-    M.HOST_MEMORY_FD: ("fd", False, False, None, None, None, None, None),
-    M.HOST_MEMORY_WIN32: ("nt", False, False, None, None, None, None, None),
+                           "D3D11_TEXTURE_KMT_KHR", "D3D11_IMAGE_KMT_EXT", "D3D11_TEXTURE_KMT_BIT"),
+    M.NVSCIBUF: ("nvsci", False, False, "NVSCIBUF", "NvSciBuf", None, None, None, None),
+    M.DMABUF_FD: ("fd", False, False, "DMABUF_FD", None, "DMA_BUF", "DMA_BUF_KHR", None, "DMA_BUF_BIT_EXT"),
+    M.HOST_MEMORY_FD: ("fd", False, False, None, None, None, None, None, None),
+    M.HOST_MEMORY_WIN32: ("nt", False, False, None, None, None, None, None, None),
 }
-VENDORS = ("cuda", "cudart", "levelzero", "opencl", "vulkan")
+VENDORS = ("cuda", "cudart", "levelzero", "opencl", "opengl", "vulkan")
 SEMAPHORE_HEADERS: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "cuda": ("CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_", CUDA_SEMAPHORES),
     "cudart": ("cudaExternalSemaphoreHandleType", CUDART_SEMAPHORES),
     "levelzero": ("ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_", LEVELZERO_SEMAPHORES),
     "opencl": ("CL_SEMAPHORE_HANDLE_", OPENCL_SEMAPHORES),
+    "opengl": ("GL_HANDLE_TYPE_", OPENGL_SEMAPHORES),
     "vulkan": ("VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_", VULKAN_SEMAPHORES),
 }
 MEMORY_HEADERS: Mapping[str, tuple[str, Mapping[str, int]]] = {
@@ -172,6 +192,7 @@ MEMORY_HEADERS: Mapping[str, tuple[str, Mapping[str, int]]] = {
     "cudart": ("cudaExternalMemoryHandleType", CUDART_MEMORIES),
     "levelzero": ("ZE_EXTERNAL_MEMORY_TYPE_FLAG_", LEVELZERO_MEMORIES),
     "opencl": ("CL_EXTERNAL_MEMORY_HANDLE_", OPENCL_MEMORIES),
+    "opengl": ("GL_HANDLE_TYPE_", OPENGL_MEMORIES),
     "vulkan": ("VK_EXTERNAL_MEMORY_HANDLE_TYPE_", VULKAN_MEMORIES),
 }
 
@@ -220,12 +241,13 @@ def test_every_vendor_name_belongs_to_a_type(vendor: str) -> None:
 
 
 def test_vendor_numbers_are_unique_except_for_known_pairs() -> None:
-    shared = {("vulkan", 0x1), ("vulkan", 0x2), ("vulkan", 0x8)}  # timelines in opaque handles; both D3D fences
+    # Timelines in opaque handles; both D3D fences.
+    shared = {("vulkan", 0x1), ("vulkan", 0x2), ("vulkan", 0x8), ("opengl", 0x9586), ("opengl", 0x9587)}
     for members in (S, M):
         for vendor in VENDORS:
             numbers = [m.native[vendor][1] for m in members if vendor in m.native]
             doubles = {(vendor, number) for number in numbers if numbers.count(number) > 1}
-            assert doubles == (shared if members is S and vendor == "vulkan" else set())
+            assert doubles == ({each for each in shared if each[0] == vendor} if members is S else set())
 
 
 @pytest.mark.parametrize("member", [*S, *M], ids=str)

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_ubyte
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +40,7 @@ def main(draws_on: str, kind: str, count: str, *options: str) -> None:
           xsem.open_device("vulkan", uuid=device.info.uuid) as exporter):
         assert device.native_handle == context.address
         frames(gl, device, drawing, exporter, kind, int(count))
+        buffers_begin_at_their_offset(gl, device, exporter)
         files_are_refused(device)
         with xsem.open_device("opengl:0") as other:   # its appends leave the application's context current
             other.create_command_list().synchronize()
@@ -136,6 +138,22 @@ def control(
     assert (copied.numpy() == 0xfc).all()
     held[1].host_signal(1)
     draws.synchronize()
+
+
+def buffers_begin_at_their_offset(gl: Any, device: xsem.Device, vulkan: xsem.Device) -> None:
+    """The name of a mapping is a buffer of exactly its bytes, or refused where the driver ignores the offset."""
+    with vulkan.create_memory("OPAQUE_FD", 1 << 16) as memory, memory.export(for_device=device) as desc:
+        halves, fills = [memory.map_buffer(at, BYTES) for at in (0, BYTES)], vulkan.create_command_list()
+        for number, half in enumerate(halves):
+            fills.append_fill(half, bytes([number]))
+        fills.synchronize()
+        second, found = device.import_memory(desc).map_buffer(BYTES, BYTES), (c_ubyte * BYTES)()
+        if device.info.name.startswith("zink"):
+            with pytest.raises(xsem.UnsupportedError):
+                _ = second.native_handle
+        else:
+            gl.glGetNamedBufferSubData(second.native_handle, 0, BYTES, found)
+            assert bytes(found) == b"\x01" * BYTES
 
 
 def stale_error(gl: Any) -> None:

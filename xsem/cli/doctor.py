@@ -32,9 +32,11 @@ _KNOWN: Final = {
     "cuda": ("cuda.bindings", "cuda13"),
     "levelzero": (None, None),
     "opencl": ("pyopencl", "opencl"),
+    "opengl": ("OpenGL", "opengl"),
     "vulkan": ("cffi", "vulkan"),
 }
-_GOALS: Final = {"cuda": "NVIDIA GPUs", "levelzero": "Intel GPUs", "opencl": "OpenCL", "vulkan": "Vulkan"}
+_GOALS: Final = {"cuda": "NVIDIA GPUs", "levelzero": "Intel GPUs", "opencl": "OpenCL", "opengl": "OpenGL",
+                 "vulkan": "Vulkan"}
 # Reasons of BackendUnavailableError for a driver or a package that is there, but fails.
 _FAILS: Final = frozenset({"cuda_python_broken", "device_unavailable", "driver_failed", "driver_too_old",
                            "no_permission"})

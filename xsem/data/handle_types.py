@@ -113,8 +113,8 @@ class SemaphoreHandleType(str, enum.Enum):
     def native(self) -> Mapping[str, tuple[str, int]]:
         """Names and numbers of the vendors: ``{"cuda": (name, number), "cudart": …, "levelzero": …, …}``.
 
-        A vendor without an equivalent type is absent. Vulkan exports a timeline as an opaque handle and specifies its
-        kind separately. TIMELINE_SEMAPHORE_FD therefore has Vulkan's OPAQUE_FD bit.
+        A vendor without an equivalent type is absent. Vulkan and OpenGL specify the kind of a semaphore separately.
+        TIMELINE_SEMAPHORE_FD therefore has their number of OPAQUE_FD.
         """
         return _SEMAPHORE_NATIVE[self]
 
@@ -227,6 +227,7 @@ _SEMAPHORE_PREFIX: Final = {
     "cudart": "cudaExternalSemaphoreHandleType",
     "levelzero": "ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_",
     "opencl": "CL_SEMAPHORE_HANDLE_",
+    "opengl": "GL_HANDLE_TYPE_",
     "vulkan": "VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_",
 }
 _MEMORY_PREFIX: Final = {
@@ -234,6 +235,7 @@ _MEMORY_PREFIX: Final = {
     "cudart": "cudaExternalMemoryHandleType",
     "levelzero": "ZE_EXTERNAL_MEMORY_TYPE_FLAG_",
     "opencl": "CL_EXTERNAL_MEMORY_HANDLE_",
+    "opengl": "GL_HANDLE_TYPE_",
     "vulkan": "VK_EXTERNAL_MEMORY_HANDLE_TYPE_",
 }
 
@@ -249,16 +251,17 @@ def _memory(**names: tuple[str, int]) -> _Native:
 _SEMAPHORE_NATIVE: Final[Mapping[SemaphoreHandleType, _Native]] = {
     _S.OPAQUE_FD: _semaphore(
         cuda=("OPAQUE_FD", 1), cudart=("OpaqueFd", 1), levelzero=("OPAQUE_FD", 0x1),
-        opencl=("OPAQUE_FD_KHR", 0x2055), vulkan=("OPAQUE_FD_BIT", 0x1)),
+        opencl=("OPAQUE_FD_KHR", 0x2055), opengl=("OPAQUE_FD_EXT", 0x9586), vulkan=("OPAQUE_FD_BIT", 0x1)),
     _S.OPAQUE_WIN32: _semaphore(
         cuda=("OPAQUE_WIN32", 2), cudart=("OpaqueWin32", 2), levelzero=("OPAQUE_WIN32", 0x2),
-        opencl=("OPAQUE_WIN32_KHR", 0x2056), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+        opencl=("OPAQUE_WIN32_KHR", 0x2056), opengl=("OPAQUE_WIN32_EXT", 0x9587), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
     _S.OPAQUE_WIN32_KMT: _semaphore(
         cuda=("OPAQUE_WIN32_KMT", 3), cudart=("OpaqueWin32Kmt", 3), levelzero=("OPAQUE_WIN32_KMT", 0x4),
-        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2057), vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
+        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2057), opengl=("OPAQUE_WIN32_KMT_EXT", 0x9588),
+        vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
     _S.D3D12_FENCE: _semaphore(
         cuda=("D3D12_FENCE", 4), cudart=("D3D12Fence", 4), levelzero=("D3D12_FENCE", 0x8),
-        opencl=("D3D12_FENCE_KHR", 0x2059), vulkan=("D3D12_FENCE_BIT", 0x8)),
+        opencl=("D3D12_FENCE_KHR", 0x2059), opengl=("D3D12_FENCE_EXT", 0x9594), vulkan=("D3D12_FENCE_BIT", 0x8)),
     _S.D3D11_FENCE: _semaphore(
         cuda=("D3D11_FENCE", 5), cudart=("D3D11Fence", 5), levelzero=("D3D11_FENCE", 0x10),
         vulkan=("D3D11_FENCE_BIT", 0x8)),
@@ -269,10 +272,11 @@ _SEMAPHORE_NATIVE: Final[Mapping[SemaphoreHandleType, _Native]] = {
         cuda=("D3D11_KEYED_MUTEX_KMT", 8), cudart=("KeyedMutexKmt", 8), levelzero=("KEYED_MUTEX_KMT", 0x40)),
     _S.TIMELINE_SEMAPHORE_FD: _semaphore(
         cuda=("TIMELINE_SEMAPHORE_FD", 9), cudart=("TimelineSemaphoreFd", 9),
-        levelzero=("VK_TIMELINE_SEMAPHORE_FD", 0x80), vulkan=("OPAQUE_FD_BIT", 0x1)),
+        levelzero=("VK_TIMELINE_SEMAPHORE_FD", 0x80), opengl=("OPAQUE_FD_EXT", 0x9586), vulkan=("OPAQUE_FD_BIT", 0x1)),
     _S.TIMELINE_SEMAPHORE_WIN32: _semaphore(
         cuda=("TIMELINE_SEMAPHORE_WIN32", 10), cudart=("TimelineSemaphoreWin32", 10),
-        levelzero=("VK_TIMELINE_SEMAPHORE_WIN32", 0x100), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+        levelzero=("VK_TIMELINE_SEMAPHORE_WIN32", 0x100), opengl=("OPAQUE_WIN32_EXT", 0x9587),
+        vulkan=("OPAQUE_WIN32_BIT", 0x2)),
     _S.SYNC_FD: _semaphore(opencl=("SYNC_FD_KHR", 0x2058), vulkan=("SYNC_FD_BIT", 0x10)),
     _S.HOST_TIMELINE_FD: _semaphore(),
     _S.HOST_TIMELINE_WIN32: _semaphore(),
@@ -281,25 +285,28 @@ _SEMAPHORE_NATIVE: Final[Mapping[SemaphoreHandleType, _Native]] = {
 _MEMORY_NATIVE: Final[Mapping[MemoryHandleType, _Native]] = {
     _M.OPAQUE_FD: _memory(
         cuda=("OPAQUE_FD", 1), cudart=("OpaqueFd", 1), levelzero=("OPAQUE_FD", 0x1),
-        opencl=("OPAQUE_FD_KHR", 0x2060), vulkan=("OPAQUE_FD_BIT", 0x1)),
+        opencl=("OPAQUE_FD_KHR", 0x2060), opengl=("OPAQUE_FD_EXT", 0x9586), vulkan=("OPAQUE_FD_BIT", 0x1)),
     _M.OPAQUE_WIN32: _memory(
         cuda=("OPAQUE_WIN32", 2), cudart=("OpaqueWin32", 2), levelzero=("OPAQUE_WIN32", 0x4),
-        opencl=("OPAQUE_WIN32_KHR", 0x2061), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
+        opencl=("OPAQUE_WIN32_KHR", 0x2061), opengl=("OPAQUE_WIN32_EXT", 0x9587), vulkan=("OPAQUE_WIN32_BIT", 0x2)),
     _M.OPAQUE_WIN32_KMT: _memory(
         cuda=("OPAQUE_WIN32_KMT", 3), cudart=("OpaqueWin32Kmt", 3), levelzero=("OPAQUE_WIN32_KMT", 0x8),
-        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2062), vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
+        opencl=("OPAQUE_WIN32_KMT_KHR", 0x2062), opengl=("OPAQUE_WIN32_KMT_EXT", 0x9588),
+        vulkan=("OPAQUE_WIN32_KMT_BIT", 0x4)),
     _M.D3D12_HEAP: _memory(
         cuda=("D3D12_HEAP", 4), cudart=("D3D12Heap", 4), levelzero=("D3D12_HEAP", 0x40),
-        opencl=("D3D12_HEAP_KHR", 0x2065), vulkan=("D3D12_HEAP_BIT", 0x20)),
+        opencl=("D3D12_HEAP_KHR", 0x2065), opengl=("D3D12_TILEPOOL_EXT", 0x9589), vulkan=("D3D12_HEAP_BIT", 0x20)),
     _M.D3D12_RESOURCE: _memory(
         cuda=("D3D12_RESOURCE", 5), cudart=("D3D12Resource", 5), levelzero=("D3D12_RESOURCE", 0x80),
-        opencl=("D3D12_RESOURCE_KHR", 0x2066), vulkan=("D3D12_RESOURCE_BIT", 0x40)),
+        opencl=("D3D12_RESOURCE_KHR", 0x2066), opengl=("D3D12_RESOURCE_EXT", 0x958A),
+        vulkan=("D3D12_RESOURCE_BIT", 0x40)),
     _M.D3D11_RESOURCE: _memory(
         cuda=("D3D11_RESOURCE", 6), cudart=("D3D11Resource", 6), levelzero=("D3D11_TEXTURE", 0x10),
-        opencl=("D3D11_TEXTURE_KHR", 0x2063), vulkan=("D3D11_TEXTURE_BIT", 0x8)),
+        opencl=("D3D11_TEXTURE_KHR", 0x2063), opengl=("D3D11_IMAGE_EXT", 0x958B), vulkan=("D3D11_TEXTURE_BIT", 0x8)),
     _M.D3D11_RESOURCE_KMT: _memory(
         cuda=("D3D11_RESOURCE_KMT", 7), cudart=("D3D11ResourceKmt", 7), levelzero=("D3D11_TEXTURE_KMT", 0x20),
-        opencl=("D3D11_TEXTURE_KMT_KHR", 0x2064), vulkan=("D3D11_TEXTURE_KMT_BIT", 0x10)),
+        opencl=("D3D11_TEXTURE_KMT_KHR", 0x2064), opengl=("D3D11_IMAGE_KMT_EXT", 0x958C),
+        vulkan=("D3D11_TEXTURE_KMT_BIT", 0x10)),
     _M.NVSCIBUF: _memory(cuda=("NVSCIBUF", 8), cudart=("NvSciBuf", 8)),
     _M.DMABUF_FD: _memory(
         cuda=("DMABUF_FD", 9), levelzero=("DMA_BUF", 0x2), opencl=("DMA_BUF_KHR", 0x2067),

@@ -12,20 +12,40 @@ from typing import Any, Final, NamedTuple
 from xsem.errors import BadHandleError, DriverError, UnsupportedError
 from xsem.types import Capabilities, Feature, MemoryHandleType, SemaphoreHandleType
 from xsem_opengl.contexts import do
-from xsem_opengl.formats import FLAGS, FORMATS
+from xsem_opengl.formats import FORMATS
 from xsem_opengl.loader import Gl
 
-__all__ = ["Answers", "ask", "capabilities_of", "check_usable"]
+__all__ = ["Answers", "Quirks", "ask", "capabilities_of", "check_usable"]
 
 _DEVICE_UUID, _DRIVER_UUID = 0x9597, 0x9598
+_NVIDIA_VENDOR: Final = "NVIDIA Corporation"
 _NEEDED: Final = "GL_ARB_direct_state_access"
-# Measured on an H200 (580.159.04): the 5,461st signal with a wait and a flush blocks behind an unmet wait.
-_MAX_PENDING: Final = 5_000
 # Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too.
 # All files that it exports are open on this one.
 _NVIDIA_NODE: Final = "/dev/nvidiactl"
 # Other drivers export regular files (SwiftShader's memfd) or these; zink those of its Vulkan driver.
 _EXPORTED: Final = (_NVIDIA_NODE, "/dmabuf:", "anon_inode:sync_file", "anon_inode:syncobj_file", "anon_inode:i915.gem")
+
+
+class Quirks(NamedTuple):
+    """Where drivers differ. Each default is what the extensions' texts say, or the weaker promise."""
+
+    skips_second_wait: bool = False   # of one import, so each wait has an import of its own
+    drops_idle_signals: bool = False   # those without work since the last flush, so xsem puts work before each
+    early_fences: bool = False   # GLsync objects are reached too early, so xsem's own marks in memory take their place
+    offsets: bool = False   # buffers and textures begin at their offset in the memory, and not at its start
+    max_pending: int | None = None   # see Capabilities
+
+
+# Measured on an H200 (580.159.04): offsets of buffers and textures count. The 5,461st signal with a wait and a flush
+# blocks behind an unmet wait.
+_NVIDIA: Final = Quirks(offsets=True, max_pending=5_000)
+# Measured on SwiftShader: a second wait is skipped on Mesa 22.3.6 and 25.0.7, the rest on 22.3.6. A fence without work
+# since the last flush is early, and about one in ten others. The offset is ignored in later sources, too (17c13323855).
+_ZINK: Final = Quirks(skips_second_wait=True, drops_idle_signals=True, early_fences=True)
+# Not measured: radeonsi, iris and others. In Mesa's sources, iris applies offsets, and radeonsi once did for textures
+# only. llvmpipe has no semaphores.
+_OTHERS: Final = Quirks()
 
 
 class Answers(NamedTuple):
@@ -39,16 +59,16 @@ class Answers(NamedTuple):
     driver_uuid: uuid.UUID | None
 
     @property
-    def zink(self) -> bool:
-        """Whether each wait needs an import of its own, each signal work before it, and fences are xsem's own."""
-        # zink skips a second wait on one import (Mesa 22.3.6, 25.0.7). It drops a signal without work since the last
-        # flush. It reaches a fence too early that has no such work, and about one in ten others (22.3.6).
-        return self.renderer.startswith("zink")
+    def quirks(self) -> Quirks:
+        """Where the driver differs."""
+        if self.vendor == _NVIDIA_VENDOR:
+            return _NVIDIA
+        return _ZINK if self.renderer.startswith("zink") else _OTHERS
 
     @property
     def node(self) -> int | None:
         """Number of the device file on which the driver's exports are open; None if unknown."""
-        if self.vendor != "NVIDIA Corporation" or sys.platform == "win32":
+        if self.vendor != _NVIDIA_VENDOR or sys.platform == "win32":
             return None
         try:
             return os.stat(_NVIDIA_NODE).st_rdev
@@ -119,10 +139,10 @@ def capabilities_of(answers: Answers) -> Capabilities:
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,
-        features=frozenset({Feature.NATIVE_CONTEXT, Feature.IMAGE, Feature.IMAGE_COPY}),
+        features=frozenset({Feature.NATIVE_CONTEXT, Feature.IMAGE_COPY,
+                            Feature.MIPMAPPED_ARRAY if answers.quirks.offsets else Feature.IMAGE}),
         image_formats=FORMATS,
-        image_flags=FLAGS,
         needs_handover=True,
         independent_lists=1,
-        max_pending=_MAX_PENDING if answers.node is not None else None,
+        max_pending=answers.quirks.max_pending,
     ) if sys.platform == "linux" else Capabilities()

@@ -97,7 +97,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         self._worker.call(semaphore.release)
 
     def _name_for_wait(self, semaphore: Semaphore) -> int:
-        return self._worker.call(semaphore.for_wait) if self._answers.zink else semaphore.name
+        return self._worker.call(semaphore.for_wait) if self._answers.quirks.skips_second_wait else semaphore.name
 
     # ---- memory
     def import_memory(self, desc: MemoryDesc, handle: OwnedHandle | None) -> Imported:

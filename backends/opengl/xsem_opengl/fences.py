@@ -39,7 +39,7 @@ class Fences(Protocol):
 
 def fences_for(gl: Gl, answers: Answers) -> Fences:
     """Make the fences of a context. On the worker."""
-    return _Marks(gl) if answers.zink else _Syncs(gl)
+    return _Marks(gl) if answers.quirks.early_fences else _Syncs(gl)
 
 
 class _Syncs:

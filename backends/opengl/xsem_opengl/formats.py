@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["CHANNELS", "FLAGS", "FORMATS", "KINDS"]
+__all__ = ["CHANNELS", "FORMATS", "KINDS"]
 
 KINDS: Final = {   # of a component: OpenGL's type, the end of the internal format, and whether it is an integer
     "uint8": ("GL_UNSIGNED_BYTE", "8UI", True), "int8": ("GL_BYTE", "8I", True),
@@ -15,5 +15,4 @@ KINDS: Final = {   # of a component: OpenGL's type, the end of the internal form
     "snorm8": ("GL_BYTE", "8_SNORM", False), "snorm16": ("GL_SHORT", "16_SNORM", False),
 }
 FORMATS: Final = frozenset(KINDS)
-FLAGS: Final = frozenset({"surface_load_store", "color_attachment"})
 CHANNELS: Final = {1: ("R", "RED"), 2: ("RG", "RG"), 4: ("RGBA", "RGBA")}

@@ -35,14 +35,17 @@ class Image:
         self.type = getattr(gl, kind)
         self.layout = getattr(gl, f"GL_{layout}_INTEGER" if integer else f"GL_{layout}")
         width, height, depth = desc.extent
-        shape = f"{3 if depth else 2 if height else 1}D"
-        self.target = getattr(gl, f"GL_TEXTURE_{shape}{'_ARRAY' if desc.layers else ''}")
+        cube = desc.cubemap and desc.layers == 6 and not desc.layered_cubemap   # of which GL creates the six faces
+        shape = "CUBE_MAP" if desc.cubemap else f"{3 if depth else 2 if height else 1}D"
+        self.target = getattr(gl, f"GL_TEXTURE_{shape}{'_ARRAY' if desc.layers and not cube else ''}")
         sizes = [each for each in (width, height, depth, desc.layers) if each]
-        self.dimensions = len(sizes)   # layers are one
+        self.dimensions = len(sizes)   # of copies, in which layers and faces are one
+        if cube:
+            sizes.pop()
         self.name = new_name(gl, "glCreateTextures", self.target)
         try:
             do(gl, "glTextureParameteri", self.name, _TILING, _OPTIMAL)
-            do(gl, f"glTextureStorageMem{self.dimensions}DEXT", self.name, desc.levels,
+            do(gl, f"glTextureStorageMem{len(sizes)}DEXT", self.name, desc.levels,
                getattr(gl, f"GL_{letters}{end}"), *sizes, memory.name, desc.offset)
         except BaseException:
             delete(gl, "glDeleteTextures", self.name)
@@ -81,9 +84,9 @@ def copy_rows(
     gl, image, (first, extent) = level.image.gl, level.image, level.box(region)
     element = level_layout(image.desc, level.number).element_size
     side = "PACK" if read else "UNPACK"
-    # The layers of an image of one dimension are rows.
-    rows = slice_pitch if image.rows_are_layers else row_pitch
-    with pixel_store(gl, side, buffer, rows // element, slice_pitch // row_pitch):
+    # The layers of an image of one dimension are rows, and Mesa 22.3.6 yet multiplies them by the height of an image.
+    rows, height = (slice_pitch, 0) if image.rows_are_layers else (row_pitch, slice_pitch // row_pitch)
+    with pixel_store(gl, side, buffer, rows // element, height):
         if read:
             size = slice_pitch * (extent[2] - 1) + rows * (extent[1] - 1) + element * extent[0]
             do(gl, "glGetTextureSubImage", image.name, level.number, *first, *extent, image.layout, image.type, size,

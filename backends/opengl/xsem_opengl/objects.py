@@ -5,9 +5,9 @@ from __future__ import annotations
 from ctypes import c_int, c_uint, c_void_p
 from typing import Any, Final
 
-from xsem.errors import OutOfMemoryError, XsemError
+from xsem.errors import OutOfMemoryError, UnsupportedError, XsemError
 from xsem.spi import Imported, ImportFailure
-from xsem.types import MemoryDesc, OwnedHandle
+from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
@@ -16,7 +16,7 @@ __all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "clear_errors
            "new_name", "scratch_buffer"]
 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
-OPAQUE_FD: Final = 0x9586
+OPAQUE_FD: Final = MemoryHandleType.OPAQUE_FD.native["opengl"][1]   # also of semaphores
 _DEDICATED: Final = 0x9581
 _MOST_ERRORS: Final = 16
 
@@ -50,11 +50,12 @@ def scratch_buffer(gl: Gl) -> int:
 class Memory:
     """An imported memory object, with a buffer over all of it."""
 
-    def __init__(self, gl: Gl, name: int, buffer: int, size: int) -> None:
+    def __init__(self, gl: Gl, name: int, buffer: int, size: int, *, offsets: bool) -> None:
         self.gl = gl
         self.name = name
         self.buffer = buffer
         self.size = size
+        self.offsets = offsets
         self.buffers = {buffer}   # that change hands with the memory, as the textures do
         self.textures = set[int]()
 
@@ -71,7 +72,8 @@ class Memory:
             delete(gl, "glDeleteMemoryObjectsEXT", name)
             raise
         try:
-            made = cls(gl, name, buffer_on(gl, name, 0, desc.allocation_size), desc.allocation_size)
+            made = cls(gl, name, buffer_on(gl, name, 0, desc.allocation_size), desc.allocation_size,
+                       offsets=answers.quirks.offsets)
         except XsemError as error:
             delete(gl, "glDeleteMemoryObjectsEXT", name)
             raise ImportFailure(error, handle="taken") from error   # the driver has the file
@@ -112,6 +114,9 @@ class Mapping:
         """Return the name of a buffer of exactly this range, on the worker."""
         if self.offset == 0 and self._size == self.memory.size:
             return self.memory.buffer
+        if self.offset and not self.memory.offsets:
+            raise UnsupportedError("the driver ignores the offset of a buffer in its memory: take the native_handle of "
+                                   "a mapping from offset 0", capability="native_handle", backend="opengl")
         if not self._own:
             self._own = buffer_on(self.memory.gl, self.memory.name, self.offset, self._size)
             self.memory.buffers.add(self._own)

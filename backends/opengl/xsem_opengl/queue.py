@@ -34,7 +34,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._gl = context.gl
         self._fresh = fresh   # makes a name for a wait
         self._fences = fences
-        self._needs_work = answers.zink
+        self._needs_work = answers.quirks.drops_idle_signals
         self._scratch = scratch   # a buffer of SCRATCH bytes
         self._own = own   # the thread of xsem's own context
         # The application calls its own context without xsem's lock.

@@ -35,7 +35,7 @@ class Semaphore:
         """Import a file, on the worker."""
         answers.check_file(handle.fileno())
         timeline = desc.type.kind is SemaphoreKind.TIMELINE
-        file = duplicate_fd(handle.fileno()) if answers.zink else None
+        file = duplicate_fd(handle.fileno()) if answers.quirks.skips_second_wait else None
         try:
             name = _import(gl, handle.fileno(), timeline=timeline)
         except BaseException:
