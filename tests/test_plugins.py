@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
@@ -240,3 +241,20 @@ def test_unknown_backend_error_lists_backends_and_failed_plugins() -> None:
 def test_multi_line_error_becomes_one_line() -> None:
     found = added(("acme", plugin(ImportError("line\n" * 1000))))
     assert len(only_problem(found)) <= 400
+
+
+def test_a_backend_gets_what_opens_the_vulkan_device_of_a_gpu() -> None:
+    gpu, taken, opened = uuid.uuid4(), list[Any](), list[int]()
+    taker: Any = renamed("taker")
+    taker.lend_exporters = taken.append
+    exporter: Any = renamed("vulkan")
+    exporter.devices = lambda: [DeviceInfo(id=f"vulkan:{at}", backend="vulkan", index=at, name="GPU", uuid=each)
+                                for at, each in enumerate((uuid.uuid4(), gpu))]
+    exporter.open = opened.append
+    added(("taker", plugin(taker)))
+    assert taken.pop()(gpu) is None   # Vulkan is not installed
+    added(("taker", plugin(taker)), ("vulkan", plugin(exporter)))
+    find = taken.pop()
+    assert find(uuid.uuid4()) is None
+    find(gpu)()
+    assert opened == [1]

@@ -7,16 +7,18 @@ checks this when the device is opened, not at the first use.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
+from uuid import UUID
 
 import pluggy
 
 from xsem import spi
 from xsem.data.image_formats import FORMATS
 from xsem.data.locks import Lock
-from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError
+from xsem.errors import BackendUnavailableError, BadArgumentError, BusyError, XsemError
 from xsem.types import Capabilities, DeviceInfo, Feature, SemaphoreHandleType
 
 if TYPE_CHECKING:
@@ -192,6 +194,15 @@ class Registry:
                          f"it registered the backend {name!r}, and another plugin has this name")
         else:
             self.backends[name] = Loaded(backend, distribution, plugin)
+            backend.lend_exporters(self._exporter)
+
+    def _exporter(self, uuid: UUID) -> Callable[[], spi.DeviceDriver] | None:
+        try:
+            backend = self.get("vulkan")
+            found = [info.index for info in devices_of(backend) if info.uuid == uuid]
+        except XsemError:   # no Vulkan here
+            return None
+        return partial(backend.open, found[0]) if found else None
 
     def _report(self, name: str, distribution: str, version: int | None, message: str) -> None:
         self.problems.append(Problem(name, distribution, version, one_line(message)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
+from uuid import UUID
 
 from xsem.errors import UnsupportedError, XsemError, what
 from xsem.spi.device import DeviceDriver
@@ -127,6 +128,21 @@ class Backend(ABC):
             The backend does not declare Feature.NATIVE_CONTEXT (default).
         """
         raise UnsupportedError(f"{self.name} cannot borrow a native context", capability="native_context")
+
+    def lend_exporters(  # noqa: B027 - an option
+        self, find: Callable[[UUID], Callable[[], DeviceDriver] | None]
+    ) -> None:
+        """Take a function that finds exporters of timelines. The default ignores it.
+
+        xsem calls this method once, when the backend is registered. A backend whose API has no fences that the host
+        reaches can bridge portable timelines (`HostFences`) by timelines that another driver of the same GPU creates.
+
+        Parameters
+        ----------
+        find : callable
+            Called with the UUID of a GPU, it returns None, or a function that opens the Vulkan device of the GPU. The
+            driver that this function returns belongs to the caller, who closes it.
+        """
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return more facts about a device, for ``xsem devices --json``: for example versions.

@@ -15,10 +15,11 @@ from xsem_opengl.contexts import do
 from xsem_opengl.formats import FORMATS
 from xsem_opengl.loader import Gl
 
-__all__ = ["Answers", "Quirks", "ask", "capabilities_of", "check_usable"]
+__all__ = ["TIMELINES", "Answers", "Quirks", "ask", "capabilities_of", "check_usable"]
 
 _DEVICE_UUID, _DRIVER_UUID = 0x9597, 0x9598
 _NVIDIA_VENDOR: Final = "NVIDIA Corporation"
+TIMELINES: Final = "GL_NV_timeline_semaphore"
 _NEEDED: Final = "GL_ARB_direct_state_access"
 # Measured on an H200 (580.159.04): after NVIDIA's driver has refused one file, its next imports fail, in Vulkan too.
 # All files that it exports are open on this one.
@@ -122,20 +123,24 @@ def check_usable(answers: Answers) -> None:
                                f"{answers.renderer}", capability="direct_state_access", backend="opengl")
 
 
-def capabilities_of(answers: Answers) -> Capabilities:
-    """Return the capabilities of a context."""
+def capabilities_of(answers: Answers, *, exporter: bool) -> Capabilities:
+    """Return the capabilities of a context, whose GPU may have an exporter of timelines."""
     has = answers.extensions
     semaphores = set[SemaphoreHandleType]()
     if "GL_EXT_semaphore_fd" in has:
         semaphores.add(SemaphoreHandleType.OPAQUE_FD)
-        if "GL_NV_timeline_semaphore" in has:
+        if TIMELINES in has:
             semaphores.add(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
     timelines = frozenset(semaphores & {SemaphoreHandleType.TIMELINE_SEMAPHORE_FD})
+    # Bridged by a timeline, so by no driver without them.
+    bridged = frozenset({SemaphoreHandleType.HOST_TIMELINE_FD} if timelines and exporter else ())
     return Capabilities(
-        semaphore_import=frozenset(semaphores),
+        semaphore_import=frozenset(semaphores) | bridged,
+        semaphore_export=bridged,
+        bridged=bridged,
         memory_import=frozenset({MemoryHandleType.OPAQUE_FD} if "GL_EXT_memory_object_fd" in has else ()),
         # A binary wait before its signal is undefined. It stays pending on an H200 (580.159.04).
-        wait_before_signal=timelines,
+        wait_before_signal=timelines | bridged,
         resets_on_wait=True,
         append_never_blocks=False,
         release_never_blocks=False,

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple, TypeVar
+from uuid import UUID
 
 from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, failed_check
+from xsem.spi import Backend, DeviceDriver, failed_check
 from xsem.types import DeviceInfo, HealthCheck
-from xsem_opengl.answers import Answers, ask, check_usable
+from xsem_opengl.answers import TIMELINES, Answers, ask, check_usable
 from xsem_opengl.contexts import Context, displays
 from xsem_opengl.device import OpenGLDevice
 from xsem_opengl.loader import Gl, load
@@ -36,6 +37,11 @@ class OpenGLBackend(Backend):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: list[_Found] | None = None
+        self._exporter_of: Callable[[UUID], Callable[[], DeviceDriver] | None] = lambda uuid: None
+
+    def lend_exporters(self, find: Callable[[UUID], Callable[[], DeviceDriver] | None]) -> None:
+        """Keep the function, for portable timelines."""
+        self._exporter_of = find
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the EGL devices with OpenGL. The first call makes a context on each, for a moment."""
@@ -48,7 +54,7 @@ class OpenGLBackend(Backend):
             raise DeviceNotFoundError(f"no device of 'opengl' has index {index}", reason="no_such_device")
         check_usable(found[index].answers)
         context = _on_a_thread(lambda: Context.create(gl, found[index].display))
-        return _opened(context, found[index].answers)
+        return self._opened(context, found[index].answers)
 
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenGLDevice]:
         """Open a device on the context that is current on this thread."""
@@ -60,7 +66,7 @@ class OpenGLBackend(Backend):
         answers = ask(gl)
         check_usable(answers)
         index = next((at for at, each in enumerate(self._all()) if each.answers.uuid == answers.uuid), 0)
-        return _info(index, answers), _opened(context, answers, lent=native)
+        return _info(index, answers), self._opened(context, answers, lent=native)
 
     def details(self, index: int) -> Mapping[str, str]:
         """Report the versions and the extensions."""
@@ -90,6 +96,19 @@ class OpenGLBackend(Backend):
                 self._found = _on_a_thread(lambda: [each for at in displays(gl) if (each := _look(gl, at))])
             return self._found
 
+    def _opened(self, context: Context, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
+        exporter = self._exporter_of(answers.uuid) if answers.uuid and TIMELINES in answers.extensions else None
+        with contextlib.ExitStack() as failed:
+            own = None
+            if lent is None:
+                own = Worker(context)
+                failed.callback(own.close)
+            worker = Worker(context.sharing())
+            failed.callback(worker.close)
+            device = OpenGLDevice(context, answers, worker, own, lent, exporter)
+            failed.pop_all()
+            return device
+
 
 def _look(gl: Gl, display: Any) -> _Found | None:
     with contextlib.suppress(XsemError), contextlib.ExitStack() as made:   # a display without OpenGL
@@ -99,19 +118,6 @@ def _look(gl: Gl, display: Any) -> _Found | None:
         made.callback(context.make_none_current)
         return _Found(display, ask(gl))
     return None
-
-
-def _opened(context: Context, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
-    with contextlib.ExitStack() as failed:
-        own = None
-        if lent is None:
-            own = Worker(context)
-            failed.callback(own.close)
-        worker = Worker(context.sharing())
-        failed.callback(worker.close)
-        device = OpenGLDevice(context, answers, worker, own, lent)
-        failed.pop_all()
-        return device
 
 
 def _on_a_thread(work: Callable[[], _T]) -> _T:

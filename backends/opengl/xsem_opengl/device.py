@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
+from xsem import spi
 from xsem.errors import BadArgumentError, UnsupportedError, XsemError
 from xsem.spi import (
     DeviceDriver,
@@ -20,6 +22,7 @@ from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, Semaph
 from xsem_opengl.answers import Answers, capabilities_of
 from xsem_opengl.contexts import Context
 from xsem_opengl.fences import fences_for
+from xsem_opengl.host_fences import HostFence, HostFences
 from xsem_opengl.images import Image, Level
 from xsem_opengl.objects import HostBuffer, Mapping, Memory, delete, scratch_buffer
 from xsem_opengl.queue import ContextQueue
@@ -29,11 +32,12 @@ from xsem_opengl.worker import Worker
 __all__ = ["OpenGLDevice"]
 
 
-class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory):
+class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemory, spi.HostFences):
     """A device on one context."""
 
     def __init__(
-        self, context: Context, answers: Answers, worker: Worker, own: Worker | None, lent: object | None = None
+        self, context: Context, answers: Answers, worker: Worker, own: Worker | None, lent: object | None = None,
+        open_exporter: Callable[[], DeviceDriver] | None = None,
     ) -> None:
         self._context = context
         self._gl = context.gl
@@ -41,7 +45,8 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         self._worker = worker
         self._own = own   # the thread of the context, if that is not the application's
         self._lent = lent   # the application's object, kept alive
-        self._capabilities = capabilities_of(answers)
+        self._capabilities = capabilities_of(answers, exporter=open_exporter is not None)
+        self._host_fences = HostFences(context.gl, worker, open_exporter) if open_exporter is not None else None
         self._scratch = worker.call(scratch_buffer, context.gl)
         self._fences = worker.call(fences_for, context.gl, answers)
 
@@ -57,11 +62,28 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
 
     def query_fence(self, fence: Any) -> bool:
         """Call glClientWaitSync without a time."""
+        if isinstance(fence, HostFence):
+            return self._bridge().is_reached(fence)
         return self._worker.call(self._fences.is_reached, fence)
 
     def release_fence(self, fence: Any) -> None:
         """Call glDeleteSync."""
+        if isinstance(fence, HostFence):
+            self._bridge().release(fence)
+            return
         self._worker.call(self._fences.delete, fence)
+
+    def create_host_fence(self) -> HostFence:
+        """Return a value of a timeline that Vulkan creates."""
+        return self._bridge().create()
+
+    def reach_host_fence(self, fence: HostFence) -> None:
+        """Call vkSignalSemaphore."""
+        self._bridge().reach(fence)
+
+    def _bridge(self) -> HostFences:
+        assert self._host_fences is not None  # noqa: S101 - declared only with them
+        return self._host_fences
 
     def native_handle(self, token: Token | None) -> int:
         """Return the EGLContext for None, else the name of the semaphore, memory object or buffer."""
@@ -86,6 +108,8 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
             steps.callback(self._worker.close)
             steps.callback(self._worker.call, delete, self._gl, "glDeleteBuffers", self._scratch)
             steps.callback(self._worker.call, self._fences.close)
+            if self._host_fences is not None:
+                steps.callback(self._host_fences.close)
 
     # ---- semaphores
     def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Imported:

@@ -12,9 +12,10 @@ from xsem.types import SignalParams, WaitParams
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import Context, current, do
 from xsem_opengl.fences import Fences
+from xsem_opengl.host_fences import HostFence
 from xsem_opengl.images import Level, copy_levels, copy_rows, pixel_store
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, clear_errors
-from xsem_opengl.semaphores import Semaphore
+from xsem_opengl.semaphores import Semaphore, set_value
 from xsem_opengl.worker import Worker
 
 __all__ = ["ContextQueue"]
@@ -50,13 +51,13 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             handed, names = _handed(acquire), [self._fresh(each) for each in semaphores]
             for each, name, param in zip(semaphores, names, params, strict=True):
                 if each.timeline:
-                    each.set_value(name, param.value or 0)
+                    set_value(self._gl, name, param.value or 0)
                 do(self._gl, "glWaitSemaphoreEXT", name, *handed)
                 self._touch()
                 if name != each.name:
                     each.waited(name, self._fences)
 
-        return self._append(wait, want_fence)
+        return self._append(wait, wait_fences, want_fence, acquire)
 
     def append_signal(
         self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Any],
@@ -68,15 +69,16 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             self._touch()
             for each, param in zip(semaphores, params, strict=True):
                 if each.timeline:
-                    each.set_value(each.name, param.value or 0)
+                    set_value(self._gl, each.name, param.value or 0)
                 do(self._gl, "glSignalSemaphoreEXT", each.name, *handed)
 
-        return self._append(signal, want_fence)
+        return self._append(signal, wait_fences, want_fence)
 
     # ---- work
     def append_barrier(self, wait_fences: Sequence[Any], want_fence: bool) -> Any:
         """Call glMemoryBarrier. The commands of a context are in order, and so are those of all its lists."""
-        return self._append(lambda: do(self._gl, "glMemoryBarrier", self._gl.GL_ALL_BARRIER_BITS), want_fence)
+        return self._append(lambda: do(self._gl, "glMemoryBarrier", self._gl.GL_ALL_BARRIER_BITS),
+                            wait_fences, want_fence)
 
     def append_copy(
         self, dst: Buffer, dst_offset: int, src: Buffer, src_offset: int, size: int, wait_fences: Sequence[Any],
@@ -84,7 +86,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Any:
         """Call glCopyNamedBufferSubData."""
         return self._append(lambda: do(self._gl, "glCopyNamedBufferSubData", src.buffer, dst.buffer,
-                                       src.offset + src_offset, dst.offset + dst_offset, size), want_fence)
+                                       src.offset + src_offset, dst.offset + dst_offset, size), wait_fences, want_fence)
 
     def append_fill(
         self, dst: Buffer, offset: int, pattern: bytes, size: int, wait_fences: Sequence[Any], want_fence: bool
@@ -106,7 +108,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             with pixel_store(gl, "UNPACK", 0):   # which OpenGL applies to the pattern
                 do(gl, "glClearNamedBufferSubData", dst.buffer, internal, at, size, layout, kind, data)
 
-        return self._append(fill, want_fence)
+        return self._append(fill, wait_fences, want_fence)
 
     def append_region_copy(
         self, level: Level, region: ImageRegion, buffer: Buffer, offset: int, row_pitch: int, slice_pitch: int,
@@ -114,14 +116,14 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Any:
         """Call glGetTextureSubImage or glTextureSubImage…D."""
         return self._append(lambda: copy_rows(level, region, buffer.buffer, buffer.offset + offset, row_pitch,
-                                              slice_pitch, read=read), want_fence)
+                                              slice_pitch, read=read), wait_fences, want_fence)
 
     def append_image_copy(
         self, dst: Level, dst_region: ImageRegion, src: Level, src_region: ImageRegion, wait_fences: Sequence[Any],
         want_fence: bool,
     ) -> Any:
         """Call glCopyImageSubData."""
-        return self._append(lambda: copy_levels(dst, dst_region, src, src_region), want_fence)
+        return self._append(lambda: copy_levels(dst, dst_region, src, src_region), wait_fences, want_fence)
 
     def close(self) -> None:
         """Do nothing: the context is the device's, or the application's."""
@@ -134,16 +136,24 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
             do(self._gl, "glCopyNamedBufferSubData", self._scratch, self._scratch, 0, SCRATCH // 2,
                SCRATCH // 2)
 
-    def _append(self, work: Callable[[], object], want_fence: bool) -> Any:
+    def _append(
+        self, work: Callable[[], object], wait_fences: Sequence[Any], want_fence: bool, acquire: Sequence[Memory] = ()
+    ) -> Any:
         if self._own is not None:
-            return self._own.call(self._appended, work, want_fence)
+            return self._own.call(self._appended, work, wait_fences, want_fence, acquire)
         if current(self._gl) != self._context.address:
             raise BusyError("the device's context is not current on this thread: make it current before the call",
                             reason="not_current")
         clear_errors(self._gl)
-        return self._appended(work, want_fence)
+        return self._appended(work, wait_fences, want_fence, acquire)
 
-    def _appended(self, work: Callable[[], object], want_fence: bool) -> Any:
+    def _appended(
+        self, work: Callable[[], object], wait_fences: Sequence[Any], want_fence: bool, acquire: Sequence[Memory]
+    ) -> Any:
+        for fence in wait_fences:   # the others are of this context, whose commands are in order
+            if isinstance(fence, HostFence):
+                set_value(self._gl, fence.name, fence.value)
+                do(self._gl, "glWaitSemaphoreEXT", fence.name, *_handed(acquire))
         work()
         if want_fence:
             return self._fences.append()

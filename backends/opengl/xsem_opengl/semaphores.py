@@ -14,7 +14,7 @@ from xsem_opengl.fences import Fences
 from xsem_opengl.loader import Gl
 from xsem_opengl.objects import OPAQUE_FD, delete, new_name
 
-__all__ = ["Semaphore"]
+__all__ = ["Semaphore", "import_file", "set_value"]
 
 _TYPE, _TIMELINE = 0x95B3, 0x95B5
 _VALUE: Final = 0x9595
@@ -37,7 +37,7 @@ class Semaphore:
         timeline = desc.type.kind is SemaphoreKind.TIMELINE
         file = duplicate_fd(handle.fileno()) if answers.quirks.skips_second_wait else None
         try:
-            name = _import(gl, handle.fileno(), timeline=timeline)
+            name = import_file(gl, handle.fileno(), timeline=timeline)
         except BaseException:
             if file is not None:
                 file.close()
@@ -49,7 +49,7 @@ class Semaphore:
         if self._file is None:
             return self.name
         with duplicate_fd(self._file.fileno()) as another:
-            name = _import(self._gl, another.fileno(), timeline=self.timeline)
+            name = import_file(self._gl, another.fileno(), timeline=self.timeline)
             another.detach()
         return name
 
@@ -58,10 +58,6 @@ class Semaphore:
         self._used.append((name, fences.append()))
         while self._used and fences.is_reached(self._used[0][1]):
             delete(self._gl, "glDeleteSemaphoresEXT", self._used.popleft()[0])
-
-    def set_value(self, name: int, value: int) -> None:
-        """Set the value of the next wait or signal by this name."""
-        do(self._gl, "glSemaphoreParameterui64vEXT", name, _VALUE, c_uint64(value))
 
     def release(self) -> None:
         """Delete it, on the worker."""
@@ -72,7 +68,13 @@ class Semaphore:
             self._file.close()
 
 
-def _import(gl: Gl, fd: int, *, timeline: bool) -> int:
+def set_value(gl: Gl, name: int, value: int) -> None:
+    """Set the value of the next wait or signal by this name of a timeline."""
+    do(gl, "glSemaphoreParameterui64vEXT", name, _VALUE, c_uint64(value))
+
+
+def import_file(gl: Gl, fd: int, *, timeline: bool) -> int:
+    """Import a file, which the driver then has."""
     if timeline:
         name = new_name(gl, "glCreateSemaphoresNV")   # glGenSemaphoresEXT makes binary ones
         do(gl, "glSemaphoreParameterivNV", name, _TYPE, (c_int * 1)(_TIMELINE))   # before the import

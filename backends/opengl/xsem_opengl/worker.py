@@ -27,6 +27,7 @@ class Worker:
         self._context = context
         self._tasks: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Call] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="xsem-opengl", daemon=True)
+        self._lock = threading.Lock()
         self.closed = False
         try:
             self._thread.start()
@@ -41,10 +42,11 @@ class Worker:
         """Call a function on the thread, and return or raise what it does."""
         if threading.current_thread() is self._thread:
             return function(*arguments)
-        if self.closed:
-            raise ReleasedError("the device is closed", reason="released")
         call = Call()
-        self._tasks.put((function, arguments, call))
+        with self._lock:
+            if self.closed:
+                raise ReleasedError("the device is closed", reason="released")
+            self._tasks.put((function, arguments, call))
         interrupt: BaseException | None = None
         while not call.ended:   # because afterwards the caller closes what the call uses
             try:
@@ -67,8 +69,9 @@ class Worker:
             self._end()
 
     def _end(self) -> None:
-        self.closed = True
-        self._tasks.put(None)
+        with self._lock:   # no task may come behind the end
+            self.closed = True
+            self._tasks.put(None)
         if self._thread.ident is not None:
             self._thread.join()
         _open.discard(self)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from xsem.types import Feature
-from xsem_opengl.answers import Answers, capabilities_of
+from xsem.types import Feature, SemaphoreHandleType
+from xsem_opengl.answers import TIMELINES, Answers, capabilities_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the backend runs on Linux")
 
@@ -22,9 +22,17 @@ def test_quirks_belong_to_their_driver() -> None:
     assert not any((NVIDIA.quirks.skips_second_wait, NVIDIA.quirks.drops_idle_signals, NVIDIA.quirks.early_fences))
     assert all((ZINK.quirks.skips_second_wait, ZINK.quirks.drops_idle_signals, ZINK.quirks.early_fences))
     assert not any(IRIS.quirks)   # not measured
-    assert [capabilities_of(each).max_pending for each in (NVIDIA, ZINK, IRIS)] == [5000, None, None]
+    assert [capabilities_of(each, exporter=False).max_pending for each in (NVIDIA, ZINK, IRIS)] == [5000, None, None]
 
 
 def test_levels_and_offsets_are_declared_where_offsets_count() -> None:
-    declared = [capabilities_of(each).features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE} for each in (NVIDIA, ZINK)]
+    declared = [capabilities_of(each, exporter=False).features & {Feature.MIPMAPPED_ARRAY, Feature.IMAGE}
+                for each in (NVIDIA, ZINK)]
     assert declared == [{Feature.MIPMAPPED_ARRAY}, {Feature.IMAGE}]
+
+
+def test_portable_timelines_need_timelines_and_an_exporter() -> None:
+    timelines = NVIDIA._replace(extensions=EXTENSIONS | {TIMELINES})
+    declared = [capabilities_of(*each, exporter=exporter).bridged
+                for *each, exporter in ((timelines, True), (timelines, False), (ZINK, True))]
+    assert declared == [{SemaphoreHandleType.HOST_TIMELINE_FD}, frozenset(), frozenset()]

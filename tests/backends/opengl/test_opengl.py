@@ -12,9 +12,10 @@ from support.paths import TESTS
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zink is taken from Debian's packages")
 
 
-@pytest.mark.parametrize("options", [
-    ["gl_frames", "vulkan:0", "binary", "60"], ["gl_frames", "vulkan:0", "binary", "60", "without-checks"], ["gl_images"],
-], ids=" ".join)
+FRAMES = ["gl_frames", "vulkan:0", "binary", "60"]
+
+
+@pytest.mark.parametrize("options", [FRAMES, [*FRAMES, "without-checks"], ["gl_images"]], ids=" ".join)
 def test_vulkan_and_an_applications_context_see_the_same(options: list[str]) -> None:
     pytest.importorskip("OpenGL", reason="PyOpenGL is not installed")
     env = environment()
