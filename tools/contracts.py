@@ -71,6 +71,7 @@ LAYERS = {
     """,
     "xsem.runtime": """
         host_copies
+        trace_file
         diagnostics | handle_import | device_identity
         queues
         semaphore_state | mappings | portable_timelines | portable_memories
@@ -81,7 +82,7 @@ LAYERS = {
         release_gate
         quick | locks
         compiled
-        threads | forks | subinterpreters | timeouts
+        threads | forks | subinterpreters | timeouts | tracing
     """,
     "xsem.runtime.queues": """
         queue_table
@@ -99,7 +100,7 @@ LAYERS = {
     """,
     "xsem.facade": """
         discovery | negotiation
-        device
+        device | trace
         command_list
         arguments | image_copies
         sharing

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter as now
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from xsem.data.signallers import Ended
 from xsem.runtime.diagnostics.pending_operations import (
@@ -17,13 +18,19 @@ from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import wait_in_slices
+from xsem.runtime.tracing import tracing
 
 __all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "unblock_released"]
 
 _CONFIRM_S: Final = 0.2
 
 
-class _Blocker(Protocol):
+class Blocker(Protocol):
+    """What a host wait waits for."""
+
+    def waited_for(self) -> tuple[Any, int | None]:
+        """Return the semaphore and the value, or the queue and the number of the operation."""
+
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do."""
 
@@ -35,6 +42,10 @@ class SemaphoreBlocker:
         self._queues = queues
         self._state = state
         self._value = value
+
+    def waited_for(self) -> tuple[SemaphoreState, int | None]:
+        """Return the semaphore and the value."""
+        return self._state, self._value
 
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do."""
@@ -50,6 +61,10 @@ class QueueBlocker:
         self._up_to = up_to
         self._held: int | None = None   # the operation that held the queue at the last look
         self._since = 0.0
+
+    def waited_for(self) -> tuple[FencedQueue | None, int]:
+        """Return the queue and the number of the operation."""
+        return self._queue, self._up_to
 
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do and did at the looks before."""
@@ -75,9 +90,24 @@ def unblock_released(queues: QueueTable) -> None:
 
 
 def host_wait(
-    wait: Callable[[int], bool], blocker: _Blocker, timeout_s: float | None
+    wait: Callable[[int], bool], blocker: Blocker, timeout_s: float | None
 ) -> tuple[bool, Ended | None]:
     """Wait until ``wait(nanoseconds)`` is met, and return whether it is; if not, the processes that left it unmet."""
+    note = tracing.note
+    if note is None:
+        return _waited(wait, blocker, timeout_s)
+    began, result = now(), "error"
+    try:
+        found = _waited(wait, blocker, timeout_s)
+        result = "met" if found[0] else "timeout"
+        return found
+    finally:
+        note(("host wait", now(), threading.get_native_id(), blocker.waited_for(), began, result))
+
+
+def _waited(
+    wait: Callable[[int], bool], blocker: Blocker, timeout_s: float | None
+) -> tuple[bool, Ended | None]:
     ended: Ended | None = None
 
     def met_or_lost(timeout_ns: int) -> bool:

@@ -1,0 +1,223 @@
+"""Writes the notes of a process into a file that viewers of traces open (docs/reference/trace-format.md)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter as now
+from typing import Any, Final, TextIO
+
+from xsem.errors import BadArgumentError, BusyError
+from xsem.runtime.queues.queue import Queue
+from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.threads import enter_own_thread, exiting
+from xsem.runtime.tracing import Note, tables, tracing
+
+__all__ = ["TraceFile", "process_name"]
+
+_log = logging.getLogger("xsem")
+
+_LOOK_S: Final = 0.001   # between two looks at the markers: an end is seen so much later
+_FIRST_LIST: Final = 10_000_000   # above the numbers of threads
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class TraceFile:
+    """The file of one process, and the thread that writes it until `close`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if tracing.note is not None:
+            raise BusyError("a trace is recorded already, and a process records one at a time", reason="tracing")
+        try:
+            self._file: TextIO | None = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115
+        except OSError as error:
+            raise BadArgumentError(f"the trace cannot be written to {os.fspath(path)!r}: {error.strerror}",
+                                   reason="trace_not_writable") from error
+        self._notes: deque[Note] = deque()
+        self._pid = os.getpid()
+        self._named: set[int] = set()   # tracks with a name in the file
+        self._lists: weakref.WeakKeyDictionary[Queue, int] = weakref.WeakKeyDictionary()
+        self._ends: dict[int, float] = {}   # of the last operation, by list
+        self._numbers = itertools.count(_FIRST_LIST)
+        self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+        self._unnamed = itertools.count(1)
+        self._over = threading.Event()
+        self._file.write("[\n")
+        self._put(ph="M", name="xsem", tid=0, args={
+            "version": 1, "xsem": _version(), "boot": _boot(), "host": socket.gethostname(), "command": sys.argv,
+            "wall_us": (time.time() - now()) * 1e6, "resolution_us": _LOOK_S * 1e6})
+        self._put(ph="M", name="process_name", tid=0, args={"name": process_name()})
+        self._file.flush()   # a process may end at once
+        self._thread = threading.Thread(target=self._work, name="xsem-trace", daemon=True)
+        self._thread.start()
+        tracing.note = self._notes.append
+        for queue in _queues():
+            queue.trace(tracing.note)
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left, and close the file. A second call has no effect."""
+        atexit.unregister(self.close)
+        if self._over.is_set() or os.getpid() != self._pid:
+            return
+        tracing.note = None
+        for queue in _queues():
+            queue.trace(None)
+        self._over.set()
+        self._thread.join(5)   # the driver may block it
+
+    # ---- the thread
+    def _work(self) -> None:
+        enter_own_thread()
+        while not self._over.wait(_LOOK_S):
+            if not exiting():
+                self._look()
+            self._write()
+        self._write()
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.write("{}]\n")
+                self._file.close()
+
+    def _look(self) -> None:
+        """Let the queues see which of their operations are done."""
+        for queue in _queues():
+            if queue.progress.operations:
+                queue.ensure_marker(queue.last_seq)
+                queue.poll()
+
+    def _write(self) -> None:
+        if not self._notes:
+            return
+        try:
+            while self._notes:
+                note = self._notes.popleft()
+                _WRITERS[note[0]](self, *note[1:])
+            if self._file is not None:
+                self._file.flush()
+        except OSError as error:   # the program goes on
+            self._file = None
+            _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)
+
+    def _put(self, **event: Any) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps({"pid": self._pid, **event}, separators=(",", ":")) + ",\n")
+
+    # ---- tracks and semaphores
+    def _thread_named(self, thread: int) -> int:
+        if thread not in self._named:
+            self._named.add(thread)
+            name = next((each.name for each in threading.enumerate() if each.native_id == thread), f"thread {thread}")
+            self._put(ph="M", name="thread_name", tid=thread, args={"name": name})
+        return thread
+
+    def _list(self, queue: Queue) -> int:
+        tid = self._lists.get(queue)
+        if tid is None:
+            tid = self._lists[queue] = next(self._numbers)
+            self._put(ph="M", name="thread_name", tid=tid, args={"name": queue.name})
+        return tid
+
+    def _semaphore(self, state: SemaphoreState, value: int | None) -> dict[str, Any]:
+        # The imports of an exported handle share their signallers with the exported semaphore.
+        key: object = state.signallers if state.page is None else state
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = self._id(state)
+        return {"id": known, "name": state.described, "value": value}
+
+    def _id(self, state: SemaphoreState) -> str:
+        if state.page is not None:
+            with contextlib.suppress(OSError):
+                found = os.fstat(state.page.fd)
+                return f"page:{found.st_dev}:{found.st_ino}"
+        return f"label:{state.label}" if state.label else f"{self._pid}:{next(self._unnamed)}"
+
+    def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
+        return [self._semaphore(*each) for each in targets]
+
+    def _of(self, queue: Queue, operation: tuple[Any, ...]) -> dict[str, Any]:
+        seq, append, params = operation[:3]
+        return {"list": queue.name, "list_tid": self._list(queue), "seq": seq, "operation": append.operation,
+                "semaphores": self._semaphores(append.targets(params)),
+                "signals": self._semaphores(append.signals(params))}
+
+    # ---- one for each kind of note
+    def _appended(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        self._put(ph="i", s="t", cat="append", name=f"append {operation[1].operation}", tid=self._thread_named(thread),
+                  ts=at * 1e6, args=self._of(queue, operation))
+
+    def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        self._put(ph="i", s="t", cat="append", name=f"refused {operation[1].operation}", tid=self._thread_named(thread),
+                  ts=at * 1e6, args=self._of(queue, operation))
+
+    def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        facts, tid = self._of(queue, operation), self._list(queue)
+        begin = max(operation[4], self._ends.get(tid, 0.0))
+        self._ends[tid] = at
+        self._put(ph="X", cat="device", name=operation[1].operation, tid=tid, ts=begin * 1e6,
+                  dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": "seen"})
+
+    def _host_wait(
+        self, at: float, thread: int, waited_for: tuple[Any, int | None], began: float, result: str
+    ) -> None:
+        what, number = waited_for
+        facts: dict[str, Any] = {"result": result}
+        if isinstance(what, SemaphoreState):
+            facts["semaphores"] = [self._semaphore(what, number)]
+        elif what is not None:
+            facts |= {"list": what.name, "list_tid": self._list(what), "seq": number}
+        self._put(ph="X", cat="host", name="host wait" if "semaphores" in facts else "synchronize",
+                  tid=self._thread_named(thread), ts=began * 1e6, dur=(at - began) * 1e6, args=facts)
+
+    def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
+        self._put(ph="i", s="t", cat="host", name="host signal", tid=self._thread_named(thread), ts=at * 1e6,
+                  args={"semaphores": [self._semaphore(state, value)]})
+
+    def _fact(self, at: float, thread: int, category: str, name: str, facts: dict[str, Any]) -> None:
+        self._put(ph="i", s="t", cat=category, name=name, tid=self._thread_named(thread), ts=at * 1e6, args=facts)
+
+    def _block(self, at: float, thread: int, category: str, name: str, began: float, facts: dict[str, Any]) -> None:
+        self._put(ph="X", cat=category, name=name, tid=self._thread_named(thread), ts=began * 1e6,
+                  dur=(at - began) * 1e6, args=facts)
+
+
+_WRITERS: Final[dict[str, Any]] = {
+    "appended": TraceFile._appended, "refused": TraceFile._refused, "done": TraceFile._done,
+    "host wait": TraceFile._host_wait, "host signal": TraceFile._host_signal, "fact": TraceFile._fact,
+    "block": TraceFile._block,
+}
+
+
+def process_name() -> str:
+    """Return the name of the program, for example ``viewer`` or, of ``python -m viewer``, the same."""
+    path = Path(sys.argv[0])
+    return (path.parent.name if path.stem == "__main__" else path.stem) or "python"
+
+
+def _queues() -> Iterator[Queue]:
+    for table in tuple(tables):
+        yield from table.live()
+
+
+def _version() -> str:
+    return str(sys.modules["xsem"].__version__)   # not an import: the package imports this module
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
