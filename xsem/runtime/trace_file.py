@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import itertools
 import json
 import logging
@@ -15,9 +14,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from time import perf_counter as now
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem.runtime.queues.queue import Queue
@@ -40,11 +40,6 @@ class TraceFile:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if tracing.note is not None:
             raise BusyError("a trace is recorded already, and a process records one at a time", reason="tracing")
-        try:
-            self._file: TextIO | None = open(path, "w", encoding="utf-8", buffering=1 << 16)  # noqa: SIM115
-        except OSError as error:
-            raise BadArgumentError(f"the trace cannot be written to {os.fspath(path)!r}: {error.strerror}",
-                                   reason="trace_not_writable") from error
         self._notes: deque[Note] = deque()
         self._pid = os.getpid()
         self._named: set[int] = set()   # tracks with a name in the file
@@ -54,12 +49,21 @@ class TraceFile:
         self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
         self._unnamed = itertools.count(1)
         self._over = threading.Event()
-        self._file.write("[\n")
+        self._lines = ["[\n"]
         self._put(ph="M", name="xsem", tid=0, args={
             "version": 1, "xsem": _version(), "boot": _boot(), "host": socket.gethostname(), "command": sys.argv,
             "wall_us": (time.time() - now()) * 1e6, "resolution_us": _LOOK_S * 1e6})
         self._put(ph="M", name="process_name", tid=0, args={"name": process_name()})
-        self._file.flush()   # a process may end at once
+        self._file: FileIO | None = None
+        try:
+            # Without a buffer, of which a forked child would write its copy.
+            self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+            self._flush()   # at once, because the process may soon be killed
+        except OSError as error:
+            if self._file is not None:
+                self._file.close()
+            raise BadArgumentError(f"the trace cannot be written to {os.fspath(path)!r}: {error.strerror}",
+                                   reason="trace_not_writable") from error
         self._thread = threading.Thread(target=self._work, name="xsem-trace", daemon=True)
         self._thread.start()
         tracing.note = self._notes.append
@@ -86,10 +90,10 @@ class TraceFile:
                 self._look()
             self._write()
         self._write()
+        self._lines.append("{}]\n")
+        self._flush_or_end()
         if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.write("{}]\n")
-                self._file.close()
+            self._file.close()
 
     def _look(self) -> None:
         """Let the queues see which of their operations are done."""
@@ -101,19 +105,27 @@ class TraceFile:
     def _write(self) -> None:
         if not self._notes:
             return
+        while self._notes:
+            note = self._notes.popleft()
+            _WRITERS[note[0]](self, *note[1:])
+        self._flush_or_end()
+
+    def _flush_or_end(self) -> None:
         try:
-            while self._notes:
-                note = self._notes.popleft()
-                _WRITERS[note[0]](self, *note[1:])
-            if self._file is not None:
-                self._file.flush()
+            self._flush()
         except OSError as error:   # the program goes on
-            self._file = None
             _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+
+    def _flush(self) -> None:
+        text, self._lines = "".join(self._lines).encode(), []
+        while text and self._file is not None:
+            text = text[self._file.write(text):]
 
     def _put(self, **event: Any) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps({"pid": self._pid, **event}, separators=(",", ":")) + ",\n")
+        self._lines.append(json.dumps({"pid": self._pid, **event}, separators=(",", ":")) + ",\n")
 
     # ---- tracks and semaphores
     def _thread_named(self, thread: int) -> int:
@@ -139,10 +151,8 @@ class TraceFile:
         return {"id": known, "name": state.described, "value": value}
 
     def _id(self, state: SemaphoreState) -> str:
-        if state.page is not None:
-            with contextlib.suppress(OSError):
-                found = os.fstat(state.page.fd)
-                return f"page:{found.st_dev}:{found.st_ino}"
+        if state.page is not None and state.page.identity:
+            return f"page:{state.page.identity}"
         return f"label:{state.label}" if state.label else f"{self._pid}:{next(self._unnamed)}"
 
     def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
