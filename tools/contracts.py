@@ -71,6 +71,7 @@ LAYERS = {
     """,
     "xsem.runtime": """
         host_copies
+        pending_server
         trace_file
         diagnostics | handle_import | device_identity
         queues

@@ -95,4 +95,12 @@ def _demo(asked: argparse.Namespace) -> int:
     return show(plan, asked.output, as_json=flag(asked, "json"), quiet=flag(asked, "quiet"))
 
 
-_OWN = {"devices": _devices, "doctor": _doctor, "demo": _demo}
+def _pending(asked: argparse.Namespace) -> int:
+    from xsem.cli.pending import run as pending
+
+    if bool(asked.pids) == asked.all:
+        raise UsageError("PID", "one or more processes, or --all")
+    return pending(asked.pids, everything=asked.all, as_json=flag(asked, "json"))
+
+
+_OWN = {"pending": _pending, "devices": _devices, "doctor": _doctor, "demo": _demo}

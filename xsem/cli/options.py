@@ -49,6 +49,10 @@ def new_parser(
         found.add_argument("--patience", type=seconds(0.1), default=PATIENCE_S, metavar="SECONDS",
                            help="Seconds until a backend without an answer counts as hung (default: %(default)s).")
     _add_demo(commands)
+    text = "Show what running programs wait for, who could signal it, and who waits for whom."
+    pending = commands.add_parser("pending", help=text, description=text)
+    pending.add_argument("pids", nargs="*", type=number(1, 2**31 - 1), metavar="PID", help="Process.")
+    pending.add_argument("--all", action="store_true", help="All processes of this user that have opened a device.")
     for name, text in others:
         other = commands.add_parser(name, help=text, description=text)
         other.set_defaults(run=_help_of(other))

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError
 from xsem.runtime.queues.queue import Queue
-from xsem.runtime.semaphore_state import SemaphoreState
+from xsem.runtime.semaphore_state import SemaphoreState, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.tracing import Note, tables, tracing
 
@@ -151,9 +151,7 @@ class TraceFile:
         return {"id": known, "name": state.described, "value": value}
 
     def _id(self, state: SemaphoreState) -> str:
-        if state.page is not None and state.page.identity:
-            return f"page:{state.page.identity}"
-        return f"label:{state.label}" if state.label else f"{self._pid}:{next(self._unnamed)}"
+        return shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
 
     def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
         return [self._semaphore(*each) for each in targets]

@@ -20,9 +20,12 @@ from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import wait_in_slices
 from xsem.runtime.tracing import tracing
 
-__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "unblock_released"]
+__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "host_waits", "unblock_released"]
 
 _CONFIRM_S: Final = 0.2
+
+host_waits: Final[dict[int, tuple[int, tuple[Any, int | None], float]]] = {}
+"""The waits of the host now: the thread, what it waits for, and since when."""
 
 
 class Blocker(Protocol):
@@ -93,16 +96,17 @@ def host_wait(
     wait: Callable[[int], bool], blocker: Blocker, timeout_s: float | None
 ) -> tuple[bool, Ended | None]:
     """Wait until ``wait(nanoseconds)`` is met, and return whether it is; if not, the processes that left it unmet."""
-    note = tracing.note
-    if note is None:
-        return _waited(wait, blocker, timeout_s)
-    began, result = now(), "error"
+    thread, began, result = threading.get_native_id(), now(), "error"
+    mine = thread, blocker.waited_for(), began
+    host_waits[id(mine)] = mine   # a signal handler may wait during a wait
     try:
         found = _waited(wait, blocker, timeout_s)
         result = "met" if found[0] else "timeout"
         return found
     finally:
-        note(("host wait", now(), threading.get_native_id(), blocker.waited_for(), began, result))
+        del host_waits[id(mine)]
+        if tracing.note is not None:
+            tracing.note(("host wait", now(), thread, mine[1], began, result))
 
 
 def _waited(
