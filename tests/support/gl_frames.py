@@ -1,6 +1,6 @@
 """Frames between an application's OpenGL context and another device of the GPU, both ways, as a program.
 
-    tests/drivers/zink -- python -m support.gl_frames vulkan:0 binary 60 [without-checks]
+    tests/drivers/zink -- python -m support.gl_frames vulkan:0 binary 60 [without-checks] [pyopengl-for-glx]
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ AHEAD: Final = 20   # frames that are appended before the host waits
 
 def main(draws_on: str, kind: str, count: str, *options: str) -> None:
     """Check the frames, the refusals without a current context, and the errors of the application."""
-    os.environ["PYOPENGL_PLATFORM"] = "egl"
+    # PyOpenGL's choice for an application with a DISPLAY is GLX, also if its contexts are of EGL.
+    os.environ["PYOPENGL_PLATFORM"] = "glx" if "pyopengl-for-glx" in options else "egl"
     if "without-checks" in options:   # as an application does that wants speed
         importlib.import_module("OpenGL").ERROR_CHECKING = False   # type: ignore[attr-defined]
     from xsem_opengl.contexts import Context, displays

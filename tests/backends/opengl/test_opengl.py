@@ -15,7 +15,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zink is taken f
 FRAMES = ["gl_frames", "vulkan:0", "binary", "60"]
 
 
-@pytest.mark.parametrize("options", [FRAMES, [*FRAMES, "without-checks"], ["gl_images"]], ids=" ".join)
+@pytest.mark.parametrize("options", [
+    FRAMES, [*FRAMES, "without-checks"], [*FRAMES, "pyopengl-for-glx"], ["gl_images"],
+], ids=" ".join)
 def test_vulkan_and_an_applications_context_see_the_same(options: list[str]) -> None:
     pytest.importorskip("OpenGL", reason="PyOpenGL is not installed")
     env = environment()
