@@ -127,6 +127,11 @@ def test_command_on_zink_keeps_its_exit_code_and_its_arguments() -> None:
     assert ran(FOLDER / "zink", "--", "sh", "-c", 'test "$1" = "a b" && exit 7', "sh", "a b") == (7, "")
 
 
+def test_command_with_a_display_keeps_its_exit_code_and_its_arguments() -> None:
+    opengl_sim.folder()
+    assert ran(FOLDER / "xvfb", "sh", "-c", 'test -n "$DISPLAY" && test "$1" = "a b" && exit 7', "sh", "a b")[0] == 7
+
+
 # Without PyOpenGL, so that this says whether the driver runs.
 RENDERER = """
 import ctypes

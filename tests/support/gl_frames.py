@@ -1,10 +1,12 @@
 """Frames between an application's OpenGL context and another device of the GPU, both ways, as a program.
 
-    tests/drivers/zink -- python -m support.gl_frames vulkan:0 binary 60 [without-checks]
+    tests/drivers/zink -- python -m support.gl_frames vulkan:0 binary 60 [without-checks] [pyopengl-for-glx]
+    tests/drivers/xvfb python -m support.gl_frames vulkan:0 binary 60 glx [without-checks] [pyopengl-for-glx]
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 import sys
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 import xsem
+from support.glx_context import ROBUST, SILENT, GlxContext
 from support.waiting import until
 
 BYTES: Final = 4096
@@ -24,14 +27,18 @@ AHEAD: Final = 20   # frames that are appended before the host waits
 
 def main(draws_on: str, kind: str, count: str, *options: str) -> None:
     """Check the frames, the refusals without a current context, and the errors of the application."""
-    os.environ["PYOPENGL_PLATFORM"] = "egl"
+    # PyOpenGL's choice for an application with a DISPLAY is GLX, also if its contexts are of EGL.
+    os.environ["PYOPENGL_PLATFORM"] = "glx" if "pyopengl-for-glx" in options else "egl"
     if "without-checks" in options:   # as an application does that wants speed
         importlib.import_module("OpenGL").ERROR_CHECKING = False   # type: ignore[attr-defined]
     from xsem_opengl.contexts import Context, displays
     from xsem_opengl.loader import load
 
     gl = load()
-    context = Context.create(gl, displays(gl)[0])
+    if "glx" in options:
+        for attributes in (ROBUST, SILENT):
+            cannot_share(gl, GlxContext(*attributes))
+    context = GlxContext() if "glx" in options else Context.create(gl, displays(gl)[0])
     refused("bad_native", lambda: xsem.open_device("opengl", native=context.address))   # it is not current
     context.make_current()
     refused("bad_native", lambda: xsem.open_device("opengl", native=7))
@@ -44,7 +51,7 @@ def main(draws_on: str, kind: str, count: str, *options: str) -> None:
         files_are_refused(device)
         with xsem.open_device("opengl:0") as other:   # its appends leave the application's context current
             other.create_command_list().synchronize()
-        assert gl.eglGetCurrentContext().address == context.handle.address
+        assert context.is_current()
     until(lambda: not any(each.releasing() for each in (device, drawing, exporter, other)))
     assert gl.eglQueryAPI() == gl.EGL_OPENGL_ES_API
     context.make_none_current()
@@ -162,6 +169,24 @@ def stale_error(gl: Any) -> None:
         gl.glEnable(0xFFFF)
     except gl.GLError:   # PyOpenGL has looked, and so taken it
         assert gl.checks
+
+
+def cannot_share(gl: Any, context: GlxContext) -> None:
+    """X errors of xsem's calls do not end the process, also late ones, and the next ones are the application's."""
+    from xsem_opengl.glx import GlxContext as Adopted
+
+    x11 = ctypes.CDLL("libX11.so.6")
+    x11.XSetErrorHandler.restype = ctypes.c_void_p
+    mine = ctypes.cast(x11.XSynchronize, ctypes.c_void_p)   # of a handler that is never called
+    before = x11.XSetErrorHandler(mine)
+    context.make_current()
+    refused("unsupported", lambda: xsem.open_device("opengl", native=context.address))
+    adopted: Any = Adopted.adopted(gl)
+    refused("driver_error", lambda: adopted._checked("XDestroyWindow", x11.XDestroyWindow,
+                                                     ctypes.c_void_p(adopted._display), 7))
+    assert x11.XSetErrorHandler(ctypes.c_void_p(before)) == mine.value
+    context.make_none_current()
+    context.destroy()
 
 
 def files_are_refused(device: xsem.Device) -> None:

@@ -17,7 +17,7 @@ _SCRIPT = DRIVERS / "zink"
 @functools.cache
 def _folder() -> Path | str:
     """Return the folder of zink, or the reason why it is unavailable."""
-    return vulkan_sim.told_by(_SCRIPT, 200)   # the first call downloads 50 MB
+    return vulkan_sim.told_by(_SCRIPT, 200)   # the first call downloads 55 MB
 
 
 def folder() -> Path:

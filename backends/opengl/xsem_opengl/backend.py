@@ -15,6 +15,7 @@ from xsem.types import DeviceInfo, HealthCheck
 from xsem_opengl.answers import TIMELINES, Answers, ask, check_usable
 from xsem_opengl.contexts import Context, displays
 from xsem_opengl.device import OpenGLDevice
+from xsem_opengl.glx import AnyContext, GlxContext
 from xsem_opengl.loader import Gl, load
 from xsem_opengl.worker import Worker
 
@@ -59,10 +60,10 @@ class OpenGLBackend(Backend):
     def borrow(self, native: object) -> tuple[DeviceInfo, OpenGLDevice]:
         """Open a device on the context that is current on this thread."""
         gl = load()
-        context = Context.adopted(gl)
+        context = Context.adopted(gl) or GlxContext.adopted(gl)
         if context is None or (type(native) is int and native != context.address):
-            raise BadArgumentError("native= takes the EGL context that is current on this thread (GLX contexts are not "
-                                   "accepted), as an int or as the object of its library", reason="bad_native")
+            raise BadArgumentError("native= takes the EGL or GLX context that is current on this thread, as an int or "
+                                   "as the object of its library", reason="bad_native")
         answers = ask(gl)
         check_usable(answers)
         index = next((at for at, each in enumerate(self._all()) if each.answers.uuid == answers.uuid), 0)
@@ -96,7 +97,7 @@ class OpenGLBackend(Backend):
                 self._found = _on_a_thread(lambda: [each for at in displays(gl) if (each := _look(gl, at))])
             return self._found
 
-    def _opened(self, context: Context, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
+    def _opened(self, context: AnyContext, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
         exporter = self._exporter_of(answers.uuid) if answers.uuid and TIMELINES in answers.extensions else None
         with contextlib.ExitStack() as failed:
             own = None

@@ -15,12 +15,13 @@ from xsem.errors import (
 )
 from xsem_opengl.loader import Gl
 
-__all__ = ["Context", "current", "displays", "do", "failure"]
+__all__ = ["Context", "cannot_share", "displays", "do", "failure"]
 
 _DEVICE_PLATFORM: Final = 0x313F   # EGL_PLATFORM_DEVICE_EXT
 _MOST_DEVICES: Final = 64
 _EGL_SUCCESS: Final = 0x3000
 _CODES: Final = {
+    0x0002: "BadValue", 0x0008: "BadMatch", 0x000B: "BadAlloc",
     0x0500: "GL_INVALID_ENUM", 0x0501: "GL_INVALID_VALUE", 0x0502: "GL_INVALID_OPERATION", 0x0505: "GL_OUT_OF_MEMORY",
     0x0506: "GL_INVALID_FRAMEBUFFER_OPERATION", 0x0507: "GL_CONTEXT_LOST", 0x3001: "EGL_NOT_INITIALIZED",
     0x3002: "EGL_BAD_ACCESS", 0x3003: "EGL_BAD_ALLOC", 0x3004: "EGL_BAD_ATTRIBUTE", 0x3005: "EGL_BAD_CONFIG",
@@ -45,14 +46,21 @@ def do(gl: Gl, name: str, *arguments: Any) -> Any:
 
 
 def failure(call: str, code: int) -> XsemError:
-    """Return the error for a code of EGL or OpenGL."""
+    """Return the error for a code of EGL, OpenGL or X11."""
     name = _CODES.get(code, f"{code:#x}")
     fields: dict[str, Any] = {"call": call, "code": code, "code_name": name}
-    if name in ("GL_OUT_OF_MEMORY", "EGL_BAD_ALLOC"):
+    if name in ("GL_OUT_OF_MEMORY", "EGL_BAD_ALLOC", "BadAlloc"):
         return OutOfMemoryError(f"{call}: {name}", reason="out_of_memory", **fields)
     if name in ("GL_CONTEXT_LOST", "EGL_CONTEXT_LOST"):
         return DeviceLostError(f"{call}: {name}", reason="device_lost", **fields)
     return DriverError(f"{call}: {name}", reason="driver_error", **fields)
+
+
+def cannot_share(error: DriverError) -> UnsupportedError:
+    """Return the error for an application's context with which a new one cannot share."""
+    return UnsupportedError(f"{error}: no context can share with the application's. One that is robust or reports no "
+                            "errors is not supported", capability="native_context", backend="opengl", call=error.call,
+                            code=error.code, code_name=error.code_name)
 
 
 def displays(gl: Gl) -> list[Any]:
@@ -103,9 +111,7 @@ class Context:
         except DriverError as error:
             if share is None:
                 raise
-            raise UnsupportedError(f"{error}: no context can share with the application's. One that is robust or "
-                                   "reports no errors is not supported", capability="native_context", backend="opengl",
-                                   call=error.call, code=error.code, code_name=error.code_name) from error
+            raise cannot_share(error) from error
         return cls(gl, display, handle, config)
 
     @classmethod
@@ -120,6 +126,10 @@ class Context:
     def address(self) -> int:
         """The EGLContext as a number."""
         return address(self.handle)
+
+    def is_current(self) -> bool:
+        """Return whether it is current on this thread."""
+        return current(self.gl) == self.address
 
     def sharing(self) -> Context:
         """Make a context that shares this one's objects."""

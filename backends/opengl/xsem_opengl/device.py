@@ -20,8 +20,8 @@ from xsem.spi import (
 )
 from xsem.types import Capabilities, MemoryDesc, MipmapDesc, OwnedHandle, SemaphoreDesc
 from xsem_opengl.answers import Answers, capabilities_of
-from xsem_opengl.contexts import Context
 from xsem_opengl.fences import fences_for
+from xsem_opengl.glx import AnyContext
 from xsem_opengl.host_fences import HostFence, HostFences
 from xsem_opengl.images import Image, Level
 from xsem_opengl.objects import HostBuffer, Mapping, Memory, delete, scratch_buffer
@@ -36,7 +36,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
     """A device on one context."""
 
     def __init__(
-        self, context: Context, answers: Answers, worker: Worker, own: Worker | None, lent: object | None = None,
+        self, context: AnyContext, answers: Answers, worker: Worker, own: Worker | None, lent: object | None = None,
         open_exporter: Callable[[], DeviceDriver] | None = None,
     ) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         return self._host_fences
 
     def native_handle(self, token: Token | None) -> int:
-        """Return the EGLContext for None, else the name of the semaphore, memory object or buffer."""
+        """Return the context for None, else the name of the semaphore, memory object or buffer."""
         if token is None:
             return self._context.address
         if isinstance(token, (Semaphore, Memory, Image)):

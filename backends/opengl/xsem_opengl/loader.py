@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from ctypes import CFUNCTYPE, c_char_p, c_void_p
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final
@@ -14,8 +15,9 @@ from xsem.errors import BackendUnavailableError
 __all__ = ["Gl", "load"]
 
 _MODULES: Final = (
-    "GL", "GL.EXT.memory_object", "GL.EXT.memory_object_fd", "GL.EXT.semaphore", "GL.EXT.semaphore_fd",
-    "GL.NV.timeline_semaphore", "EGL", "EGL.EXT.device_base", "EGL.EXT.platform_base",
+    "GL", "raw.GL.EXT.memory_object", "raw.GL.EXT.memory_object_fd", "raw.GL.EXT.semaphore", "raw.GL.EXT.semaphore_fd",
+    "raw.GL.NV.timeline_semaphore", "raw.GL.ARB.copy_image", "raw.GL.ARB.shader_image_load_store", "EGL",
+    "raw.EGL.EXT.device_base", "raw.EGL.EXT.platform_base",
 )
 Gl = SimpleNamespace
 """The functions and constants of PyOpenGL's modules, its errors, and whether it `checks` for them."""
@@ -36,7 +38,8 @@ def load() -> Gl:
             _without_checks()
         for name in _MODULES:
             module = importlib.import_module(f"OpenGL.{name}")
-            found |= {key: value for key, value in vars(module).items() if key.startswith(("gl", "egl", "GL_", "EGL"))}
+            names = {key: value for key, value in vars(module).items() if key.startswith(("gl", "egl", "GL_", "EGL"))}
+            found |= _resolved(names) if name.startswith("raw.") else names
         errors = importlib.import_module("OpenGL.error")
         found |= {"GLError": errors.GLError, "NullFunctionError": errors.NullFunctionError}
         found["EGLError"] = importlib.import_module("OpenGL.raw.EGL._errors").EGLError
@@ -51,6 +54,19 @@ def load() -> Gl:
         if ours:
             del os.environ["PYOPENGL_PLATFORM"]
     return Gl(**found)
+
+
+def _resolved(names: dict[str, Any]) -> dict[str, Any]:
+    """Find the functions of an extension, whichever window system the context belongs to."""
+    # PyOpenGL asks the current context of one window system for the extension: GLX where DISPLAY is set. It finds no
+    # function in the contexts of another one. eglGetProcAddress finds those for GLX, too.
+    platform = importlib.import_module("OpenGL.platform").PLATFORM
+    find = CFUNCTYPE(c_void_p, c_char_p)(("eglGetProcAddress", platform.EGL))
+    for name, function in names.items():
+        if hasattr(function, "force_extension") and (pointer := find(name.encode())):   # not found yet
+            made = CFUNCTYPE(function.restype, *map(platform.finalArgType, function.argtypes))(pointer)
+            names[name] = platform.errorChecking(made, function.DLL, function.error_checker)
+    return names
 
 
 def _without_checks() -> None:

@@ -10,8 +10,9 @@ from xsem.errors import BadArgumentError, BusyError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
 from xsem.types import SignalParams, WaitParams
 from xsem_opengl.answers import Answers
-from xsem_opengl.contexts import Context, current, do
+from xsem_opengl.contexts import do
 from xsem_opengl.fences import Fences
+from xsem_opengl.glx import AnyContext
 from xsem_opengl.host_fences import HostFence
 from xsem_opengl.images import Level, copy_levels, copy_rows, pixel_store
 from xsem_opengl.objects import SCRATCH, Buffer, Memory, clear_errors
@@ -27,7 +28,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """The commands of one context."""
 
     def __init__(
-        self, context: Context, answers: Answers, fresh: Callable[[Semaphore], int], fences: Fences, scratch: int,
+        self, context: AnyContext, answers: Answers, fresh: Callable[[Semaphore], int], fences: Fences, scratch: int,
         own: Worker | None,
     ) -> None:
         self.identity = self.native_handle = context.address
@@ -141,7 +142,7 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Any:
         if self._own is not None:
             return self._own.call(self._appended, work, wait_fences, want_fence, acquire)
-        if current(self._gl) != self._context.address:
+        if not self._context.is_current():
             raise BusyError("the device's context is not current on this thread: make it current before the call",
                             reason="not_current")
         clear_errors(self._gl)

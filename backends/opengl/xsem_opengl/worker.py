@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from xsem.errors import ReleasedError
-from xsem_opengl.contexts import Context
+from xsem_opengl.glx import AnyContext
 
 __all__ = ["Worker"]
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 class Worker:
     """Makes calls of OpenGL, one after the other. The context is the worker's from the first line on."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: AnyContext) -> None:
         self._context = context
         self._tasks: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Call] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="xsem-opengl", daemon=True)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from support.opengl_sim import environment
-from support.paths import TESTS
+from support.paths import DRIVERS, TESTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zink is taken from Debian's packages")
 
@@ -15,12 +15,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zink is taken f
 FRAMES = ["gl_frames", "vulkan:0", "binary", "60"]
 
 
-@pytest.mark.parametrize("options", [FRAMES, [*FRAMES, "without-checks"], ["gl_images"]], ids=" ".join)
+@pytest.mark.parametrize("options", [
+    FRAMES, [*FRAMES, "without-checks"], [*FRAMES, "pyopengl-for-glx"], ["gl_images"],
+    [*FRAMES, "glx"], [*FRAMES, "glx", "without-checks"], [*FRAMES, "glx", "pyopengl-for-glx"],
+], ids=" ".join)
 def test_vulkan_and_an_applications_context_see_the_same(options: list[str]) -> None:
     pytest.importorskip("OpenGL", reason="PyOpenGL is not installed")
     env = environment()
     program, *rest = options
+    display = [str(DRIVERS / "xvfb")] if "glx" in options else []
     done = subprocess.run(
-        [sys.executable, "-m", f"support.{program}", *rest], check=False, capture_output=True, text=True, timeout=100,
+        [*display, sys.executable, "-m", f"support.{program}", *rest], check=False, capture_output=True, text=True,
+        timeout=100,
         env={**env, "PYTHONPATH": f"{TESTS}:{env.get('PYTHONPATH', '')}"})
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
