@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +20,7 @@ _PATIENCE_S: Final = 5.0
 _PROC: Final = Path("/proc")
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """A process cannot be asked; the message is one sentence."""
 
 
@@ -35,17 +36,17 @@ class _Wait(NamedTuple):
     @property
     def wanted(self) -> str:
         """The semaphore and the value."""
-        value = self.semaphore["value"]
-        return self.semaphore["name"] + ("" if value is None else f" to be {value}")
+        name, value = self.semaphore["name"], self.semaphore["value"]
+        return f"{name}" if value is None else f"{name} to be {value}"
 
 
 def run(pids: Sequence[int], *, everything: bool, as_json: bool) -> int:
     """Ask the processes, and print what they wait for. Return BAD_ANSWER if some wait for each other."""
     answers, problems = [], []
-    for pid in pids or (_running() if everything else ()):
+    for pid in pids or (_running() if everything and sys.platform == "linux" else ()):
         try:
             answers.append(ask(pid))
-        except _Refused as problem:
+        except _RefusedError as problem:
             if pids:
                 problems.append(str(problem))
     waits = [wait for answer in answers for wait in _waits(answer)]
@@ -55,7 +56,8 @@ def run(pids: Sequence[int], *, everything: bool, as_json: bool) -> int:
                           "cycles": [[wait._asdict() for wait in cycle] for cycle in cycles]}, indent=2))
     else:
         for line in (*problems, *_report(answers, waits, cycles)):
-            print(printable(line))
+            text = line.lstrip(" ")
+            print(" " * (len(line) - len(text)) + printable(text))
     if problems and not answers:
         return NOT_TRIED
     return BAD_ANSWER if cycles else DONE
@@ -63,7 +65,7 @@ def run(pids: Sequence[int], *, everything: bool, as_json: bool) -> int:
 
 # ---- asking
 def _running() -> list[int]:
-    """Return the processes in this network namespace that answer, whoever they belong to."""
+    """Return the processes in this network namespace that answer."""
     mine = f"@xsem-pending-{_namespace('self')}-"
     found = [line.rpartition(" ")[2] for line in (_PROC / "net/unix").read_text().splitlines()]
     return sorted({int(name.removeprefix(mine)) for name in found if name.startswith(mine)} - {os.getpid()})
@@ -75,16 +77,18 @@ def _namespace(pid: int | str, kind: str = "pid") -> int:
 
 def ask(pid: int) -> dict[str, Any]:
     """Return the answer of a process."""
+    if sys.platform != "linux":
+        raise _RefusedError("programs can be asked on Linux only")
     try:
         namespace, network = _namespace(pid), _namespace(pid, "net")
         inner = int(next(line for line in (_PROC / str(pid) / "status").read_text().splitlines()
                          if line.startswith("NSpid:")).split()[-1])
     except FileNotFoundError:
-        raise _Refused(f"process {pid} does not run") from None
+        raise _RefusedError(f"process {pid} does not run") from None
     except PermissionError:
-        raise _Refused(f"process {pid} belongs to another user") from None
+        raise _RefusedError(f"process {pid} belongs to another user") from None
     if network != _namespace("self", "net"):
-        raise _Refused(f"process {pid} is in another network namespace: ask it from there, for example with "
+        raise _RefusedError(f"process {pid} is in another network namespace: ask it from there, for example with "
                        f"nsenter --net --target {pid}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
@@ -92,11 +96,11 @@ def ask(pid: int) -> dict[str, Any]:
             asking.connect(address_of(inner, namespace))
             parts = list(iter(lambda: asking.recv(1 << 16), b""))
     except ConnectionRefusedError:
-        raise _Refused(f"process {pid} has opened no device of xsem") from None
+        raise _RefusedError(f"process {pid} has opened no device of xsem") from None
     except TimeoutError:
-        raise _Refused(f"process {pid} does not answer: it is stopped, or its interpreter is blocked") from None
+        raise _RefusedError(f"process {pid} does not answer: it is stopped, or its interpreter is blocked") from None
     if not parts:
-        raise _Refused(f"process {pid} belongs to another user")
+        raise _RefusedError(f"process {pid} belongs to another user")
     answer: dict[str, Any] = json.loads(b"".join(parts))
     answer["pid"] = pid
     return answer
@@ -173,12 +177,12 @@ def _report(
 ) -> Iterator[str]:
     names = {answer["pid"]: f"{answer['name']} ({answer['pid']})" for answer in answers}
     for circle in cycles:
-        yield "nobody can go on: " + "; ".join(
+        yield "deadlock: " + "; ".join(
             f"{names[wait.pid]}, {wait.where}, waits for {wait.wanted}" for wait in circle)
     for answer in answers:
         held = [wait for wait in waits if wait.pid == answer["pid"]]
         pending = sum(each["pending"] for each in answer["lists"])
-        yield f"{names[answer['pid']]}: {len(held)} waits, {pending} pending operations" + (
+        yield f"{names[answer['pid']]}: waits: {len(held)}, pending operations: {pending}" + (
             "" if answer["driver_answers"] else "; its driver does not answer")
         for wait in held:
             present = wait.semaphore["present"]

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from time import perf_counter as now
-from traceback import StackSummary, walk_stack
+from traceback import walk_stack
 from typing import Any, Final
 
 from xsem.runtime.diagnostics.host_waits import host_waits
@@ -72,6 +72,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _serve(listening: socket.socket) -> None:
+    if sys.platform != "linux":
+        return
     enter_own_thread()
     while not exiting():
         try:
@@ -80,7 +82,8 @@ def _serve(listening: socket.socket) -> None:
             return
         with asking, contextlib.suppress(OSError):
             asking.settimeout(5)
-            _, user, _ = _CREDENTIALS.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            _, user, _ = _CREDENTIALS.unpack(found)
             if user in (0, os.geteuid()):
                 asking.sendall(json.dumps(_answer()).encode())
 
@@ -115,7 +118,8 @@ def _of_list(queue: Queue) -> dict[str, Any] | None:
     asked_at = now()
     return {"list": queue.name, "pending": len(operations), "operations": [
         {"seq": op.seq, "operation": op.operation, "age_s": asked_at - op.appended_at,
-         "semaphores": [_semaphore(*each) for each in op.targets], "signals": [_semaphore(*each) for each in op.signals]}
+         "semaphores": [_semaphore(*each) for each in op.targets],
+         "signals": [_semaphore(*each) for each in op.signals]}
         for op in operations[:_OPERATIONS]]}
 
 
@@ -141,7 +145,6 @@ def _threads() -> Iterator[dict[str, Any]]:
         frame = frames.get(thread.ident or 0)
         if frame is None or thread.name.startswith("xsem-"):
             continue
-        stack = StackSummary.extract(walk_stack(frame), lookup_lines=False)   # the innermost first
-        lines = [f"{each.filename}:{each.lineno} in {each.name}" for each in stack
-                 if os.sep + "xsem" + os.sep not in each.filename]
+        lines = [f"{each.f_code.co_filename}:{line} in {each.f_code.co_name}" for each, line in walk_stack(frame)
+                 if not str(each.f_globals.get("__name__")).startswith("xsem")]   # the innermost first
         yield {"thread": thread.native_id, "name": thread.name, "stack": lines[:_FRAMES]}
