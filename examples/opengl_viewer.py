@@ -10,7 +10,7 @@ producer gives the ring images in Vulkan's memory. Here the picture is drawn wit
 The lines of a window program are the same, for example of `examples/video.py` of moderngl/moderngl-window, where
 PyAV decodes to memory of the host, and `texture.write` uploads: docs/how-to/opengl-and-torch.md has them.
 
-This program has 115 lines.
+This program has 114 lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import xsem
-from opengl_torch import TEXTURED, WHOLE
+from opengl_torch import TEXTURED, WHOLE, new_context
 from renderer import HEIGHT, WIDTH, draw
 
 if TYPE_CHECKING:
@@ -87,16 +87,15 @@ def main() -> int:
         print("opengl_viewer: moderngl is missing: pip install moderngl", file=sys.stderr)
         return 2
 
-    made = moderngl.create_context(standalone=True, backend="egl", libgl="libGL.so.1", libegl="libEGL.so.1")
-    made.clear_errors()   # moderngl has left one, which xsem would report
+    context = new_context(moderngl)
     spawn = multiprocessing.get_context("spawn")
     near, far = spawn.Pipe()
-    with xsem.open_device("opengl", native=made) as gl:
+    with xsem.open_device("opengl", native=context) as gl:
         producer = spawn.Process(target=produce, args=(far, asked.device, gl.info.uuid, asked.frames))
         try:
             producer.start()
             far.close()   # the child has its own, so its end is seen
-            shown, skipped, wrong, last = view(made, gl, near)
+            shown, skipped, wrong, last = view(context, gl, near)
             producer.join(TIMEOUT_S)
         finally:
             if producer.pid is not None:

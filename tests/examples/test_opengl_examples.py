@@ -74,6 +74,15 @@ def test_missing_package_is_named_in_one_line(tmp_path: Path, name: str, package
     assert (done.returncode, done.stderr) == (2, f"{name}: {package} is missing: pip install {package}\n")
 
 
+@pytest.mark.variants
+@pytest.mark.parametrize("name", ON_VULKAN)
+def test_machine_without_a_context_is_told_in_one_line(name: str) -> None:
+    pytest.importorskip("moderngl", reason="moderngl is not installed")
+    done = example(name, *ON_VULKAN[name], environment=environment(__EGL_VENDOR_LIBRARY_FILENAMES="/nowhere"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert done.stderr.startswith(f"{name}: OpenGL has no EGL context: ")
+
+
 @pytest.mark.parametrize("name", ON_VULKAN)
 def test_example_tells_its_own_length(name: str) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
