@@ -54,7 +54,7 @@ def new_context(moderngl: Any) -> Any:
         context = moderngl.create_context(standalone=True, backend="egl", libgl="libGL.so.1", libegl="libEGL.so.1")
     except Exception as error:   # moderngl's errors have no class of their own
         raise RuntimeError(f"OpenGL has no EGL context: {error}") from error
-    context.clear_errors()   # moderngl has left one, which xsem would report
+    context.clear_errors()   # that moderngl may have left, and xsem would report
     return context
 
 
