@@ -212,7 +212,6 @@ def main() -> int:
         libraries = SimpleNamespace(**{short: importlib.import_module(name) for short, name in names.items()})
         context = libraries.moderngl.create_context(standalone=True, backend="egl", libgl="libGL.so.1",
                                                     libegl="libEGL.so.1")
-        context.clear_errors()   # that moderngl may have left, and xsem would report
         gl = xsem.open_device("opengl", native=context)
         cuda = xsem.open_device("cuda", uuid=gl.info.uuid)
     except Exception as error:   # those of moderngl have no class of their own
