@@ -21,7 +21,7 @@ from xsem_conformance.outcomes import BlockedError, expect
 
 __all__ = ["Hold", "held"]
 
-_WORK_S = 2.0
+_WORK_S = 1.0
 """Seconds of work: far more than an observation takes. If the work ends too soon, the case is blocked, never failed."""
 
 
