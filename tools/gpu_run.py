@@ -26,7 +26,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _PACKAGES: Final = ("cuda-bindings", "cupy", "cupy-cuda12x", "cupy-cuda13x", "torch", "jax", "jaxlib", "ray", "slangpy",
-                    "warp-lang", "numpy", "cffi", "pyopencl", "pluggy")
+                    "warp-lang", "moderngl", "PyOpenGL", "numpy", "cffi", "pyopencl", "pluggy")
 _DEMO: Final = ("demo", "--device", "cuda:0", "--exporter", "vulkan")
 _FRESH: Final = "demo: 120 frames, 0 stale, 0 errors"
 _BY: Final = "filtered by "

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from support.waiting import until
 
 import xsem
 from xsem.errors import UnsupportedError
@@ -30,11 +31,13 @@ class Participant:
         assert type == "opaque_fd"
         return self.early
 
-    def occupy(self, commands: int, seconds: float) -> None:
+    def occupy(self, commands: int, seconds: float) -> int:
         assert (commands, seconds > 0) == (7, True)
         self.told.append("work")
+        return 9
 
-    def done(self, commands: int) -> bool:
+    def reached(self, event: int) -> bool:
+        assert event == 9   # the end of the work, and not of the list
         return not self.busy()
 
 
@@ -133,7 +136,8 @@ def test_copies_replace_a_fill_that_is_done_when_appended(
                 return side.import_memory(desc)
 
         side = participant.LocalParticipant(device, lend)
-        side.occupy(side.new_list(), 1e-4)
+        end = side.occupy(side.new_list(), 1e-4)
+        until(lambda: side.reached(end))
         side.forget()
     assert done[-1] == ("copy" if at_once else "fill")
     assert done.count("fill") >= 10

@@ -167,7 +167,7 @@ def test_metadata_has_license_readme_and_extras(wheel: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.11"
     assert "make demo" in str(metadata.get_payload())
     extras = {"all", "completion", "conformance", "cuda12", "cuda13", "demo", "dev", "docs", "fleet", "opencl",
-              "vulkan"}
+              "opengl", "vulkan"}
     assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from backends.test_portable_pairs import DEVICES, place
+from support import opengl_sim
 from support.paths import TESTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins need Linux")
@@ -33,6 +34,15 @@ def test_frames_go_from_and_to_each_device(other: str) -> None:
 ], ids=" ".join)
 def test_images_of_a_renderer_are_frames(devices: tuple[str, ...]) -> None:
     ends_well(devices[0], "support.ring_images", *devices)
+
+
+def test_frame_is_given_back_behind_the_applications_own_commands() -> None:
+    pytest.importorskip("moderngl", reason="moderngl is not installed")
+    environment = opengl_sim.environment()
+    done = subprocess.run(
+        [sys.executable, "-m", "support.gl_ring"], check=False, capture_output=True, text=True, timeout=100,
+        env={**environment, "PYTHONPATH": f"{TESTS}:{environment.get('PYTHONPATH', '')}"})
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 # Not SwiftShader: it has one list, and two are needed.

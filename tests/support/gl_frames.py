@@ -43,6 +43,7 @@ def main(draws_on: str, kind: str, count: str, *options: str) -> None:
     context.make_current()
     refused("bad_native", lambda: xsem.open_device("opengl", native=7))
     gl.eglBindAPI(gl.EGL_OPENGL_ES_API)   # the application's next contexts
+    stale_error(gl)
     with (xsem.open_device("opengl", native=context.address) as device, xsem.open_device(draws_on) as drawing,
           xsem.open_device("vulkan", uuid=device.info.uuid) as exporter):
         assert device.native_handle == context.address

@@ -410,6 +410,22 @@ class Buffer(Resource):
         self._check()
         return self._lifetime
 
+    @property
+    def native_handle(self) -> int:
+        """The vendor's handle of the buffer, as an int, where the API has one. xsem keeps ownership.
+
+        Raises
+        ------
+        UnsupportedError
+            ``native_handle``: the buffer has no native handle, or is a view that begins after the start of the mapping,
+            whose handle would be taken for its own.
+        """
+        if self._place.offset:
+            raise UnsupportedError(f"this view begins {self._place.offset} bytes after the start of its mapping, and "
+                                   "only the mapping has a handle: use that, with the offset", reason="native_handle",
+                                   capability="native_handle", backend=self._device_state.info.backend)
+        return super().native_handle
+
     def _token(self) -> Token:
         return self._place.token
 

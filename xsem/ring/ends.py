@@ -99,6 +99,7 @@ class Line(NamedTuple):
             commands.append_signal(self.device, value, release=release)
             return
         if commands is not None:
+            commands.append_barrier()   # behind work that the list's owner has not appended by it
             commands.synchronize(timeout_s=None)
         self.host.host_signal(value)
 

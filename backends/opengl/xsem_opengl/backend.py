@@ -17,6 +17,7 @@ from xsem_opengl.contexts import Context, displays
 from xsem_opengl.device import OpenGLDevice
 from xsem_opengl.glx import AnyContext, GlxContext
 from xsem_opengl.loader import Gl, load
+from xsem_opengl.objects import clear_errors
 from xsem_opengl.worker import Worker
 
 __all__ = ["OpenGLBackend"]
@@ -64,6 +65,7 @@ class OpenGLBackend(Backend):
         if context is None or (type(native) is int and native != context.address):
             raise BadArgumentError("native= takes the EGL or GLX context that is current on this thread, as an int or "
                                    "as the object of its library", reason="bad_native")
+        clear_errors(gl)   # of the application
         answers = ask(gl)
         check_usable(answers)
         index = next((at for at, each in enumerate(self._all()) if each.answers.uuid == answers.uuid), 0)

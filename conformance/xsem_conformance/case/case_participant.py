@@ -65,9 +65,13 @@ class CaseParticipant:
         values = list(value) if isinstance(value, Sequence) else [value] * len(several)
         return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
 
-    def occupy(self, commands: int, seconds: float) -> None:
-        """Append work that takes about `seconds`, and at most half the patience."""
-        self.side.occupy(commands, min(seconds, self._patience_s / 2))
+    def occupy(self, commands: int, seconds: float) -> int:
+        """Append work that takes about `seconds`, and at most half the patience. Return the event of its end."""
+        return self.side.occupy(commands, min(seconds, self._patience_s / 2))
+
+    def reached(self, event: int) -> bool:
+        """Return whether the event is reached."""
+        return self.side.reached(event)
 
     def write(self, commands: int, memory: Shared, data: bytes, offset: int = 0) -> None:
         """Append a copy of `data` to the memory."""

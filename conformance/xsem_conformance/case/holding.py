@@ -57,8 +57,9 @@ def held(
         submit()
         return
     try:
-        producer.occupy(signals, _WORK_S)
+        end = producer.occupy(signals, _WORK_S)
     except (UnsupportedError, ParticipantFailedError) as error:
         raise BlockedError(f"nothing can hold {producer.name} back: {error}") from error
     submit()
-    yield Hold(lambda: producer.done(signals))
+    # Not the end of the list: that is seen later than the signal, so a wait in between would count as too early.
+    yield Hold(lambda: producer.reached(end))

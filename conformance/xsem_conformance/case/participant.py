@@ -31,9 +31,9 @@ _WRITES: Final = 4   # behind work that occupies a list
 
 OPERATIONS: Final = frozenset({
     "about", "new_list", "create_semaphore", "export_semaphore", "export_read_only", "import_semaphore",
-    "create_memory", "export_memory", "import_memory", "wait", "signal", "occupy", "write", "write_noise", "read",
-    "fetch", "first_difference", "done", "synchronize", "value", "host_signal", "host_wait", "meets_now", "release",
-    "forget",
+    "create_memory", "export_memory", "import_memory", "wait", "signal", "occupy", "reached", "write", "write_noise",
+    "read", "fetch", "first_difference", "done", "synchronize", "value", "host_signal", "host_wait", "meets_now",
+    "release", "forget",
 })
 """Operations that a participant in another process accepts."""
 
@@ -56,7 +56,8 @@ class Participant(Protocol):
              acquire: Sequence[int] = ()) -> None: ...
     def signal(self, commands: int, semaphores: Sequence[int], values: Sequence[int | None],
                release: Sequence[int] = ()) -> None: ...
-    def occupy(self, commands: int, seconds: float) -> None: ...
+    def occupy(self, commands: int, seconds: float) -> int: ...
+    def reached(self, event: int) -> bool: ...
     def write(self, commands: int, memory: int, offset: int, data: str) -> None: ...
     def write_noise(self, commands: int, memory: int, size: int, seed: int) -> None: ...
     def read(self, commands: int, memory: int, offset: int, size: int) -> int: ...
@@ -182,8 +183,8 @@ class LocalParticipant:
             return self.get(semaphores[0]), values[0]
         return [self.get(each) for each in semaphores], list(values)
 
-    def occupy(self, commands: int, seconds: float) -> None:
-        """Append work of about `seconds` to an idle list: fills of the participant's own memory."""
+    def occupy(self, commands: int, seconds: float) -> int:
+        """Append work of about `seconds` to an idle list: fills of its own memory. Return the event of its end."""
         # NVIDIA's OpenCL driver fills such memory, and copies from it, on the caller's thread when no work is pending.
         # It copies to such memory on the device. Both were measured on an H200.
         if self._filled is None:
@@ -206,6 +207,13 @@ class LocalParticipant:
             each, _ = _cost(work, act)
         for _ in range(min(_MOST_FILLS, math.ceil(seconds / each))):
             act()
+        event = self.device.create_event()
+        work.append_barrier(signal_event=event)
+        return self.keep(event)
+
+    def reached(self, event: int) -> bool:
+        """Return whether the event is reached."""
+        return bool(self.get(event).query())
 
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         """Append a copy of `data` (base64) to the memory."""

@@ -131,8 +131,11 @@ class RemoteParticipant:
                release: Sequence[int] = ()) -> None:
         self._ask("signal", commands, list(semaphores), list(values), list(release))
 
-    def occupy(self, commands: int, seconds: float) -> None:
-        self._ask("occupy", commands, seconds)
+    def occupy(self, commands: int, seconds: float) -> int:
+        return int(self._ask("occupy", commands, seconds))
+
+    def reached(self, event: int) -> bool:
+        return bool(self._ask("reached", event))
 
     def write(self, commands: int, memory: int, offset: int, data: str) -> None:
         self._ask("write", commands, memory, offset, data)
