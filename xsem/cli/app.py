@@ -95,4 +95,12 @@ def _demo(asked: argparse.Namespace) -> int:
     return show(plan, asked.output, as_json=flag(asked, "json"), quiet=flag(asked, "quiet"))
 
 
-_OWN = {"devices": _devices, "doctor": _doctor, "demo": _demo}
+def _trace(asked: argparse.Namespace) -> int:
+    if asked.show is not None:   # without `show`
+        return int(asked.show(asked))
+    from xsem.cli.trace.command import run as show
+
+    return show(asked)
+
+
+_OWN = {"devices": _devices, "doctor": _doctor, "demo": _demo, "trace": _trace}
