@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.trace_files import LIST, TraceFile, Value, frames, use
 
 from xsem.cli import app
@@ -62,6 +63,18 @@ def test_summary_names_who_made_the_frame_late(tmp_path: Path, capsys: pytest.Ca
     assert ("\nWaits\n" in text, "\nWaits\n" in short) == (True, False)
     assert app.run(["trace", "show", "--json", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out) == facts(tmp_path)
+
+
+def test_page_of_the_documentation_shows_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("traces").mkdir()
+    frames(Path("traces"), late=5)
+    assert app.run(["trace", "show", "traces", "--quiet"]) == 0
+    text = (ROOT / "docs/how-to/why-is-my-frame-late.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert block.split() == capsys.readouterr().out.split()
 
 
 @pytest.mark.parametrize("length", [1, 40, -1])
