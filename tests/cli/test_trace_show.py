@@ -156,6 +156,15 @@ def test_clocks_that_cannot_be_compared_are_refused(
         assert re.search(rf"{one.path} and {other} {said}", capsys.readouterr().err)
 
 
+def test_append_can_be_written_after_its_operation(one: TraceFile) -> None:
+    # Another thread saw the end, and wrote it before the thread of the append wrote.
+    one.operation("work", 0, 0, 10)
+    one.lines[-2:] = one.lines[:-3:-1]
+    trace = read([one.write()])
+    assert [(each.category, each.end, each.host_tid) for each in trace.slices] == [
+        ("append", 0, None), ("device", 10, one.pid)]
+
+
 def test_events_of_a_later_xsem_are_ignored(one: TraceFile) -> None:
     one.event("X", "new", cat="new", ts=1)
     one.event("C", "counter", args={"value": 3})

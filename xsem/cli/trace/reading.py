@@ -82,7 +82,8 @@ class _FileReader:
             self.operations.pop(key, None)
         else:
             new.kind = "append"
-            new.target = self.operations[key] = self._operation(process, key, args, new.begin)
+            # Another thread may have seen the end, and written it before.
+            new.target = self.operations.setdefault(key, self._operation(process, key, args, new.begin))
             new.target.host_tid = new.tid
         self._trace.slices.append(new)
 
