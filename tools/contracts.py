@@ -31,6 +31,15 @@ LAYERS = {
         types
         data : errors
     """,
+    "xsem.cli.trace": """
+        command
+        page
+        tables | merged
+        summary
+        chain
+        matching | reading
+        files | model
+    """,
     "xsem.spi": """
         registration
         backend

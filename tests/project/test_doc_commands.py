@@ -49,6 +49,7 @@ NOT_RUN: Final = {
     r"cd \.\.|cd xsem-acme|pytest": "the reader's backend; tests/backends/test_template.py runs the template's tests",
     r"tests/drivers/run cuda -- python -m pytest /path/to/your/tests|.* python your_program\.py":
         "the reader's program",
+    r"xsem trace show traces .*": "the traces of the reader; tests/cli/test_trace_show.py shows those of the page",
     r"python (viewer|renderer)\.py( &)?|wait|rm frames\.sock":
         "tests/project/test_docs.py runs the programs of the page",
 }

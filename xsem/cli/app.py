@@ -103,4 +103,12 @@ def _pending(asked: argparse.Namespace) -> int:
     return pending(asked.pids, everything=asked.all, as_json=flag(asked, "json"))
 
 
-_OWN = {"pending": _pending, "devices": _devices, "doctor": _doctor, "demo": _demo}
+def _trace(asked: argparse.Namespace) -> int:
+    if asked.show is not None:   # without `show`
+        return int(asked.show(asked))
+    from xsem.cli.trace.command import run as show
+
+    return show(asked)
+
+
+_OWN = {"pending": _pending, "devices": _devices, "doctor": _doctor, "demo": _demo, "trace": _trace}

@@ -53,6 +53,7 @@ def new_parser(
     pending = commands.add_parser("pending", help=text, description=text)
     pending.add_argument("pids", nargs="*", type=number(1, 2**31 - 1), metavar="PID", help="Process.")
     pending.add_argument("--all", action="store_true", help="All processes of this user that have opened a device.")
+    _add_trace(commands)
     for name, text in others:
         other = commands.add_parser(name, help=text, description=text)
         other.set_defaults(run=_help_of(other))
@@ -94,6 +95,21 @@ def _add_demo(commands: Any) -> None:
                            "demo-DEVICE-without-wait.png, in the current folder.")
     demo.add_argument("--timeout", type=seconds(0.1), default=30.0, metavar="SECONDS",
                       help="Longest time for one frame, and for the opening of a device (default: %(default)s).")
+
+
+def _add_trace(commands: Any) -> None:
+    text = "Show who waited for whom, from the files of a traced run."
+    trace = commands.add_parser("trace", help=text, description=text)
+    trace.set_defaults(show=_help_of(trace))
+    below = trace.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)
+    text = "Read traces of one host, and print who ended each wait, the longest chain, and what is pending."
+    show = below.add_parser("show", help=text, description=text)
+    show.set_defaults(show=None)
+    show.add_argument("files", nargs="+", type=Path, metavar="FILE",
+                      help="A trace, or a folder: all its *.json. Name the files of all processes.")
+    show.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
+    show.add_argument("--merged", type=Path, metavar="PATH",
+                      help="Also write one trace with arrows from signals to waits, for Perfetto.")
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
