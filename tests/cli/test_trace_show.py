@@ -206,12 +206,12 @@ def test_wait_that_ended_before_every_signal_was_met_from_outside(one: TraceFile
     assert (wait["outside"], wait["longest_ended_by"]) == (1, "a signaller outside the trace")
 
 
-@pytest.mark.parametrize(("resolution_us", "how"), [(2000, "signal"), (100, "outside")])
+@pytest.mark.parametrize(("appended", "how"), [(900, "signal"), (1100, "outside")])
 def test_signal_that_was_seen_late_is_still_the_one(
-    tmp_path: Path, one: TraceFile, resolution_us: int, how: str
+    tmp_path: Path, one: TraceFile, appended: int, how: str
 ) -> None:
-    late = TraceFile(tmp_path / "late.json", 3, "late.py", resolution_us=resolution_us)
-    late.operation("signal", 0, 1500, 1501, use("s", 1), measured="seen")
+    late = TraceFile(tmp_path / "late.json", 3, "late.py")
+    late.operation("signal", appended, 9500, 9501, use("s", 1), measured="seen")   # with others, by one marker
     one.operation("wait", 0, 0, 1000, use("s", 1))
     assert [each.how for each in met(one, late)] == [how]
 

@@ -51,11 +51,15 @@ def _run(arguments: list[str]) -> int:
         known = package_commands.names()
         parser = new_parser(known.items() if completing or word not in known else [(word, known[word])],
                             package_commands.load if completing or word in known else None)
+    traced: list[str] = []
+    if word == "trace" and "--" in arguments:   # what follows is a command line of its own
+        arguments, traced = arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]
     if completing:
         import argcomplete
 
         argcomplete.autocomplete(parser)
     asked = parser.parse_args(arguments)
+    asked.traced = traced
     if asked.version:
         return _version(as_json=flag(asked, "json"))
     if asked.command is None:
@@ -104,7 +108,11 @@ def _pending(asked: argparse.Namespace) -> int:
 
 
 def _trace(asked: argparse.Namespace) -> int:
-    if asked.show is not None:   # without `show`
+    if asked.traced and asked.show is not None:
+        from xsem.cli.trace.recording import run as record
+
+        return record(asked)
+    if asked.show is not None:   # neither `show` nor a command
         return int(asked.show(asked))
     from xsem.cli.trace.command import run as show
 

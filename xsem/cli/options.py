@@ -98,9 +98,13 @@ def _add_demo(commands: Any) -> None:
 
 
 def _add_trace(commands: Any) -> None:
-    text = "Show who waited for whom, from the files of a traced run."
-    trace = commands.add_parser("trace", help=text, description=text)
+    text = "Trace a command, and show who waited for whom."
+    trace = commands.add_parser(
+        "trace", help=text, usage="%(prog)s [options] -- COMMAND …\n       %(prog)s show [options] FILE …",
+        description=f"{text} Each process of the command that opens a device writes a file.")
     trace.set_defaults(show=_help_of(trace))
+    trace.add_argument("--folder", type=Path, metavar="PATH", help="Folder of the files (default: a new one).")
+    trace.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
     below = trace.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)
     text = "Read traces of one host, and print who ended each wait, the longest chain, and what is pending."
     show = below.add_parser("show", help=text, description=text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import itertools
 import json
 import logging
@@ -19,9 +20,9 @@ from pathlib import Path
 from time import perf_counter as now
 from typing import Any, Final
 
-from xsem.errors import BadArgumentError, BusyError
+from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.queues.queue import Queue
-from xsem.runtime.semaphore_state import SemaphoreState, shared_name
+from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.tracing import Note, tables, tracing
 
@@ -45,6 +46,8 @@ class TraceFile:
         self._named: set[int] = set()   # tracks with a name in the file
         self._lists: weakref.WeakKeyDictionary[Queue, int] = weakref.WeakKeyDictionary()
         self._ends: dict[int, float] = {}   # of the last operation, by list
+        self._last: dict[int, int] = {}   # its number
+        self._running: dict[int, deque[tuple[Any, ...]]] = {}   # operations without an end in the file, by list
         self._numbers = itertools.count(_FIRST_LIST)
         self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
         self._unnamed = itertools.count(1)
@@ -96,11 +99,24 @@ class TraceFile:
             self._file.close()
 
     def _look(self) -> None:
-        """Let the queues see which of their operations are done."""
+        """See which operations are done: by markers, and those that run ahead by the values of their signals."""
         for queue in _queues():
             if queue.progress.operations:
                 queue.ensure_marker(queue.last_seq)
                 queue.poll()
+                self._write()
+                self._see_signals(queue)
+
+    def _see_signals(self, queue: Queue) -> None:
+        running, seen = self._running.get(self._list(queue), deque()), 0
+        for operation in running:
+            if operation[1].operation == "signal":
+                if not all(_is_there(queue, *each) for each in operation[1].targets(operation[2])):
+                    break
+                seen = operation[0]
+        at = now()
+        while running and running[0][0] <= seen:
+            self._ended(at, queue, running.popleft())
 
     def _write(self) -> None:
         if not self._notes:
@@ -166,15 +182,28 @@ class TraceFile:
     def _appended(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
         self._put(ph="i", s="t", cat="append", name=f"append {operation[1].operation}", tid=self._thread_named(thread),
                   ts=at * 1e6, args=self._of(queue, operation))
+        tid = self._list(queue)
+        if operation[0] > self._last.get(tid, 0):
+            self._running.setdefault(tid, deque()).append(operation)
 
     def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
         self._put(ph="i", s="t", cat="append", name=f"refused {operation[1].operation}", tid=self._thread_named(thread),
                   ts=at * 1e6, args=self._of(queue, operation))
+        with contextlib.suppress(KeyError, ValueError):
+            self._running[self._list(queue)].remove(operation)
 
     def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        tid = self._list(queue)
+        running = self._running.get(tid, deque())
+        while running and running[0][0] <= operation[0]:
+            self._ended(at, queue, running.popleft())
+        if self._last.get(tid, 0) < operation[0]:   # appended before the trace, or its append is noted only now
+            self._ended(at, queue, operation)
+
+    def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...]) -> None:
         facts, tid = self._of(queue, operation), self._list(queue)
         begin = max(operation[4], self._ends.get(tid, 0.0))
-        self._ends[tid] = at
+        self._ends[tid], self._last[tid] = at, operation[0]
         self._put(ph="X", cat="device", name=operation[1].operation, tid=tid, ts=begin * 1e6,
                   dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": "seen"})
 
@@ -222,6 +251,14 @@ def _queues() -> Iterator[Queue]:
 
 def _version() -> str:
     return str(sys.modules["xsem"].__version__)   # not an import: the package imports this module
+
+
+def _is_there(queue: Queue, state: SemaphoreState, value: int | None) -> bool:
+    """Return whether a signal of the list is known to be done, by the value of its timeline."""
+    with contextlib.suppress(XsemError), state.lifetime.visited() as there:
+        return (there and value is not None and can_read(queue.device_state, state)
+                and read_value(queue.device_state, state) >= value)
+    return False
 
 
 def _boot() -> str:

@@ -69,9 +69,8 @@ def _fitting(wait: Slice, use: Use, signal: Slice | None) -> Match:
 
 
 def _earliest(signal: Slice) -> float:
-    """Return the earliest time at which the signal can have been done, because xsem may have seen it later."""
-    seen_late = signal.process.resolution_us
-    return (signal.until if signal.by_device else max(signal.asked, signal.begin)) - seen_late
+    """Return the earliest time at which the signal can have been done: xsem sees it later, or much later."""
+    return signal.until - signal.process.resolution_us if signal.by_device else signal.asked
 
 
 def ended_by(wait: Slice) -> Slice | None:
