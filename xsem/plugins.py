@@ -194,7 +194,7 @@ class Registry:
                          f"it registered the backend {name!r}, and another plugin has this name")
         else:
             self.backends[name] = Loaded(backend, distribution, plugin)
-            backend.lend_exporters(self._exporter)
+            backend.exporter_of = self._exporter
 
     def _exporter(self, uuid: UUID) -> Callable[[], spi.DeviceDriver] | None:
         try:

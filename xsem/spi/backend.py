@@ -67,6 +67,10 @@ class Backend(ABC):
     """Name of the backend, for example ``"acme"``. Users write it before the colon of a device's id."""
     spi_version: ClassVar[int]
     """Version of the driver interface that the backend implements: a literal such as ``2``, not `SPI_VERSION`."""
+    exporter_of: Callable[[UUID], Callable[[], DeviceDriver] | None] = staticmethod(lambda uuid: None)
+    """Set by xsem when the backend is registered. Called with the UUID of a GPU, it returns a function that opens the
+    GPU's Vulkan device, or None. The driver that this function returns belongs to the backend, which closes it. An API
+    whose fences the host cannot reach can so bridge portable timelines (`HostFences`) by timelines of that driver."""
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
@@ -128,21 +132,6 @@ class Backend(ABC):
             The backend does not declare Feature.NATIVE_CONTEXT (default).
         """
         raise UnsupportedError(f"{self.name} cannot borrow a native context", capability="native_context")
-
-    def lend_exporters(  # noqa: B027 - an option
-        self, find: Callable[[UUID], Callable[[], DeviceDriver] | None]
-    ) -> None:
-        """Take a function that finds exporters of timelines. The default ignores it.
-
-        xsem calls this method once, when the backend is registered. A backend whose API has no fences that the host
-        reaches can bridge portable timelines (`HostFences`) by timelines that another driver of the same GPU creates.
-
-        Parameters
-        ----------
-        find : callable
-            Called with the UUID of a GPU, it returns None, or a function that opens the Vulkan device of the GPU. The
-            driver that this function returns belongs to the caller, who closes it.
-        """
 
     def details(self, index: int) -> Mapping[str, str]:
         """Return more facts about a device, for ``xsem devices --json``: for example versions.

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple, TypeVar
-from uuid import UUID
 
 from xsem.errors import BadArgumentError, DeviceNotFoundError, XsemError
-from xsem.spi import Backend, DeviceDriver, failed_check
+from xsem.spi import Backend, failed_check
 from xsem.types import DeviceInfo, HealthCheck
 from xsem_opengl.answers import TIMELINES, Answers, ask, check_usable
 from xsem_opengl.contexts import Context, displays
@@ -39,11 +38,6 @@ class OpenGLBackend(Backend):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: list[_Found] | None = None
-        self._exporter_of: Callable[[UUID], Callable[[], DeviceDriver] | None] = lambda uuid: None
-
-    def lend_exporters(self, find: Callable[[UUID], Callable[[], DeviceDriver] | None]) -> None:
-        """Keep the function, for portable timelines."""
-        self._exporter_of = find
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the EGL devices with OpenGL. The first call makes a context on each, for a moment."""
@@ -100,7 +94,7 @@ class OpenGLBackend(Backend):
             return self._found
 
     def _opened(self, context: AnyContext, answers: Answers, *, lent: object | None = None) -> OpenGLDevice:
-        exporter = self._exporter_of(answers.uuid) if answers.uuid and TIMELINES in answers.extensions else None
+        exporter = self.exporter_of(answers.uuid) if answers.uuid and TIMELINES in answers.extensions else None
         with contextlib.ExitStack() as failed:
             own = None
             if lent is None:
