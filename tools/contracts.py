@@ -32,6 +32,7 @@ LAYERS = {
         data : errors
     """,
     "xsem.cli.trace": """
+        recording
         command
         page
         tables | merged

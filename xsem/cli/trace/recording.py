@@ -23,7 +23,7 @@ def record(command: Sequence[str], folder: Path) -> tuple[int, list[Path]]:
         folder.mkdir(parents=True, exist_ok=True)
         before = set(folder.glob("*.json"))
         # The command has the terminal: Ctrl-C ends it, and the summary follows.
-        with subprocess.Popen(command, env={**os.environ, "XSEM_TRACE": str(folder)}) as running:
+        with subprocess.Popen(command, env={**os.environ, "XSEM_TRACE": str(folder)}) as running:  # noqa: S603 - the user's own
             while True:
                 try:
                     status = running.wait()
