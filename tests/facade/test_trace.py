@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,10 @@ import pytest
 from support.waiting import until
 
 import xsem
+from xsem.cli import app
+from xsem.facade.trace import trace_from_environment
+from xsem.runtime import trace_file, tracing
+from xsem.runtime.diagnostics.host_waits import host_waits
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device exports files on Linux")
 
@@ -100,7 +105,9 @@ def test_portable_timelines_are_known_by_their_page(device: xsem.Device, tmp_pat
     assert ids.pop().startswith("page:")
 
 
-def test_frames_of_a_ring_and_messages_are_recorded(device: xsem.Device, tmp_path: Path) -> None:
+def test_frames_of_a_ring_and_messages_are_recorded(
+    device: xsem.Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with xsem.trace(tmp_path / "run.json"), xsem.FrameRing.create(device, slots=2, shape=(8,), dtype="uint8") as ring:
         with ring.export() as message:
             reader = xsem.FrameRing.open(device, message)
@@ -111,6 +118,11 @@ def test_frames_of_a_ring_and_messages_are_recorded(device: xsem.Device, tmp_pat
         reader.close()
     blocks = of(read(tmp_path / "run.json"), "ring")
     assert [(each["name"], each["args"]["number"]) for each in blocks] == [("write", 1), ("read", 1)]
+    assert len({each["args"]["ring"] for each in blocks}) == 1
+    assert app.run(["trace", "show", str(tmp_path / "run.json"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(each["what"], each["frames"]) for each in told["rings"]] == [("write", 1), ("read", 1)]
+    assert not told["files"][0]["cut"]
 
 
 def test_killed_process_leaves_its_lines(tmp_path: Path) -> None:
@@ -140,9 +152,12 @@ def test_program_goes_on_when_the_file_can_grow_no_more(tmp_path: Path) -> None:
 def test_trace_that_cannot_begin_is_refused(device: xsem.Device, tmp_path: Path) -> None:
     with pytest.raises(xsem.BadArgumentError) as caught:
         xsem.trace(tmp_path / "missing" / "run.json")
-    with pytest.raises(xsem.BadArgumentError) as full:
-        xsem.trace("/dev/full")
-    assert (caught.value.reason, full.value.reason) == ("trace_not_writable", "trace_not_writable")
+    assert caught.value.reason == "trace_not_writable"
+    for bad in ("/dev/full", f"{tmp_path}/a\0b", 1, None):
+        with pytest.raises(xsem.BadArgumentError) as caught:
+            xsem.trace(bad)  # type: ignore[arg-type]
+        assert caught.value.reason == "trace_not_writable"
+    assert Path("/dev/full").exists()
     with xsem.trace(tmp_path / "first.json"):
         with pytest.raises(xsem.BusyError) as busy:
             xsem.trace(tmp_path / "second.json")
@@ -174,3 +189,133 @@ def test_forked_child_writes_nothing_into_the_trace_of_its_parent(device: xsem.D
     text = (tmp_path / "run.json").read_text()
     assert "of the parent" in text
     assert "of the child" not in text
+
+
+def test_trace_without_a_thread_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(xsem.BadArgumentError, match="can't start new thread") as caught:
+            xsem.trace(tmp_path / "run.json")
+    assert caught.value.reason == "trace_not_writable"
+    assert list(tmp_path.iterdir()) == []
+    xsem.trace(tmp_path / "run.json").close()
+
+
+def test_any_failure_of_the_trace_of_the_environment_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def gone() -> str:
+        raise IndexError("no argv")
+
+    monkeypatch.setenv("XSEM_TRACE", str(tmp_path))
+    monkeypatch.setattr("xsem.facade.trace.process_name", gone)
+    monkeypatch.setattr("xsem.facade.trace.generation", lambda: -1)
+    trace_from_environment()
+    assert "no trace is recorded: no argv" in caplog.text
+
+
+def test_trace_that_has_ended_notes_no_more(device: xsem.Device, tmp_path: Path) -> None:
+    commands, queues = device.create_command_list(), list(tracing.queues())
+    with xsem.trace(tmp_path / "run.json") as trace:
+        assert all(isinstance(each.progress.operations, tracing.TracedOperations) for each in queues)
+        held, go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with queues[-1].lock:
+                held.set()
+                go.wait()
+
+        holding = threading.Thread(target=hold)
+        holding.start()
+        held.wait()
+    go.set()
+    holding.join()
+    size = (tmp_path / "run.json").stat().st_size
+    commands.append_barrier()
+    commands.synchronize()
+    assert tracing.tracing.note is None
+    assert not trace._file._notes
+    assert (tmp_path / "run.json").stat().st_size == size
+    with xsem.trace(tmp_path / "second.json"):
+        commands.append_barrier()
+        commands.synchronize()
+    assert len(of(read(tmp_path / "second.json"), "device")) == 1
+    assert not any(isinstance(each.progress.operations, tracing.TracedOperations) for each in queues)
+
+
+def test_end_by_a_full_disk_lets_another_trace_begin(
+    device: xsem.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: trace_file.TraceFile) -> None:
+        raise OSError(28, "No space left on device")
+
+    trace, commands = xsem.trace(tmp_path / "run.json"), device.create_command_list()
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_file.TraceFile, "_flush", full)
+        commands.append_barrier()
+        until(lambda: tracing.tracing.note is None)
+        until(lambda: not tracing.tracing.one.locked())
+    with xsem.trace(tmp_path / "second.json"):
+        trace.close()
+        commands.append_barrier()
+        commands.synchronize()
+    assert of(read(tmp_path / "second.json"), "append")[-1]["args"]["seq"] == 2
+
+
+def test_defect_of_the_writing_thread_ends_the_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(file: trace_file.TraceFile) -> None:
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trace_file.TraceFile, "_look", fails)
+        trace = xsem.trace(tmp_path / "run.json")
+        until(lambda: not tracing.tracing.one.locked())
+    trace.close()
+    assert [record.getMessage() for record in caplog.records] == ["the trace ends here"]
+    assert (tmp_path / "run.json").read_text().endswith("{}]\n")
+
+
+class Table:
+    def live(self) -> list[Any]:
+        return [self]
+
+
+def test_queues_are_listed_while_devices_come_and_go() -> None:
+    kept = [Table() for _ in range(100)]
+    for each in kept:
+        tracing.add_table(each)
+    begun, before = threading.Event(), sys.getswitchinterval()
+    counts: list[int] = []
+
+    def count() -> None:
+        begun.set()
+        counts.extend(sum(isinstance(each, Table) for each in tracing.queues()) for _ in range(3000))
+
+    counting = threading.Thread(target=count)
+    sys.setswitchinterval(1e-6)
+    try:
+        counting.start()
+        begun.wait()
+        while counting.is_alive():
+            tracing.add_table(Table())   # and dropped at once
+    finally:
+        sys.setswitchinterval(before)
+        counting.join()
+    assert len(counts) == 3000
+    assert min(counts) >= 100
+
+
+def test_forked_child_has_no_queues_and_waits_of_its_parent(device: xsem.Device) -> None:
+    device.create_command_list()
+    assert list(tracing.queues())
+    host_waits[0] = 0, (None, 0), 0.0
+    child = os.fork()
+    if child == 0:
+        os._exit(len(list(tracing.queues())) + len(host_waits))
+    host_waits.clear()
+    assert os.waitpid(child, 0)[1] == 0

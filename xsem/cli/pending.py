@@ -17,7 +17,7 @@ from xsem.runtime.pending_server import address_of
 __all__ = ["run"]
 
 _PATIENCE_S: Final = 5.0
-_PROC: Final = Path("/proc")
+_PROC: Final = "/proc"
 
 
 class _RefusedError(Exception):
@@ -67,12 +67,12 @@ def run(pids: Sequence[int], *, everything: bool, as_json: bool) -> int:
 def _running() -> list[int]:
     """Return the processes in this network namespace that answer."""
     mine = f"@xsem-pending-{_namespace('self')}-"
-    found = [line.rpartition(" ")[2] for line in (_PROC / "net/unix").read_text().splitlines()]
+    found = [line.rpartition(" ")[2] for line in Path(_PROC, "net/unix").read_text().splitlines()]
     return sorted({int(name.removeprefix(mine)) for name in found if name.startswith(mine)} - {os.getpid()})
 
 
 def _namespace(pid: int | str, kind: str = "pid") -> int:
-    return (_PROC / str(pid) / "ns" / kind).stat().st_ino
+    return Path(_PROC, str(pid), "ns", kind).stat().st_ino
 
 
 def ask(pid: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def ask(pid: int) -> dict[str, Any]:
         raise _RefusedError("programs can be asked on Linux only")
     try:
         namespace, network = _namespace(pid), _namespace(pid, "net")
-        inner = int(next(line for line in (_PROC / str(pid) / "status").read_text().splitlines()
+        inner = int(next(line for line in Path(_PROC, str(pid), "status").read_text().splitlines()
                          if line.startswith("NSpid:")).split()[-1])
     except FileNotFoundError:
         raise _RefusedError(f"process {pid} does not run") from None

@@ -233,8 +233,8 @@ class Semaphore(Resource):
                     changes.take_back()
                 raise
             changes.settle()
-        if tracing.note is not None:
-            tracing.note(("host signal", began, threading.get_native_id(), state, value))
+        if (note := tracing.note) is not None:
+            note(("host signal", began, threading.get_native_id(), state, value))
 
     def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until the semaphore is signalled, or its value is at least `value`.

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from xsem.errors import XsemError
 from xsem.runtime.forks import generation
 from xsem.runtime.trace_file import TraceFile, process_name
 
@@ -19,7 +18,13 @@ _VARIABLE: Final = "XSEM_TRACE"
 
 
 class Trace:
-    """A trace that is recorded, until `close` or the end of a ``with`` block. See `trace`."""
+    """A trace that is recorded, until `close` or the end of a ``with`` block. Call `trace` to begin one.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, which is replaced.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = TraceFile(path)
@@ -42,9 +47,11 @@ def trace(path: str | os.PathLike[str]) -> Trace:
 
     The file has the JSON array format of Chrome's traces, which Perfetto opens, too. ``xsem trace show`` merges the
     files of several processes, and tells which signal ended which wait. A semaphore that two processes share is known
-    as one if it is a portable timeline, or has the same `label` in both. The ends of operations are the times at which
-    a thread of xsem saw them, up to a millisecond late. If the file cannot be written further, one warning is logged,
-    and the program goes on.
+    as one if it is a portable timeline, or has the same `label` in both. If the file cannot be written further, one
+    warning is logged, and the program goes on.
+
+    The end of an operation is the time at which xsem saw it. A thread of xsem looks each millisecond. In a context of
+    OpenGL that the application lends, it sees an end only after the application's next call of xsem.
 
     The environment variable ``XSEM_TRACE=folder`` records each process into a file of its own in this folder, from its
     first `open_device` on.
@@ -63,25 +70,23 @@ def trace(path: str | os.PathLike[str]) -> Trace:
     Raises
     ------
     BadArgumentError
-        ``trace_not_writable``: the file cannot be created.
+        ``trace_not_writable``: the file cannot be created, or the thread that writes it.
     BusyError
         ``tracing``: the process records a trace already.
     """
     return Trace(path)
 
 
-class _FromEnvironment:
-    generation = -1   # of the process that has looked
+_looked: Final[dict[int, object]] = {}   # in which generation of the process
 
 
 def trace_from_environment() -> None:
     """Begin the trace that the environment asks for, once in a process. A folder that is not writable is a warning."""
-    folder = os.environ.get(_VARIABLE)
-    if not folder or _FromEnvironment.generation == generation():
+    folder, mine = os.environ.get(_VARIABLE), object()
+    if not folder or _looked.setdefault(generation(), mine) is not mine:
         return
-    _FromEnvironment.generation = generation()
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         Trace(Path(folder) / f"{process_name()}-{os.getpid()}.json")
-    except (XsemError, OSError) as error:
+    except Exception as error:   # whatever it is, the program does not need a trace
         _log.warning("%s=%s: no trace is recorded: %s", _VARIABLE, folder, error)

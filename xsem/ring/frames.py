@@ -173,10 +173,11 @@ class Turn:
     """The time of one frame, for ``with`` and ``async with``."""
 
     def __init__(
-        self, name: Literal["read", "write"], begin: Callable[[], Steps[Frame]], end: Callable[[Frame, bool], None],
-        timeout_s: float | None,
+        self, name: Literal["read", "write"], ring: str, begin: Callable[[], Steps[Frame]],
+        end: Callable[[Frame, bool], None], timeout_s: float | None,
     ) -> None:
         self._name = name
+        self._ring = ring
         self._began = now()
         self._begin = begin
         self._end = end   # gets whether the block ended without an exception
@@ -194,9 +195,9 @@ class Turn:
         if frame is not None:
             frame._give_back()
             self._end(frame, error is None)
-            if tracing.note is not None:
-                tracing.note(("block", now(), threading.get_native_id(), "ring", self._name, self._began,
-                              {"number": frame.number, "skipped": frame.skipped}))
+            if (note := tracing.note) is not None:
+                note(("block", now(), threading.get_native_id(), "ring", self._name, self._began,
+                      {"ring": self._ring, "number": frame.number, "skipped": frame.skipped}))
 
     async def __aenter__(self) -> Frame:
         self._frame = await run_in_asyncio(self._begin(), self._timeout_s)

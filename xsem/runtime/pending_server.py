@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import struct
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from time import perf_counter as now
 from traceback import walk_stack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from xsem.runtime.diagnostics.host_waits import host_waits
 from xsem.runtime.forks import generation
@@ -24,19 +25,25 @@ from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.trace_file import process_name
-from xsem.runtime.tracing import tables
+from xsem.runtime.tracing import queues
 
 __all__ = ["address_of", "answer_questions"]
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger("xsem")
 
 _POLL_S: Final = 0.2   # for the drivers: a blocked one does not answer
 _FRAMES: Final = 12   # of a stack
 _OPERATIONS: Final = 100   # of a list, the oldest ones
-_CREDENTIALS: Final = struct.Struct("3i")
+_CREDENTIALS: Final = struct.Struct("iII")   # process, user, group
 
 
 class _Server:
     generation = -1   # of the process that has a thread
     socket: socket.socket | None = None
+    polling: threading.Thread | None = None   # perhaps still in a blocked driver
+    failed = False   # and it is logged
 
 
 def address_of(pid: int, namespace: int) -> str:
@@ -65,6 +72,7 @@ def _in_child() -> None:
     if _Server.socket is not None:
         _Server.socket.close()   # the parent's, whose address it would keep
         _Server.socket = None
+    _Server.polling = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -75,24 +83,41 @@ def _serve(listening: socket.socket) -> None:
     if sys.platform != "linux":
         return
     enter_own_thread()
-    while not exiting():
+    while True:
         try:
             asking, _ = listening.accept()
         except OSError:
+            return
+        if exiting():
+            asking.close()
             return
         with asking, contextlib.suppress(OSError):
             asking.settimeout(5)
             found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             _, user, _ = _CREDENTIALS.unpack(found)
-            if user in (0, os.geteuid()):
-                asking.sendall(json.dumps(_answer()).encode())
+            if user in (0, os.geteuid()) and (answer := _guarded(_answer)) is not None:
+                asking.sendall(json.dumps(answer).encode())
+                asking.shutdown(socket.SHUT_WR)
+
+
+def _guarded(step: Callable[[], _T]) -> _T | None:
+    try:
+        return step()
+    except Exception:   # the next question may have an answer
+        if not _Server.failed:
+            _Server.failed = True
+            _log.exception("a question of `xsem pending` has no answer")
+        return None
 
 
 def _answer() -> dict[str, Any]:
-    polling = threading.Thread(target=_poll, name="xsem-pending-poll", daemon=True)
-    polling.start()
+    polling = _Server.polling
+    if polling is None or not polling.is_alive():
+        polling = threading.Thread(target=_guarded, args=(_poll,), name="xsem-pending-poll", daemon=True)
+        polling.start()
+        _Server.polling = polling
     polling.join(_POLL_S)
-    lists = [found for queue in _queues() if (found := _of_list(queue)) is not None]
+    lists = [found for queue in queues() if (found := _of_list(queue)) is not None]
     waits = [_of_host(*each) for each in tuple(host_waits.values())]
     return {"version": 1, "pid": os.getpid(), "name": process_name(), "driver_answers": not polling.is_alive(),
             "lists": lists, "host_waits": waits, "threads": list(_threads())}
@@ -100,15 +125,10 @@ def _answer() -> dict[str, Any]:
 
 def _poll() -> None:
     enter_own_thread()
-    for queue in _queues():
-        if queue.progress.operations:
+    for queue in queues():
+        if queue.progress.operations and not exiting():
             queue.ensure_marker(queue.last_seq)
             queue.poll()
-
-
-def _queues() -> Iterator[Queue]:
-    for table in tuple(tables):
-        yield from table.live()
 
 
 def _of_list(queue: Queue) -> dict[str, Any] | None:

@@ -14,7 +14,6 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from time import perf_counter as now
@@ -24,7 +23,7 @@ from xsem.errors import BadArgumentError, BusyError, XsemError
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
-from xsem.runtime.tracing import Note, tables, tracing
+from xsem.runtime.tracing import Note, queues, tracing
 
 __all__ = ["TraceFile", "process_name"]
 
@@ -32,15 +31,23 @@ _log = logging.getLogger("xsem")
 
 _LOOK_S: Final = 0.001   # between two looks at the markers: an end is seen so much later
 _FIRST_LIST: Final = 10_000_000   # above the numbers of threads
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class TraceFile:
     """The file of one process, and the thread that writes it until `close`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        if tracing.note is not None:
+        self._one = tracing.one
+        if not self._one.acquire(blocking=False):
             raise BusyError("a trace is recorded already, and a process records one at a time", reason="tracing")
+        try:
+            self._begin(path)
+        except BaseException:
+            self._one.release()
+            raise
+
+    def _begin(self, path: str | os.PathLike[str]) -> None:
         self._notes: deque[Note] = deque()
         self._pid = os.getpid()
         self._named: set[int] = set()   # tracks with a name in the file
@@ -57,50 +64,65 @@ class TraceFile:
             "version": 1, "xsem": _version(), "boot": _boot(), "host": socket.gethostname(), "command": sys.argv,
             "wall_us": (time.time() - now()) * 1e6, "resolution_us": _LOOK_S * 1e6})
         self._put(ph="M", name="process_name", tid=0, args={"name": process_name()})
-        self._file: FileIO | None = None
+        self._file = _created(path)
         try:
-            # Without a buffer, of which a forked child would write its copy.
-            self._file = open(path, "wb", buffering=0)  # noqa: SIM115
             self._flush()   # at once, because the process may soon be killed
-        except OSError as error:
-            if self._file is not None:
-                self._file.close()
-            raise BadArgumentError(f"the trace cannot be written to {os.fspath(path)!r}: {error.strerror}",
-                                   reason="trace_not_writable") from error
-        self._thread = threading.Thread(target=self._work, name="xsem-trace", daemon=True)
-        self._thread.start()
-        tracing.note = self._notes.append
-        for queue in _queues():
-            queue.trace(tracing.note)
+            self._thread = threading.Thread(target=self._work, name="xsem-trace", daemon=True)
+            self._thread.start()
+        except (OSError, RuntimeError, MemoryError) as error:
+            self._file.close()
+            if os.path.isfile(path):   # not a device
+                os.unlink(path)
+            raise _refused(path, error) from error
+        tracing.note = self._note
+        for queue in queues():
+            queue.trace()
         atexit.register(self.close)
 
     def close(self) -> None:
         """Write what is left, and close the file. A second call has no effect."""
         atexit.unregister(self.close)
-        if self._over.is_set() or os.getpid() != self._pid:
-            return
-        tracing.note = None
-        for queue in _queues():
-            queue.trace(None)
-        self._over.set()
-        self._thread.join(5)   # the driver may block it
+        if os.getpid() == self._pid:
+            self._over.set()
+            self._thread.join(5)   # the driver may block it
+
+    def _note(self, note: Note) -> None:
+        # A queue whose lock was held at the end of the trace still calls it.
+        if not self._over.is_set():
+            self._notes.append(note)
 
     # ---- the thread
     def _work(self) -> None:
         enter_own_thread()
-        while not self._over.wait(_LOOK_S):
-            if not exiting():
-                self._look()
+        try:
+            self._write_until_over()
             self._write()
-        self._write()
-        self._lines.append("{}]\n")
-        self._flush_or_end()
-        if self._file is not None:
+            self._lines.append("{}]\n")
+            self._flush()
+        except OSError as error:   # the program goes on
+            _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)
+        finally:
+            self._over.set()
             self._file.close()
+            tracing.note = None
+            for queue in queues():
+                queue.trace()
+            self._one.release()
+
+    def _write_until_over(self) -> None:
+        try:
+            while not self._over.wait(_LOOK_S):
+                if not exiting():
+                    self._look()
+                self._write()
+        except OSError:
+            raise
+        except Exception:
+            _log.exception("the trace ends here")
 
     def _look(self) -> None:
         """See which operations are done: by markers, and those that run ahead by the values of their signals."""
-        for queue in _queues():
+        for queue in queues():
             if queue.progress.operations:
                 queue.ensure_marker(queue.last_seq)
                 queue.poll()
@@ -124,20 +146,11 @@ class TraceFile:
         while self._notes:
             note = self._notes.popleft()
             _WRITERS[note[0]](self, *note[1:])
-        self._flush_or_end()
-
-    def _flush_or_end(self) -> None:
-        try:
-            self._flush()
-        except OSError as error:   # the program goes on
-            _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)
-            if self._file is not None:
-                self._file.close()
-            self._file = None
+        self._flush()
 
     def _flush(self) -> None:
         text, self._lines = "".join(self._lines).encode(), []
-        while text and self._file is not None:
+        while text:
             text = text[self._file.write(text):]
 
     def _put(self, **event: Any) -> None:
@@ -244,9 +257,17 @@ def process_name() -> str:
     return (path.parent.name if path.stem == "__main__" else path.stem) or "python"
 
 
-def _queues() -> Iterator[Queue]:
-    for table in tuple(tables):
-        yield from table.live()
+def _created(path: str | os.PathLike[str]) -> FileIO:
+    """Create the file, without a buffer, of which a forked child would write its copy."""
+    try:
+        return open(os.fspath(path), "wb", buffering=0)
+    except (OSError, TypeError, ValueError) as error:   # such as a number, or a zero byte
+        raise _refused(path, error) from error
+
+
+def _refused(path: object, error: Exception) -> BadArgumentError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return BadArgumentError(f"the trace cannot be written to {str(path)!r}: {why}", reason="trace_not_writable")
 
 
 def _version() -> str:
@@ -263,6 +284,6 @@ def _is_there(queue: Queue, state: SemaphoreState, value: int | None) -> bool:
 
 def _boot() -> str:
     try:
-        return _BOOT.read_text().strip()
+        return Path(_BOOT).read_text().strip()
     except OSError:
         return ""

@@ -6,11 +6,11 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter as now
 from typing import Any, Final, Protocol
 
-__all__ = ["Note", "TracedOperations", "TracedTable", "fact", "tables", "tracing"]
+__all__ = ["Note", "TracedOperations", "TracedTable", "add_table", "fact", "queues", "tracing"]
 
 Note = tuple[Any, ...]
 """What happened: a word, the time of time.perf_counter(), the thread, and what the word needs."""
@@ -27,17 +27,35 @@ class _Tracing:
     """Whether a trace is recorded: then `note` takes the notes. Else it is None, and the parts look at nothing more."""
 
     note: Callable[[Note], None] | None = None
+    one: threading.Lock = threading.Lock()   # held while a trace is recorded
 
 
 tracing: Final = _Tracing()
-tables: Final = weakref.WeakSet[TracedTable]()
-"""The queues of all open devices, for a trace that begins later."""
+_tables: Final[dict[weakref.ref[TracedTable], None]] = {}   # a WeakSet cannot be read while other threads add to it
+
+
+def add_table(table: TracedTable) -> None:
+    """Note the queues of a device, for a trace that begins later."""
+    _tables[weakref.ref(table, _drop)] = None
+
+
+def _drop(table: weakref.ref[TracedTable]) -> None:
+    _tables.pop(table, None)
+
+
+def queues() -> Iterator[Any]:
+    """Yield the queues of all open devices."""
+    for each in list(_tables):   # in one step
+        table = each()
+        if table is not None:
+            yield from table.live()
 
 
 def fact(category: str, name: str, **facts: Any) -> None:
     """Note something that happens at one moment. The caller has seen that `tracing.note` is not None."""
-    if tracing.note is not None:
-        tracing.note(("fact", now(), threading.get_native_id(), category, name, facts))
+    note = tracing.note   # a trace may end meanwhile
+    if note is not None:
+        note(("fact", now(), threading.get_native_id(), category, name, facts))
 
 
 class TracedOperations(deque[tuple[Any, ...]]):
@@ -67,6 +85,8 @@ class TracedOperations(deque[tuple[Any, ...]]):
 
 def _in_child() -> None:
     tracing.note = None   # the child has no thread that would write the notes
+    tracing.one = threading.Lock()
+    _tables.clear()   # the child must not use the devices of its parent
 
 
 if hasattr(os, "register_at_fork"):

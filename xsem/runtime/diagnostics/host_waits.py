@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -26,6 +27,10 @@ _CONFIRM_S: Final = 0.2
 
 host_waits: Final[dict[int, tuple[int, tuple[Any, int | None], float]]] = {}
 """The waits of the host now: the thread, what it waits for, and since when."""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=host_waits.clear)   # they are those of its parent
 
 
 class Blocker(Protocol):
@@ -104,9 +109,9 @@ def host_wait(
         result = "met" if found[0] else "timeout"
         return found
     finally:
-        del host_waits[id(mine)]
-        if tracing.note is not None:
-            tracing.note(("host wait", now(), thread, mine[1], began, result))
+        host_waits.pop(id(mine), None)   # in a forked child it is gone
+        if (note := tracing.note) is not None:
+            note(("host wait", now(), thread, mine[1], began, result))
 
 
 def _waited(

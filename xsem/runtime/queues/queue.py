@@ -8,7 +8,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import perf_counter as now
 from typing import Any, Final
 
@@ -27,7 +26,7 @@ from xsem.runtime.quick import AppendState, Lock
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.threads import Mark, calling_thread, on_own_thread
-from xsem.runtime.tracing import Note
+from xsem.runtime.tracing import tracing
 from xsem.spi import Callers, QueueDriver, Token
 
 __all__ = ["Queue", "RecordedAppends", "StreamUse"]
@@ -128,12 +127,12 @@ class Queue:
         self.lifetime = lifetime
         self.quick = None if self.only_application else quick_queue(self, self.driver.native_calls)
 
-    def trace(self, note: Callable[[Note], None] | None) -> None:
-        """Note each operation from now on, or with None no longer."""
-        call_locked(self.lock, _TRACE_S, partial(self._trace, note), None)
+    def trace(self) -> None:
+        """Note each operation from now on if a trace is recorded, else no longer."""
+        call_locked(self.lock, _TRACE_S, self._trace, None)
 
-    def _trace(self, note: Callable[[Note], None] | None) -> None:
-        self.progress.trace(self, note)
+    def _trace(self) -> None:
+        self.progress.trace(self, tracing.note)
         if self.quick is not None:
             self.quick.renote()
 

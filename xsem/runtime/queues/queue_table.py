@@ -9,7 +9,7 @@ from typing import Final
 from xsem.data import locks
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.queue import Queue, StreamUse
-from xsem.runtime.tracing import tables, tracing
+from xsem.runtime.tracing import add_table, tracing
 from xsem.spi import QueueDriver
 
 __all__ = ["QueueTable"]
@@ -34,7 +34,7 @@ class QueueTable:
         self._next_look = 0
         if device_state.gate is not None:
             device_state.gate.add(self)
-        tables.add(self)
+        add_table(self)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -79,7 +79,7 @@ class QueueTable:
         with self.lock:
             self._queues[driver.identity] = queue
         if tracing.note is not None:
-            queue.trace(tracing.note)
+            queue.trace()
         return queue
 
     def remove(self, queue: Queue) -> None:
