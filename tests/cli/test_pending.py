@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ import pytest
 from support.waiting import until
 
 import xsem
+from xsem.cli import pending as command
+from xsem.runtime import pending_server
 from xsem.runtime.pending_server import address_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes are asked by sockets of Linux")
@@ -94,9 +97,11 @@ def test_two_processes_that_wait_for_each_other_are_named() -> None:
         done = pending(first, second, "--json")
         assert done.returncode == 1, done.stderr
         told = json.loads(done.stdout)
-        assert [[wait["pid"] for wait in cycle] for cycle in told["cycles"]] in ([[first, second]], [[second, first]])
-        assert {wait["semaphore"]["value"] for wait in told["cycles"][0]} == {4, 7}
-        assert {wait["semaphore"]["present"] for wait in told["cycles"][0]} == {0}
+        circle, = told["cycles"]
+        assert not circle["possible"]
+        assert {wait["pid"] for wait in circle["waits"]} == {first, second}
+        assert {wait["semaphore"]["value"] for wait in circle["waits"]} == {4, 7}
+        assert {wait["semaphore"]["present"] for wait in circle["waits"]} == {0}
         text = pending("--all")
         assert text.returncode == 1
         assert text.stdout.startswith("deadlock: ")
@@ -162,3 +167,144 @@ def test_forked_child_leaves_the_address_to_its_parent() -> None:
         for each in (*ready, *go):
             os.close(each)
     assert f"socket:[{inode}]" not in files
+
+
+# ---- who waits for whom, from answers
+def semaphore(name: str, value: int, *pids: int) -> dict[str, Any]:
+    return {"id": f"label:{name}", "name": name, "value": value, "present": 0,
+            "processes": [{"pid": pid, "ended": False} for pid in pids]}
+
+
+def a_list(name: str, wait: dict[str, Any], *signals: dict[str, Any], seq: int = 1) -> dict[str, Any]:
+    operations = [{"seq": seq, "operation": "wait", "age_s": 1.0, "semaphores": [wait], "signals": []}]
+    operations += [{"seq": seq + number, "operation": "signal", "age_s": 1.0, "semaphores": [each], "signals": []}
+                   for number, each in enumerate(signals, 1)]
+    return {"list": name, "pending": len(operations), "operations": operations}
+
+
+def an_answer(pid: int, *lists: dict[str, Any], host: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:
+    return {"version": 1, "pid": pid, "name": "program", "driver_answers": True, "lists": list(lists), "threads": [],
+            "host_waits": [{"thread": 1, "age_s": 1.0, "semaphores": [each]} for each in host]}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, *rounds: list[dict[str, Any]]) -> int:
+    """Run the command on these answers; the last ones are those of all later questions."""
+    left = [{each["pid"]: each for each in answers} for answers in rounds]
+    asked: dict[int, int] = {}
+
+    def ask(pid: int) -> dict[str, Any]:
+        asked[pid] = asked.get(pid, -1) + 1
+        return left[min(asked[pid], len(left) - 1)][pid]
+
+    monkeypatch.setattr(command, "ask", ask)
+    monkeypatch.setattr(command, "_AGAIN_S", 0.0)
+    return command.run(list(left[0]), everything=False, as_json=False)
+
+
+def test_processes_that_go_on_between_two_questions_are_no_deadlock(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = [an_answer(1, a_list("l", semaphore("a", 1), semaphore("b", 1))),
+             an_answer(2, a_list("l", semaphore("b", 1), semaphore("a", 1)))]
+    later = [an_answer(1, a_list("l", semaphore("a", 3), semaphore("b", 3), seq=5)), first[1]]
+    assert told(monkeypatch, first, later) == 0
+    assert "deadlock" not in capsys.readouterr().out
+    assert told(monkeypatch, first) == 1
+    assert capsys.readouterr().out.startswith("deadlock: ")
+
+
+def test_signal_before_the_wait_of_its_list_is_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = a_list("l", semaphore("b", 1))
+    second["operations"].insert(0, {"seq": 0, "operation": "signal", "age_s": 1.0, "semaphores": [semaphore("a", 1)],
+                                    "signals": []})
+    assert told(monkeypatch, [an_answer(1, a_list("l", semaphore("a", 1), semaphore("b", 1))),
+                              an_answer(2, second)]) == 0
+
+
+def test_circle_through_a_signal_that_is_not_appended_is_possible_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = [an_answer(1, host=(semaphore("a", 1, 2),)), an_answer(2, host=(semaphore("b", 1, 1),))]
+    assert told(monkeypatch, answers) == 1
+    assert capsys.readouterr().out.startswith("possible deadlock: ")
+
+
+def test_many_processes_that_all_wait_for_each_other_are_one_circle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pids = range(1, 31)
+    assert told(monkeypatch, [an_answer(pid, host=(semaphore(f"s{pid}", 1, *pids),)) for pid in pids]) == 1
+    assert capsys.readouterr().out.count("deadlock: ") == 1
+
+
+# ---- other programs at the addresses
+def test_names_of_other_programs_are_passed_over() -> None:
+    namespace = os.stat("/proc/self/ns/pid").st_ino
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(f"\0xsem-pending-{namespace}-x\xff".encode("latin-1"))
+        other.listen()
+        done = pending("--all")
+    assert (done.returncode in (0, 1), done.stderr) == (True, "")   # other tests run, too
+
+
+SILENT = """
+import os, socket, sys
+from xsem.runtime.pending_server import address_of
+listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+listening.bind(address_of(os.getpid(), os.stat("/proc/self/ns/pid").st_ino))
+listening.listen()
+print("waits", flush=True)
+while True:
+    with listening.accept()[0] as asking:
+        asking.sendall(sys.argv[1].encode())
+"""
+
+
+@pytest.mark.parametrize(("text", "reason"), [
+    ('{"version": 1, "lists": [', "has not answered in full: perhaps it ends"),
+    ('{"version": 2}', "has another version of xsem, and answers in another form"),
+    ("", "belongs to another user, or ends"),
+])
+def test_answer_that_is_none_is_one_sentence(text: str, reason: str) -> None:
+    with running(SILENT, text) as child:
+        done = pending(child.pid)
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"process {child.pid} {reason}\n", "")
+
+
+def test_address_that_another_process_has_taken_is_one_sentence() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as child, \
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        other.bind(address_of(child.pid, os.stat("/proc/self/ns/pid").st_ino))
+        other.listen()
+        done = pending(child.pid)
+        child.communicate("\n")
+    assert done.stdout == f"process {child.pid} cannot be asked: process {os.getpid()} has its address\n"
+
+
+# ---- the thread that answers
+def test_blocked_driver_has_one_thread_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(pending_server, "_poll", go.wait)
+    with xsem.open_device("host"):
+        assert not command.ask(os.getpid())["driver_answers"]
+        assert not command.ask(os.getpid())["driver_answers"]
+        names = [each.name for each in threading.enumerate()]
+        go.set()
+    assert names.count("xsem-pending-poll") == 1
+
+
+def test_defect_in_an_answer_is_logged_once_and_the_next_question_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(pending_server._Server, "failed", False)
+    with xsem.open_device("host"):
+        with monkeypatch.context() as patch:
+            patch.setattr(pending_server, "_answer", fails)
+            for _ in range(2):
+                with pytest.raises(command._RefusedError):
+                    command.ask(os.getpid())
+        assert command.ask(os.getpid())["driver_answers"]
+    assert [each.getMessage() for each in caplog.records] == ["a question of `xsem pending` has no answer"]

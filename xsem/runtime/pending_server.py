@@ -27,7 +27,7 @@ from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.trace_file import process_name
 from xsem.runtime.tracing import queues
 
-__all__ = ["address_of", "answer_questions"]
+__all__ = ["CREDENTIALS", "address_of", "answer_questions"]
 
 _T = TypeVar("_T")
 
@@ -36,7 +36,7 @@ _log = logging.getLogger("xsem")
 _POLL_S: Final = 0.2   # for the drivers: a blocked one does not answer
 _FRAMES: Final = 12   # of a stack
 _OPERATIONS: Final = 100   # of a list, the oldest ones
-_CREDENTIALS: Final = struct.Struct("iII")   # process, user, group
+CREDENTIALS: Final = struct.Struct("iII")   # process, user, group
 
 
 class _Server:
@@ -93,8 +93,8 @@ def _serve(listening: socket.socket) -> None:
             return
         with asking, contextlib.suppress(OSError):
             asking.settimeout(5)
-            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            _, user, _ = _CREDENTIALS.unpack(found)
+            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+            _, user, _ = CREDENTIALS.unpack(found)
             if user in (0, os.geteuid()) and (answer := _guarded(_answer)) is not None:
                 asking.sendall(json.dumps(answer).encode())
                 asking.shutdown(socket.SHUT_WR)
