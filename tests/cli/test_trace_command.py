@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ sys.exit(7)
 """
 
 
-def traced(*arguments: str) -> subprocess.CompletedProcess[str]:
+def traced(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "xsem", "trace", *arguments], check=False, capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=60, cwd=folder, env={**os.environ, "TMPDIR": str(folder or "/tmp")})
 
 
 def test_command_is_traced_and_its_status_returned(tmp_path: Path) -> None:
@@ -55,3 +56,16 @@ def test_command_killed_by_a_signal_has_the_status_of_a_shell(tmp_path: Path) ->
                   "import os, xsem\nxsem.open_device('host')\nos.kill(os.getpid(), 9)")
     assert done.returncode == 128 + 9
     assert "is cut after" in done.stdout
+
+
+def test_process_that_changes_its_folder_writes_into_the_same_one(tmp_path: Path) -> None:
+    done = traced("--quiet", "--folder", "new", "--", sys.executable, "-c",
+                  "import os, xsem\nos.chdir('/')\nxsem.open_device('host').release()", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "new").iterdir())) == 1
+
+
+def test_folder_without_a_trace_does_not_stay(tmp_path: Path) -> None:
+    assert traced("--", "sh", "-c", "exit 3", folder=tmp_path).returncode == 3
+    assert traced("--", str(tmp_path / "missing"), folder=tmp_path).returncode == 2
+    assert list(tmp_path.iterdir()) == []

@@ -251,6 +251,17 @@ def test_wait_for_several_semaphores_ends_with_the_last(one: TraceFile, two: Tra
         ("work", 30, 40), ("wait", 29, 30), ("program", 10, 29)]
 
 
+def test_wait_that_is_pending_is_told_without_the_signal_of_an_earlier_one(
+    one: TraceFile, two: TraceFile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one.operation("wait", 0, 0, 10_000, use("s", 1))
+    two.host_signal(9_990, use("s", 1))
+    one.operation("wait", 10_010, 0, None, use("s", 2))
+    assert app.run(["trace", "show", "--quiet", str(one.write()), str(two.write())]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "one.py host:0 list 1 still waits for s at the end: no signal yet." in text
+
+
 def test_timeout_and_pending_waits_name_the_signal_to_come(one: TraceFile, two: TraceFile) -> None:
     one.host("host wait", 0, 30_000, use("s", 1), result="timeout")
     one.operation("wait", 40_000, 0, None, use("s", 2))

@@ -75,7 +75,7 @@ def _events(path: Path, name: str) -> tuple[list[dict[str, Any]], bool]:
     events: list[dict[str, Any]] = []
     for number, line in enumerate(lines[1:], 2):
         text = line.strip().removesuffix(b",")
-        if text in (b"]", b"{}]"):   # JSON permits no comma after the last event
+        if text in (b"]", b"{}]"):   # docs/reference/trace-format.md
             return events, False
         try:
             event = json.loads(text)

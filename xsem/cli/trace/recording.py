@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,7 +24,8 @@ def record(command: Sequence[str], folder: Path) -> tuple[int, list[Path]]:
         folder.mkdir(parents=True, exist_ok=True)
         before = set(folder.glob("*.json"))
         # The command has the terminal: Ctrl-C ends it, and the summary follows.
-        with subprocess.Popen(command, env={**os.environ, "XSEM_TRACE": str(folder)}) as running:  # noqa: S603 - the user's own
+        environment = {**os.environ, "XSEM_TRACE": str(folder.absolute())}   # a process may change its folder
+        with subprocess.Popen(command, env=environment) as running:  # noqa: S603 - the user's own
             while True:
                 try:
                     status = running.wait()
@@ -39,7 +41,12 @@ def record(command: Sequence[str], folder: Path) -> tuple[int, list[Path]]:
 def run(asked: Namespace) -> int:
     """Run the command, print the summary, and return the command's status."""
     folder = Path(tempfile.mkdtemp(prefix="xsem-trace-")) if asked.folder is None else asked.folder
-    status, files = record(asked.traced, folder)
+    try:
+        status, files = record(asked.traced, folder)
+    finally:
+        if asked.folder is None:
+            with contextlib.suppress(OSError):   # it has files
+                folder.rmdir()
     if not files:
         print("xsem trace: no process of the command has opened a device", file=sys.stderr)
         return status

@@ -34,7 +34,7 @@ def headlines(facts: dict[str, Any]) -> Iterator[str]:
         if each["cut"]:
             yield f"{each['path']} is cut after {each['events']} events."
     if facts["waits"] and (wait := facts["waits"][0])["blocked_us"] > 0:
-        yield (f"{wait['where']} still waits for {wait['semaphore']} at the end: {wait['longest_ended_by']}."
+        yield (f"{wait['where']} still waits for {wait['semaphore']} at the end: {wait['pending_by']}."
                if wait["pending"] else
                f"{wait['where']} was blocked for the longest time: {time_text(wait['blocked_us'])} in {wait['count']} "
                f"wait{'s' * (wait['count'] > 1)} for {wait['semaphore']}. The longest took "
