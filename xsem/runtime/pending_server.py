@@ -9,10 +9,12 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from time import perf_counter as now
@@ -83,11 +85,15 @@ def _serve(listening: socket.socket) -> None:
     if sys.platform != "linux":
         return
     enter_own_thread()
+    asked = select.poll()
+    asked.register(listening, select.POLLIN)
     while True:
+        asked.poll()   # an accept that blocks holds the number of a file descriptor
         try:
             asking, _ = listening.accept()
-        except OSError:
-            return
+        except OSError:   # for example without a free file descriptor
+            time.sleep(_POLL_S)
+            continue
         if exiting():
             asking.close()
             return
