@@ -1,4 +1,4 @@
-"""A viewer in OpenGL shows the newest frame of another process: a ring of images, of which each is a texture.
+"""A viewer in OpenGL shows the newest frame of another process, from a ring of images that are its textures.
 
 The ring is "mailbox", so a slow viewer skips frames and delays no producer. The producer writes with CUDA or Vulkan,
 and the viewer draws with moderngl from the frame's own image: nothing is copied. OpenGL creates no memory, so the

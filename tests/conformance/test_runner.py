@@ -20,6 +20,7 @@ from support.waiting import until
 
 import xsem_host.device
 from xsem_conformance import backend_code, verdict
+from xsem_conformance.case.holding import TOO_SOON
 from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.requirements import load
@@ -399,3 +400,21 @@ def test_interrupt_in_a_hanging_case_ends_its_process(folder: Path, monkeypatch:
 def _hangs(running: Workers) -> bool:
     worker = running._worker
     return worker is not None and worker._said.size() > 5000
+
+
+@pytest.mark.parametrize(("answers", "tried"), [
+    (["BLOCKED", "PASS"], 2), (["BLOCKED"] * 5, 3), (["PASS"], 1), (["OTHER"], 1),
+], ids=["once", "always", "never", "another reason"])
+def test_case_whose_time_was_too_short_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], tried: int
+) -> None:
+    asked: list[str] = []
+
+    def result(_workers: Workers, case: Case, _key: str, _deadline_s: float) -> Result:
+        asked.append(answers[len(asked)])
+        seen = {"BLOCKED": f"a wait could not be watched: {TOO_SOON}", "OTHER": "no such exporter"}.get(asked[-1], "")
+        return Result(case, Outcome.PASS if asked[-1] == "PASS" else Outcome.BLOCKED, seen)
+
+    monkeypatch.setattr(Workers, "_result", result)
+    assert workers("well").run(PLAIN, LONG_S).outcome.value == ("PASS" if answers[-1] == "PASS" else "BLOCKED")
+    assert len(asked) == tried

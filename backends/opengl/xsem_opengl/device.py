@@ -47,8 +47,12 @@ class OpenGLDevice(DeviceDriver, SemaphoreImport, MemoryImport, Images, HostMemo
         self._lent = lent   # the application's object, kept alive
         self._capabilities = capabilities_of(answers, exporter=open_exporter is not None)
         self._host_fences = HostFences(context.gl, worker, open_exporter) if open_exporter is not None else None
-        self._scratch = worker.call(scratch_buffer, context.gl)
         self._fences = worker.call(fences_for, context.gl, answers)
+        try:
+            self._scratch = worker.call(scratch_buffer, context.gl)
+        except BaseException:
+            worker.call(self._fences.close)
+            raise
 
     @property
     def capabilities(self) -> Capabilities:

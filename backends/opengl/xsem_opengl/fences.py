@@ -9,7 +9,7 @@ from xsem.errors import DriverError
 from xsem_opengl.answers import Answers
 from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
-from xsem_opengl.objects import HostBuffer, delete, new_name
+from xsem_opengl.objects import HostBuffer, delete, stored
 
 __all__ = ["Fences", "fences_for"]
 
@@ -71,9 +71,12 @@ class _Marks:
     def __init__(self, gl: Gl) -> None:
         self._gl = gl
         self._last = 0
-        self._numbers = new_name(gl, "glCreateBuffers")
-        do(gl, "glNamedBufferStorage", self._numbers, 4 * _NUMBERS, (c_uint * _NUMBERS)(*range(_NUMBERS)), 0)
         self._memory = HostBuffer(gl, 4 * _MARKS)
+        try:
+            self._numbers = stored(gl, 4 * _NUMBERS, (c_uint * _NUMBERS)(*range(_NUMBERS)))
+        except BaseException:
+            self._memory.release()
+            raise
         memset(self._memory.address, 0, 4 * _MARKS)   # the driver gives memory of freed buffers, with their marks
         self._marks = (c_uint * _MARKS).from_address(self._memory.address)
 

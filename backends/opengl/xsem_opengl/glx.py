@@ -37,8 +37,8 @@ class _XErrorEvent(Structure):
 _Handler = CFUNCTYPE(c_int, c_void_p, POINTER(_XErrorEvent))
 
 
-# For a second connection to the X server, Mesa makes a second screen of the driver, with objects of its own. Measured
-# (Mesa 22.3.6): the thread of xsem uses the application's only to make the context current, while open_device waits.
+# For a second connection to the X server, Mesa makes a second screen of the driver, with objects of its own (measured:
+# 22.3.6). So the thread of xsem uses the application's: to make the context current, and at the release.
 class GlxContext:
     """A GLX context. One of xsem's is current without a drawable, on the application's connection to the X server."""
 
@@ -87,6 +87,9 @@ class GlxContext:
         screen, count = c_int(), c_int()
         self._glx.glXQueryContext(self._display, self.address, _SCREEN, byref(screen))
         configs = self._glx.glXChooseFBConfig(self._display, screen, (c_int * 3)(_DRAWABLE_TYPE, 0, 0), byref(count))
+        if not count.value:
+            raise DriverError("glXChooseFBConfig: the screen has no configuration", call="glXChooseFBConfig",
+                              reason="driver_error")
         try:
             return int(configs[0])
         finally:

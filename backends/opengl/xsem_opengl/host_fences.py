@@ -10,7 +10,7 @@ from xsem.spi import Lock
 from xsem.types import SemaphoreHandleType
 from xsem_opengl.loader import Gl
 from xsem_opengl.objects import delete
-from xsem_opengl.semaphores import import_file
+from xsem_opengl.semaphores import import_and_take
 from xsem_opengl.worker import Worker
 
 __all__ = ["HostFence", "HostFences"]
@@ -50,9 +50,8 @@ class HostFences:
             self._exporter = self._open_exporter()
         there = self._exporter.create_semaphore(SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, 0)
         try:
-            with self._exporter.export_semaphore(there) as file:
-                name = self._worker.call(partial(import_file, self._gl, file.fileno(), timeline=True))
-                file.detach()   # the driver has it
+            file = self._exporter.export_semaphore(there)
+            name = self._worker.call(partial(import_and_take, self._gl, file, timeline=True))
         except BaseException:
             self._exporter.release_semaphore(there)
             raise

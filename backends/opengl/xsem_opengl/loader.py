@@ -52,7 +52,7 @@ def load() -> Gl:
                                       "libegl1 libgl1", backend="opengl", reason="library_missing") from error
     finally:
         if ours:
-            del os.environ["PYOPENGL_PLATFORM"]
+            os.environ.pop("PYOPENGL_PLATFORM", None)   # another thread may load, too
     return Gl(**found)
 
 

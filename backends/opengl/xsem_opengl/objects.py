@@ -13,7 +13,7 @@ from xsem_opengl.contexts import do
 from xsem_opengl.loader import Gl
 
 __all__ = ["SCRATCH", "Buffer", "HostBuffer", "Mapping", "Memory", "clear_errors", "delete",
-           "new_name", "scratch_buffer"]
+           "new_name", "scratch_buffer", "stored"]
 
 SCRATCH: Final = 8   # bytes of a buffer for work that changes nothing
 OPAQUE_FD: Final = MemoryHandleType.OPAQUE_FD.native["opengl"][1]   # also of semaphores
@@ -42,8 +42,17 @@ def clear_errors(gl: Gl) -> None:
 
 def scratch_buffer(gl: Gl) -> int:
     """Make a buffer of `SCRATCH` bytes."""
+    return stored(gl, SCRATCH, None)
+
+
+def stored(gl: Gl, size: int, data: Any) -> int:
+    """Make a buffer with these bytes, which only the device changes."""
     name = new_name(gl, "glCreateBuffers")
-    do(gl, "glNamedBufferStorage", name, SCRATCH, None, 0)
+    try:
+        do(gl, "glNamedBufferStorage", name, size, data, 0)
+    except BaseException:
+        delete(gl, "glDeleteBuffers", name)
+        raise
     return name
 
 
@@ -116,7 +125,8 @@ class Mapping:
             return self.memory.buffer
         if self.offset and not self.memory.offsets:
             raise UnsupportedError("the driver ignores the offset of a buffer in its memory: take the native_handle of "
-                                   "a mapping from offset 0", capability="native_handle", backend="opengl")
+                                   "a mapping from offset 0", reason="native_handle", capability="native_handle",
+                                   backend="opengl")
         if not self._own:
             self._own = buffer_on(self.memory.gl, self.memory.name, self.offset, self._size)
             self.memory.buffers.add(self._own)

@@ -49,14 +49,17 @@ class ContextQueue(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     ) -> Any:
         """Call glWaitSemaphoreEXT for each semaphore."""
         def wait() -> None:
-            handed, names = _handed(acquire), [self._fresh(each) for each in semaphores]
-            for each, name, param in zip(semaphores, names, params, strict=True):
-                if each.timeline:
-                    set_value(self._gl, name, param.value or 0)
-                do(self._gl, "glWaitSemaphoreEXT", name, *handed)
-                self._touch()
-                if name != each.name:
-                    each.waited(name, self._fences)
+            handed = _handed(acquire)
+            for each, param in zip(semaphores, params, strict=True):
+                name = self._fresh(each)
+                try:
+                    if each.timeline:
+                        set_value(self._gl, name, param.value or 0)
+                    do(self._gl, "glWaitSemaphoreEXT", name, *handed)
+                    self._touch()
+                finally:
+                    if name != each.name:
+                        each.waited(name, self._fences)
 
         return self._append(wait, wait_fences, want_fence, acquire)
 

@@ -14,7 +14,7 @@ from xsem_opengl.fences import Fences
 from xsem_opengl.loader import Gl
 from xsem_opengl.objects import OPAQUE_FD, delete, new_name
 
-__all__ = ["Semaphore", "import_file", "set_value"]
+__all__ = ["Semaphore", "import_and_take", "set_value"]
 
 _TYPE, _TIMELINE = 0x95B3, 0x95B5
 _VALUE: Final = 0x9595
@@ -48,10 +48,7 @@ class Semaphore:
         """Return the name for one wait."""
         if self._file is None:
             return self.name
-        with duplicate_fd(self._file.fileno()) as another:
-            name = import_file(self._gl, another.fileno(), timeline=self.timeline)
-            another.detach()
-        return name
+        return import_and_take(self._gl, duplicate_fd(self._file.fileno()), timeline=self.timeline)
 
     def waited(self, name: int, fences: Fences) -> None:
         """Note the wait with a name of its own, and delete the names whose waits are done."""
@@ -75,14 +72,17 @@ def set_value(gl: Gl, name: int, value: int) -> None:
 
 def import_file(gl: Gl, fd: int, *, timeline: bool) -> int:
     """Import a file, which the driver then has."""
-    if timeline:
-        name = new_name(gl, "glCreateSemaphoresNV")   # glGenSemaphoresEXT makes binary ones
-        do(gl, "glSemaphoreParameterivNV", name, _TYPE, (c_int * 1)(_TIMELINE))   # before the import
-    else:
-        name = new_name(gl, "glGenSemaphoresEXT")
+    name = new_name(gl, "glCreateSemaphoresNV" if timeline else "glGenSemaphoresEXT")   # the latter makes binary ones
     try:
+        if timeline:
+            do(gl, "glSemaphoreParameterivNV", name, _TYPE, (c_int * 1)(_TIMELINE))   # before the import
         do(gl, "glImportSemaphoreFdEXT", name, OPAQUE_FD, fd)
     except BaseException:
         delete(gl, "glDeleteSemaphoresEXT", name)
         raise
     return name
+
+
+def import_and_take(gl: Gl, file: OwnedHandle, *, timeline: bool) -> int:
+    """Import a file, on the worker, of which nothing else remains: after an error, a driver may have closed it."""
+    return import_file(gl, file.detach(), timeline=timeline)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from xsem.errors import UnsupportedError
 from xsem_conformance.case.case_participant import CaseParticipant
@@ -19,8 +20,10 @@ from xsem_conformance.case.polling import SETTLE_S
 from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.outcomes import BlockedError, expect
 
-__all__ = ["Hold", "held"]
+__all__ = ["TOO_SOON", "Hold", "held"]
 
+TOO_SOON: Final = "the work that held its signal back was done too soon"
+"""The reason of a case that can be tried again: other processes disturbed the estimate of the work."""
 _WORK_S = 1.0
 """Seconds of work: far more than an observation takes. If the work ends too soon, the case is blocked, never failed."""
 
@@ -43,7 +46,7 @@ class Hold:
             seen = True
             time.sleep(SETTLE_S / 10)
         if not seen:
-            raise BlockedError(f"{what} could not be watched: the work that held its signal back was done too soon")
+            raise BlockedError(f"{what} could not be watched: {TOO_SOON}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from xsem_conformance.case.holding import TOO_SOON
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.outcomes import Case, Failure, Frame, NotRunError, Outcome, Result, Symptom, with_output
 from xsem_conformance.run import worker
@@ -16,6 +17,7 @@ from xsem_conformance.system import endings
 
 __all__ = ["DiedError", "Workers"]
 
+_TRIES: Final = 3
 _STOPPED: Final = "the run was stopped"
 _TOO_LATE: Final = "the time limit of the run was reached"
 
@@ -108,8 +110,10 @@ class Workers:
         return _Lost(why, said, Failure(calls, first, left_out, frames_in(stack, self._package), stack, hung_in, died))
 
     def run(self, case: Case, deadline_s: float, *, spoils: bool = False) -> Result:
-        """Run one case."""
-        result = self._result(case, case.key, deadline_s)
+        """Run one case, and again if only its time was too short."""
+        tries = 1
+        while (result := self._result(case, case.key, deadline_s)).seen.endswith(TOO_SOON) and tries < _TRIES:
+            tries += 1
         if spoils:
             self._renew(grace_s=5)
         return result

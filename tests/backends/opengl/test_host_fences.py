@@ -47,11 +47,11 @@ class Exporter:
 def test_a_fence_has_a_value_that_no_other_unreleased_fence_has(monkeypatch: pytest.MonkeyPatch) -> None:
     imports: list[int] = []
 
-    def import_file(gl: object, fd: int, *, timeline: bool) -> int:
-        imports.append(fd)
+    def import_and_take(gl: object, file: OwnedHandle, *, timeline: bool) -> int:
+        imports.append(file.detach())
         return len(imports)
 
-    monkeypatch.setattr(host_fences, "import_file", import_file)
+    monkeypatch.setattr(host_fences, "import_and_take", import_and_take)
     monkeypatch.setattr(host_fences, "delete", lambda gl, call, name: None)
     worker: Any = SimpleNamespace(call=lambda function, *arguments: function(*arguments))
     exporter = Exporter()
