@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from xsem.runtime.pending_server import answer_questions
 from xsem.spi import compiled
 
 # (start of the test's id, part of the reason): what may be skipped in CI, and why there.
@@ -140,6 +141,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     On a GPU the vendor's libraries open and close descriptors of their own, torch's for as long as the process lives;
     a test there counts them over many rounds instead.
     """
+    answer_questions()   # its thread and its socket live as long as the process
     gpu = request.node.get_closest_marker("gpu") is not None
     looks = {name: look for name, look in _LOOKS.items() if not (gpu and name == "fds")}
     before = {name: look() for name, look in looks.items()}

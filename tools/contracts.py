@@ -31,6 +31,16 @@ LAYERS = {
         types
         data : errors
     """,
+    "xsem.cli.trace": """
+        recording
+        command
+        page
+        tables | merged
+        summary
+        chain
+        matching | reading
+        files | model
+    """,
     "xsem.spi": """
         registration
         backend
@@ -71,6 +81,8 @@ LAYERS = {
     """,
     "xsem.runtime": """
         host_copies
+        pending_server
+        trace_file
         diagnostics | handle_import | device_identity
         queues
         semaphore_state | mappings | portable_timelines | portable_memories
@@ -81,7 +93,7 @@ LAYERS = {
         release_gate
         quick | locks
         compiled
-        threads | forks | subinterpreters | timeouts
+        threads | forks | subinterpreters | timeouts | tracing
     """,
     "xsem.runtime.queues": """
         queue_table
@@ -99,7 +111,7 @@ LAYERS = {
     """,
     "xsem.facade": """
         discovery | negotiation
-        device
+        device | trace
         command_list
         arguments | image_copies
         sharing

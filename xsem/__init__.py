@@ -36,6 +36,7 @@ from xsem.facade.negotiation import CommonTypes, negotiate
 from xsem.facade.recording import Recording
 from xsem.facade.semaphore import Semaphore
 from xsem.facade.sharing import SharedArray
+from xsem.facade.trace import Trace, trace
 from xsem.ring import P010, Frame, FrameReader, FrameRing, Nv12
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S
 from xsem.types import (
@@ -123,6 +124,7 @@ __all__ = [
     "SupportsIntPtr",
     "SupportsSyclAddress",
     "SupportsSyclQueue",
+    "Trace",
     "UUIDLike",
     "UnsupportedError",
     "WaitParams",
@@ -136,4 +138,5 @@ __all__ = [
     "ipc",
     "negotiate",
     "open_device",
+    "trace",
 ]

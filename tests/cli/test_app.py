@@ -23,7 +23,7 @@ def xsem(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_version_and_help() -> None:
     assert xsem("--version").stdout.startswith("xsem ")
-    for command in ((), ("devices",), ("doctor",), ("demo",), ("conformance",),
+    for command in ((), ("devices",), ("doctor",), ("demo",), ("trace",), ("trace", "show"), ("conformance",),
                     ("conformance", "run")):
         for option in ("--help", "-h"):
             done = xsem(*command, option)

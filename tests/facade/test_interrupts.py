@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.at_once import threads
 from support.cuda_sim import on_stand_in
 from support.waiting import until
 
@@ -309,7 +310,7 @@ def nothing_left_behind() -> Iterator[None]:
     """Permit what leaked: in this file, in place of the fixture that fails such a test."""
     yield
     # What a traceback owns is closed now, and not during a later test, which would miss it.
-    until(lambda: not gc.collect() and not any(each.name.startswith("xsem-") for each in threading.enumerate()))
+    until(lambda: not gc.collect() and not threads())
 
 
 DEVICES = pytest.mark.filterwarnings("ignore:unreleased:ResourceWarning")   # made by the call that was interrupted

@@ -181,6 +181,7 @@ NOT_CALLED = {
     "Device": "made by open_device", "DeviceInfo": "made by backends", "Capabilities": "made by backends",
     "BackendInfo": "made by xsem", "PendingOp": "made by xsem", "Signaller": "made by xsem",
     "SignallerProcess": "made by xsem", "CommonTypes": "made by xsem", "Recording": "test_recording.py has its call",
+    "trace": "it would write files of odd names; test_trace.py has paths that are none",
 }
 
 
@@ -239,7 +240,7 @@ def test_every_public_call_is_tried(device: Device, image_gpu: Device) -> None:
         public = getattr(xsem, name)
         if inspect.isclass(public) and issubclass(public, BaseException):
             continue
-        if inspect.isfunction(public) and parameters(public) and name not in tried:
+        if inspect.isfunction(public) and parameters(public) and name not in {*tried, *NOT_CALLED}:
             missing.append(name)
         if not RINGS and name in ("FrameRing", "FrameReader"):
             continue

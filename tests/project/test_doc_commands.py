@@ -49,6 +49,9 @@ NOT_RUN: Final = {
     r"cd \.\.|cd xsem-acme|pytest": "the reader's backend; tests/backends/test_template.py runs the template's tests",
     r"tests/drivers/run cuda -- python -m pytest /path/to/your/tests|.* python your_program\.py":
         "the reader's program",
+    r"xsem trace show traces .*": "the traces of the reader; tests/cli/test_trace_show.py shows those of the page",
+    r"xsem trace -- python .*|XSEM_TRACE=traces python .*": "the program of the reader",
+    r"xsem pending --all": "it tells of the other programs of this machine",
     r"python (viewer|renderer)\.py( &)?|wait|rm frames\.sock":
         "tests/project/test_docs.py runs the programs of the page",
 }
@@ -147,6 +150,8 @@ def wrong_names(command: str) -> Iterator[str]:
 
 
 def _wrong_options(words: list[str]) -> Iterator[str]:
+    if words[:1] == ["trace"] and "--" in words:   # what follows is another program
+        words = words[:words.index("--")]
     try:
         asked = new_parser(package_commands.names().items(), package_commands.load).parse_args(words)
     except SystemExit as end:

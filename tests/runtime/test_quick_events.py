@@ -55,7 +55,7 @@ class Appends(Scene):
         event = self.device.create_event()
         if bound:
             self.binding.append_barrier(signal_event=event)
-            assert type(event._fence) is self.queue.quick.fence_class  # type: ignore[attr-defined]
+            assert type(event._fence) is self.queue.quick.fence_class
         return event
 
     def all_of_it(self) -> tuple[Any, ...]:
@@ -104,7 +104,7 @@ def test_wait_for_a_tuple_of_events_begins_at_their_present_operations(scene: Ap
     waited.reset()
     assert [each[:2] for each in scene.list.order[:2]] == [("wait_event", EVENTS[0])] * 2
     assert EVENTS[0] not in scene.driver.events   # the appended operation keeps it
-    assert [type(each) for each in scene.queue.pending()[-1].kept] == [scene.queue.quick.fence_class] * 2  # type: ignore[attr-defined]
+    assert [type(each) for each in scene.queue.pending()[-1].kept] == [scene.queue.quick.fence_class] * 2
 
 
 def test_calls_for_events_are_repeated_until_they_succeed(scene: Appends) -> None:

@@ -39,8 +39,9 @@ def in_thread(work: Callable[[], object]) -> None:
 
 
 def threads(kind: str = "") -> list[str]:
-    """Return the names of the threads that xsem runs, or of those of one kind."""
-    return [each.name for each in threading.enumerate() if each.name.startswith(f"xsem-{kind}")]
+    """Return the names of the threads that xsem runs, or of those of one kind, without the one for `xsem pending`."""
+    return [each.name for each in threading.enumerate()
+            if each.name.startswith(f"xsem-{kind}") and each.name != "xsem-pending"]
 
 
 def assert_free(lock: Any, timeout_s: float) -> None:

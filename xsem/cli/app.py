@@ -51,11 +51,15 @@ def _run(arguments: list[str]) -> int:
         known = package_commands.names()
         parser = new_parser(known.items() if completing or word not in known else [(word, known[word])],
                             package_commands.load if completing or word in known else None)
+    traced: list[str] = []
+    if word == "trace" and "--" in arguments:   # what follows is a command line of its own
+        arguments, traced = arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]
     if completing:
         import argcomplete
 
         argcomplete.autocomplete(parser)
     asked = parser.parse_args(arguments)
+    asked.traced = traced
     if asked.version:
         return _version(as_json=flag(asked, "json"))
     if asked.command is None:
@@ -95,4 +99,24 @@ def _demo(asked: argparse.Namespace) -> int:
     return show(plan, asked.output, as_json=flag(asked, "json"), quiet=flag(asked, "quiet"))
 
 
-_OWN = {"devices": _devices, "doctor": _doctor, "demo": _demo}
+def _pending(asked: argparse.Namespace) -> int:
+    from xsem.cli.pending import run as pending
+
+    if bool(asked.pids) == asked.all:
+        raise UsageError("PID", "one or more processes, or --all")
+    return pending(asked.pids, everything=asked.all, as_json=flag(asked, "json"))
+
+
+def _trace(asked: argparse.Namespace) -> int:
+    if asked.traced and asked.show is not None:
+        from xsem.cli.trace.recording import run as record
+
+        return record(asked)
+    if asked.show is not None:   # neither `show` nor a command
+        return int(asked.show(asked))
+    from xsem.cli.trace.command import run as show
+
+    return show(asked)
+
+
+_OWN = {"pending": _pending, "devices": _devices, "doctor": _doctor, "demo": _demo, "trace": _trace}

@@ -49,6 +49,11 @@ def new_parser(
         found.add_argument("--patience", type=seconds(0.1), default=PATIENCE_S, metavar="SECONDS",
                            help="Seconds until a backend without an answer counts as hung (default: %(default)s).")
     _add_demo(commands)
+    text = "Show what running programs wait for, who could signal it, and who waits for whom."
+    pending = commands.add_parser("pending", help=text, description=text)
+    pending.add_argument("pids", nargs="*", type=number(1, 2**31 - 1), metavar="PID", help="Process.")
+    pending.add_argument("--all", action="store_true", help="All processes of this user that have opened a device.")
+    _add_trace(commands)
     for name, text in others:
         other = commands.add_parser(name, help=text, description=text)
         other.set_defaults(run=_help_of(other))
@@ -90,6 +95,25 @@ def _add_demo(commands: Any) -> None:
                            "demo-DEVICE-without-wait.png, in the current folder.")
     demo.add_argument("--timeout", type=seconds(0.1), default=30.0, metavar="SECONDS",
                       help="Longest time for one frame, and for the opening of a device (default: %(default)s).")
+
+
+def _add_trace(commands: Any) -> None:
+    text = "Trace a command, and show who waited for whom."
+    trace = commands.add_parser(
+        "trace", help=text, usage="%(prog)s [options] -- COMMAND …\n       %(prog)s show [options] FILE …",
+        description=f"{text} Each process of the command that opens a device writes a file.")
+    trace.set_defaults(show=_help_of(trace))
+    trace.add_argument("--folder", type=Path, metavar="PATH", help="Folder of the files (default: a new one).")
+    trace.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
+    below = trace.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)
+    text = "Read traces of one host, and print who ended each wait, the longest chain, and what is pending."
+    show = below.add_parser("show", help=text, description=text)
+    show.set_defaults(show=None)
+    show.add_argument("files", nargs="+", type=Path, metavar="FILE",
+                      help="A trace, or a folder: all its *.json. Name the files of all processes.")
+    show.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
+    show.add_argument("--merged", type=Path, metavar="PATH",
+                      help="Also write one trace with arrows from signals to waits, for Perfetto.")
 
 
 def number(least: int, most: int) -> Callable[[str], int]:

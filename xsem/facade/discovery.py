@@ -17,7 +17,9 @@ from xsem.errors import (
     XsemError,
 )
 from xsem.facade.device import Device
+from xsem.facade.trace import trace_from_environment
 from xsem.plugins import Registry, check_native_implements, devices_of, one_line, registry
+from xsem.runtime.pending_server import answer_questions
 from xsem.runtime.subinterpreters import check_main_interpreter
 from xsem.spi import Backend, fd_limit_error
 from xsem.types import BackendInfo, DeviceInfo, UUIDLike
@@ -156,6 +158,8 @@ def open_device(
     'host:0'
     """
     check_main_interpreter()
+    trace_from_environment()
+    answer_questions()
     name, index = _parse(device)
     wanted_uuid = None if uuid is None else parse_uuid(uuid)
     luid = None if luid is None else parse_luid(luid)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
+from time import perf_counter as now
 from typing import TYPE_CHECKING
 
 from xsem.data.handles import OwnedHandle, follow
@@ -28,6 +30,7 @@ from xsem.runtime.portable_timelines import LARGEST_DIFFERENCE, PortableTimeline
 from xsem.runtime.queues.semaphore_changes import StateChanges
 from xsem.runtime.semaphore_state import SemaphoreState, can_read, host_side, note_origin, origin_of, read_value
 from xsem.runtime.timeouts import DEFAULT_TIMEOUT_S, FOREVER_S, check_timeout
+from xsem.runtime.tracing import tracing
 from xsem.spi import SemaphoreExport, SemaphoreImport, Token
 from xsem.types import Feature, MemoryDesc, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
@@ -222,6 +225,7 @@ class Semaphore(Resource):
                 if value is not None and previous is not None:
                     self._check_none_queued(value, previous)
                 calling = True
+                began = now()
                 host.signal(value)
             except BaseException as error:
                 # As in an append: a signal that Ctrl-C interrupts in the driver's call counts as made.
@@ -229,6 +233,8 @@ class Semaphore(Resource):
                     changes.take_back()
                 raise
             changes.settle()
+        if (note := tracing.note) is not None:
+            note(("host signal", began, threading.get_native_id(), state, value))
 
     def host_wait(self, value: int | None = None, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Block the host until the semaphore is signalled, or its value is at least `value`.

@@ -11,6 +11,7 @@ from xsem.data.handles import check_open, number_of
 from xsem.data.peers import Peer
 from xsem.errors import BadArgumentError, BadHandleError, UnsupportedError
 from xsem.ipc import wire
+from xsem.runtime.tracing import fact, tracing
 from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc
 
 __all__ = [
@@ -122,6 +123,8 @@ def encode(
 ) -> tuple[bytes, list[int]]:
     """Return the bytes of a message and the numbers of its file descriptors, which are borrowed."""
     data, fds = _checked(descs, payload, wire.FDS)
+    if tracing.note is not None:
+        fact("message", "send", what=[_named(each) for each in descs], peer=None)
     return wire.encode(descs, [len(each) for each in fds], data), [fd for each in fds for fd in each]
 
 
@@ -165,8 +168,16 @@ def decode(
         raise BadHandleError(f"{len(handles)} file descriptors came with a message that announces {header.handles}",
                              reason="fd_count")
     semaphores, memories, payload = wire.decode_body(header, body, handles)
+    if tracing.note is not None:
+        fact("message", "receive", what=[*map(_named, semaphores), *map(_named, memories)],
+             peer=peer.pid if peer else None)
     return Message(semaphores=tuple([replace(each, peer=peer) for each in semaphores]), memories=tuple(memories),
                    payload=payload, peer=peer)
+
+
+def _named(desc: SemaphoreDesc | MemoryDesc) -> str:
+    kind = "semaphore" if isinstance(desc, SemaphoreDesc) else "memory"
+    return f"{kind} {desc.type.value}"
 
 
 def content(payload: Payload) -> bytes:

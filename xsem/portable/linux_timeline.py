@@ -38,6 +38,8 @@ class Timeline(TimelineSemaphore):
         except BaseException:
             pages.close()   # at once: a traceback could keep it mapped
             raise
+        found = os.fstat(handle.fileno())
+        self.identity = f"{found.st_dev}:{found.st_ino}"
         super().__init__(handle, pages, _AT, read_only=read_only, holder=holder)
 
     def duplicate_read_only(self) -> OwnedHandle:

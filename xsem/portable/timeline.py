@@ -59,6 +59,8 @@ class SharedPages(Protocol):
 class TimelineSemaphore(SemaphoreBase):
     """A timeline semaphore: a value in the first `TIMELINE_BYTES` of an object, which all its processes map."""
 
+    identity = ""   # the same in all processes; empty: the system gives no name for it
+
     def __init__(
         self, handle: OwnedHandle, pages: SharedPages, fields: Fields, *, read_only: bool = False,
         holder: _OwnHolder | None = None,

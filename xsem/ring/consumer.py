@@ -131,7 +131,8 @@ class FrameReader(End):
             ``abandoned``: the producer ended while its work on a frame was pending. The list or stream raises it, as
             for `Semaphore.abandon`.
         """
-        return Turn(lambda: self._begin(list_on(self.device, stream)), self._end, timeout_s)
+        return Turn("read", self._control.identity, lambda: self._begin(list_on(self.device, stream)), self._end,
+                    timeout_s)
 
     def close(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Leave the ring, when the work on its frames is done. A second call has no effect.

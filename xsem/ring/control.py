@@ -37,6 +37,8 @@ class Control:
         self._payloads = start + 8 * layout.size
         self._each = _entry_bytes(payload_bytes)
         self.locks = LockFile(fd, os.O_RDWR)
+        found = os.fstat(fd)
+        self.identity = f"page:{found.st_dev}:{found.st_ino}"   # the same in all processes
         self._locks_at = memory.allocation_size
         self._lock = threading.Lock()
 

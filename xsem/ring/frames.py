@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from time import perf_counter as now
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from xsem.errors import BadArgumentError, ReleasedError, UnsupportedError
 from xsem.facade.buffer import Buffer
 from xsem.facade.image import MipmappedArray
 from xsem.ipc.message import content
 from xsem.ring.waiting import Steps, run, run_in_asyncio
+from xsem.runtime.tracing import tracing
 
 __all__ = ["Frame", "Turn"]
 
@@ -170,8 +173,12 @@ class Turn:
     """The time of one frame, for ``with`` and ``async with``."""
 
     def __init__(
-        self, begin: Callable[[], Steps[Frame]], end: Callable[[Frame, bool], None], timeout_s: float | None
+        self, name: Literal["read", "write"], ring: str, begin: Callable[[], Steps[Frame]],
+        end: Callable[[Frame, bool], None], timeout_s: float | None,
     ) -> None:
+        self._name = name
+        self._ring = ring
+        self._began = now()
         self._begin = begin
         self._end = end   # gets whether the block ended without an exception
         self._timeout_s = timeout_s
@@ -188,6 +195,9 @@ class Turn:
         if frame is not None:
             frame._give_back()
             self._end(frame, error is None)
+            if (note := tracing.note) is not None:
+                note(("block", now(), threading.get_native_id(), "ring", self._name, self._began,
+                      {"ring": self._ring, "number": frame.number, "skipped": frame.skipped}))
 
     async def __aenter__(self) -> Frame:
         self._frame = await run_in_asyncio(self._begin(), self._timeout_s)

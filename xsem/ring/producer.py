@@ -321,7 +321,8 @@ class FrameRing(End):
         BadArgumentError
             ``payload_too_long``; ``bad_timeout``.
         """
-        return Turn(lambda: self._begin(list_on(self.device, stream), payload), self._end, timeout_s)
+        return Turn("write", self._control.identity, lambda: self._begin(list_on(self.device, stream), payload),
+                    self._end, timeout_s)
 
     def close(self, *, timeout_s: float | None = DEFAULT_TIMEOUT_S) -> None:
         """End the ring, when the work on its frames is done. Consumers get the frames that they have not had.

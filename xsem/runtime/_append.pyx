@@ -226,6 +226,10 @@ cdef class QuickQueue:
         self._carried = calls.carried
         self._born = _forks
 
+    def renote(self):
+        """Take the operations of the queue anew, because a trace has begun or ended."""
+        self._note = self._queue.progress.operations.append
+
     cdef bint run(self, QuickAppend append, params, user, wait_events, signal_event, given_lifetimes) except -1:
         """Append, or return False and have done nothing. Without `append`, the operation is a barrier."""
         cdef tuple lifetimes = tuple(given_lifetimes)

@@ -18,6 +18,7 @@ from xsem.runtime.lifetime import Lease, Lifetime, Releaser
 from xsem.runtime.quick import Lock
 from xsem.runtime.release_gate import ReleaseGate, release_gate_of
 from xsem.runtime.threads import on_own_thread
+from xsem.runtime.tracing import fact, tracing
 from xsem.spi import DeviceDriver, HostFences, QueueDriver, Token
 from xsem.types import Capabilities, DeviceInfo, Feature, MemoryHandleType, SemaphoreHandleType
 
@@ -189,6 +190,8 @@ class DeviceState:
         except ReleasedError:   # released meanwhile, so the new object goes with it
             lifetime.release()
             raise
+        if tracing.note is not None:
+            fact("object", "create", what=what)
         return lifetime
 
     def making(

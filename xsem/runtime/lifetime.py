@@ -22,6 +22,7 @@ from xsem.runtime.forks import generation
 from xsem.runtime.quick import Lock
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.threads import Background, Pause, exiting
+from xsem.runtime.tracing import fact, tracing
 
 __all__ = ["Lease", "Lifetime", "QueueProgress", "Releaser", "Usable"]
 
@@ -171,6 +172,8 @@ class Lifetime(Usable):
     def release(self) -> None:
         """Release the object. Returns at once; the object is freed later if it is still in use."""
         # A second call has no effect, or completes a release that was interrupted.
+        if tracing.note is not None and not self.released:
+            fact("object", "release", what=self.what)
         with self._releaser.lock:
             self._releaser.note_release(self)
         self._releaser.submit(self)

@@ -18,7 +18,7 @@ from xsem.runtime.lifetime import Lifetime
 from xsem.spi import HostSemaphore, Token
 from xsem.types import Feature, SemaphoreHandleType, SemaphoreKind
 
-__all__ = ["Origin", "SemaphoreState", "can_read", "note_origin", "origin_of", "read_value"]
+__all__ = ["Origin", "SemaphoreState", "can_read", "note_origin", "origin_of", "read_value", "shared_name"]
 
 
 class SemaphoreState:
@@ -264,6 +264,13 @@ def host_side(device_state: DeviceState, state: SemaphoreState, feature: Feature
 
 
 # ---- exported semaphores that this process imports again
+def shared_name(state: SemaphoreState) -> str:
+    """Return a name that the semaphore has in all processes; empty if it has none."""
+    if state.page is not None and state.page.identity:
+        return f"page:{state.page.identity}"
+    return f"label:{state.label}" if state.label else ""
+
+
 class Origin:
     """The exported semaphore and its device, by weak references."""
 

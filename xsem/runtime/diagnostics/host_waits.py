@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter as now
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from xsem.data.signallers import Ended
 from xsem.runtime.diagnostics.pending_operations import (
@@ -17,13 +19,26 @@ from xsem.runtime.queues.operations import FencedQueue
 from xsem.runtime.queues.queue_table import QueueTable
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.timeouts import wait_in_slices
+from xsem.runtime.tracing import tracing
 
-__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "unblock_released"]
+__all__ = ["QueueBlocker", "SemaphoreBlocker", "host_wait", "host_waits", "unblock_released"]
 
 _CONFIRM_S: Final = 0.2
 
+host_waits: Final[dict[int, tuple[int, tuple[Any, int | None], float]]] = {}
+"""The waits of the host now: the thread, what it waits for, and since when."""
 
-class _Blocker(Protocol):
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=host_waits.clear)   # they are those of its parent
+
+
+class Blocker(Protocol):
+    """What a host wait waits for."""
+
+    def waited_for(self) -> tuple[Any, int | None]:
+        """Return the semaphore and the value, or the queue and the number of the operation."""
+
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do."""
 
@@ -35,6 +50,10 @@ class SemaphoreBlocker:
         self._queues = queues
         self._state = state
         self._value = value
+
+    def waited_for(self) -> tuple[SemaphoreState, int | None]:
+        """Return the semaphore and the value."""
+        return self._state, self._value
 
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do."""
@@ -50,6 +69,10 @@ class QueueBlocker:
         self._up_to = up_to
         self._held: int | None = None   # the operation that held the queue at the last look
         self._since = 0.0
+
+    def waited_for(self) -> tuple[FencedQueue | None, int]:
+        """Return the queue and the number of the operation."""
+        return self._queue, self._up_to
 
     def ended_peers(self) -> Ended | None:
         """Return the ended processes that hold the wait, if some do and did at the looks before."""
@@ -75,9 +98,25 @@ def unblock_released(queues: QueueTable) -> None:
 
 
 def host_wait(
-    wait: Callable[[int], bool], blocker: _Blocker, timeout_s: float | None
+    wait: Callable[[int], bool], blocker: Blocker, timeout_s: float | None
 ) -> tuple[bool, Ended | None]:
     """Wait until ``wait(nanoseconds)`` is met, and return whether it is; if not, the processes that left it unmet."""
+    thread, began, result = threading.get_native_id(), now(), "error"
+    mine = thread, blocker.waited_for(), began
+    host_waits[id(mine)] = mine   # a signal handler may wait during a wait
+    try:
+        found = _waited(wait, blocker, timeout_s)
+        result = "met" if found[0] else "timeout"
+        return found
+    finally:
+        host_waits.pop(id(mine), None)   # in a forked child it is gone
+        if (note := tracing.note) is not None:
+            note(("host wait", now(), thread, mine[1], began, result))
+
+
+def _waited(
+    wait: Callable[[int], bool], blocker: Blocker, timeout_s: float | None
+) -> tuple[bool, Ended | None]:
     ended: Ended | None = None
 
     def met_or_lost(timeout_ns: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from xsem.runtime.queues.operations import Fence, Operation
 from xsem.runtime.queues.room import Room
 from xsem.runtime.quick import retire
+from xsem.runtime.tracing import Note, TracedOperations
 from xsem.spi import Token
 
 __all__ = ["Progress"]
@@ -33,6 +34,11 @@ class Progress:
     def pending(self) -> list[Operation]:
         """Return the operations that are not known to be done, oldest first."""
         return [Operation(*each) for each in list(self.operations)]   # `list` copies in one step: other threads append
+
+    def trace(self, queue: object, note: Callable[[Note], None] | None) -> None:
+        """Note each operation from now on, or with None no longer. The caller holds the lock of the queue."""
+        with self._lock:
+            self.operations = deque(self.operations) if note is None else TracedOperations(self.operations, queue, note)
 
     def markers(self) -> list[Fence]:
         """Return the markers that are not known to be reached, oldest first."""

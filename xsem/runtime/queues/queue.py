@@ -26,6 +26,7 @@ from xsem.runtime.quick import AppendState, Lock
 from xsem.runtime.release_gate import ReleaseGate
 from xsem.runtime.semaphore_state import SemaphoreState
 from xsem.runtime.threads import Mark, calling_thread, on_own_thread
+from xsem.runtime.tracing import tracing
 from xsem.spi import Callers, QueueDriver, Token
 
 __all__ = ["Queue", "RecordedAppends", "StreamUse"]
@@ -35,6 +36,7 @@ _log = logging.getLogger("xsem")
 _RETRY_S: Final = 0.001
 _MANY_PAGED: Final = 32
 _UNBLOCK_S: Final = 0.05
+_TRACE_S: Final = 0.1   # the driver may block an append, which has the lock
 
 
 class StreamUse:
@@ -106,7 +108,7 @@ class Queue:
         self.prepared = PreparedCache()
         self.barrier = DriverCall("barrier", driver.append_barrier)   # common to all lists of the queue
         self.lifetime: Lifetime   # these two by `start`
-        self.quick: object
+        self.quick: Any
         self.stream_lists = StreamLists()   # those on this borrowed stream
         self.closed = False   # the native queue is closed and gets no more appends
         self._query_capture = driver.is_capturing
@@ -124,6 +126,15 @@ class Queue:
         """Take the lifetime of the native queue. Its free calls `close`."""
         self.lifetime = lifetime
         self.quick = None if self.only_application else quick_queue(self, self.driver.native_calls)
+
+    def trace(self) -> None:
+        """Note each operation from now on if a trace is recorded, else no longer."""
+        call_locked(self.lock, _TRACE_S, self._trace, None)
+
+    def _trace(self) -> None:
+        self.progress.trace(self, tracing.note)
+        if self.quick is not None:
+            self.quick.renote()
 
     # ---- progress, for the lifetimes of its objects, its fences and its lists
     @property

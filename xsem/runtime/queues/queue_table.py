@@ -9,6 +9,7 @@ from typing import Final
 from xsem.data import locks
 from xsem.runtime.device_state import DeviceState
 from xsem.runtime.queues.queue import Queue, StreamUse
+from xsem.runtime.tracing import add_table, tracing
 from xsem.spi import QueueDriver
 
 __all__ = ["QueueTable"]
@@ -33,6 +34,7 @@ class QueueTable:
         self._next_look = 0
         if device_state.gate is not None:
             device_state.gate.add(self)
+        add_table(self)
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -76,6 +78,8 @@ class QueueTable:
         queue.start(self.device_state.new_lifetime(queue.name, close))
         with self.lock:
             self._queues[driver.identity] = queue
+        if tracing.note is not None:
+            queue.trace()
         return queue
 
     def remove(self, queue: Queue) -> None:

@@ -1,0 +1,92 @@
+"""Traces: what all lists and the host do, and when, in a file for viewers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from xsem.runtime.forks import generation
+from xsem.runtime.trace_file import TraceFile, process_name
+
+__all__ = ["Trace", "trace", "trace_from_environment"]
+
+_log = logging.getLogger("xsem")
+_VARIABLE: Final = "XSEM_TRACE"
+
+
+class Trace:
+    """A trace that is recorded, until `close` or the end of a ``with`` block. Call `trace` to begin one.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, which is replaced.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._file = TraceFile(path)
+
+    def close(self) -> None:
+        """Write the rest, and close the file. A second call has no effect."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def trace(path: str | os.PathLike[str]) -> Trace:
+    """Record what xsem does in this process: appends, their ends on the device, waits and signals of the host.
+
+    The file has the JSON array format of Chrome's traces, which Perfetto opens, too. ``xsem trace show`` merges the
+    files of several processes, and tells which signal ended which wait. A semaphore that two processes share is known
+    as one if it is a portable timeline, or has the same `label` in both. If the file cannot be written further, one
+    warning is logged, and the program goes on.
+
+    The end of an operation is the time at which xsem saw it. A thread of xsem looks each millisecond. In a context of
+    OpenGL that the application lends, it sees an end only after the application's next call of xsem.
+
+    The environment variable ``XSEM_TRACE=folder`` records each process into a file of its own in this folder, from its
+    first `open_device` on.
+
+    Parameters
+    ----------
+    path : str or path
+        The file, which is replaced.
+
+    Returns
+    -------
+    Trace
+        For ``with``, or until its `close`. The exit of the interpreter closes it, too. After a kill, the file can be
+        read up to its last whole line.
+
+    Raises
+    ------
+    BadArgumentError
+        ``trace_not_writable``: the file cannot be created, or the thread that writes it.
+    BusyError
+        ``tracing``: the process records a trace already.
+    """
+    return Trace(path)
+
+
+_looked: Final[dict[int, object]] = {}   # in which generation of the process
+
+
+def trace_from_environment() -> None:
+    """Begin the trace that the environment asks for, once in a process. A folder that is not writable is a warning."""
+    folder, mine = os.environ.get(_VARIABLE), object()
+    if not folder or _looked.setdefault(generation(), mine) is not mine:
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Trace(Path(folder) / f"{process_name()}-{os.getpid()}.json")
+    except Exception as error:   # whatever it is, the program does not need a trace
+        _log.warning("%s=%s: no trace is recorded: %s", _VARIABLE, folder, error)

@@ -1,0 +1,289 @@
+"""Writes the notes of a process into a file that viewers of traces open (docs/reference/trace-format.md)."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from io import FileIO
+from pathlib import Path
+from time import perf_counter as now
+from typing import Any, Final
+
+from xsem.errors import BadArgumentError, BusyError, XsemError
+from xsem.runtime.queues.queue import Queue
+from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value, shared_name
+from xsem.runtime.threads import enter_own_thread, exiting
+from xsem.runtime.tracing import Note, queues, tracing
+
+__all__ = ["TraceFile", "process_name"]
+
+_log = logging.getLogger("xsem")
+
+_LOOK_S: Final = 0.001   # between two looks at the markers: an end is seen so much later
+_FIRST_LIST: Final = 10_000_000   # above the numbers of threads
+_BOOT: Final = "/proc/sys/kernel/random/boot_id"
+
+
+class TraceFile:
+    """The file of one process, and the thread that writes it until `close`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._one = tracing.one
+        if not self._one.acquire(blocking=False):
+            raise BusyError("a trace is recorded already, and a process records one at a time", reason="tracing")
+        try:
+            self._begin(path)
+        except BaseException:
+            self._one.release()
+            raise
+
+    def _begin(self, path: str | os.PathLike[str]) -> None:
+        self._notes: deque[Note] = deque()
+        self._pid = os.getpid()
+        self._named: set[int] = set()   # tracks with a name in the file
+        self._lists: weakref.WeakKeyDictionary[Queue, int] = weakref.WeakKeyDictionary()
+        self._ends: dict[int, float] = {}   # of the last operation, by list
+        self._last: dict[int, int] = {}   # its number
+        self._running: dict[int, deque[tuple[Any, ...]]] = {}   # operations without an end in the file, by list
+        self._numbers = itertools.count(_FIRST_LIST)
+        self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
+        self._unnamed = itertools.count(1)
+        self._over = threading.Event()
+        self._lines = ["[\n"]
+        self._put(ph="M", name="xsem", tid=0, args={
+            "version": 1, "xsem": _version(), "boot": _boot(), "host": socket.gethostname(), "command": sys.argv,
+            "wall_us": (time.time() - now()) * 1e6, "resolution_us": _LOOK_S * 1e6})
+        self._put(ph="M", name="process_name", tid=0, args={"name": process_name()})
+        self._file = _created(path)
+        try:
+            self._flush()   # at once, because the process may soon be killed
+            self._thread = threading.Thread(target=self._work, name="xsem-trace", daemon=True)
+            self._thread.start()
+        except (OSError, RuntimeError, MemoryError) as error:
+            self._file.close()
+            if os.path.isfile(path):   # not a device
+                os.unlink(path)
+            raise _refused(path, error) from error
+        tracing.note = self._note
+        for queue in queues():
+            queue.trace()
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Write what is left, and close the file. A second call has no effect."""
+        atexit.unregister(self.close)
+        if os.getpid() == self._pid:
+            self._over.set()
+            self._thread.join(5)   # the driver may block it
+
+    def _note(self, note: Note) -> None:
+        # A queue whose lock was held at the end of the trace still calls it.
+        if not self._over.is_set():
+            self._notes.append(note)
+
+    # ---- the thread
+    def _work(self) -> None:
+        enter_own_thread()
+        try:
+            self._write_until_over()
+            self._write()
+            self._lines.append("{}]\n")
+            self._flush()
+        except OSError as error:   # the program goes on
+            _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)
+        finally:
+            self._over.set()
+            self._file.close()
+            tracing.note = None
+            for queue in queues():
+                queue.trace()
+            self._one.release()
+
+    def _write_until_over(self) -> None:
+        try:
+            while not self._over.wait(_LOOK_S):
+                if not exiting():
+                    self._look()
+                self._write()
+        except OSError:
+            raise
+        except Exception:
+            _log.exception("the trace ends here")
+
+    def _look(self) -> None:
+        """See which operations are done: by markers, and those that run ahead by the values of their signals."""
+        for queue in queues():
+            if queue.progress.operations:
+                queue.ensure_marker(queue.last_seq)
+                queue.poll()
+                self._write()
+                self._see_signals(queue)
+
+    def _see_signals(self, queue: Queue) -> None:
+        running, seen = self._running.get(self._list(queue), deque()), 0
+        for operation in running:
+            if operation[1].operation == "signal":
+                if not all(_is_there(queue, *each) for each in operation[1].targets(operation[2])):
+                    break
+                seen = operation[0]
+        at = now()
+        while running and running[0][0] <= seen:
+            self._ended(at, queue, running.popleft())
+
+    def _write(self) -> None:
+        if not self._notes:
+            return
+        while self._notes:
+            note = self._notes.popleft()
+            _WRITERS[note[0]](self, *note[1:])
+        self._flush()
+
+    def _flush(self) -> None:
+        text, self._lines = "".join(self._lines).encode(), []
+        while text:
+            text = text[self._file.write(text):]
+
+    def _put(self, **event: Any) -> None:
+        self._lines.append(json.dumps({"pid": self._pid, **event}, separators=(",", ":")) + ",\n")
+
+    # ---- tracks and semaphores
+    def _thread_named(self, thread: int) -> int:
+        if thread not in self._named:
+            self._named.add(thread)
+            name = next((each.name for each in threading.enumerate() if each.native_id == thread), f"thread {thread}")
+            self._put(ph="M", name="thread_name", tid=thread, args={"name": name})
+        return thread
+
+    def _list(self, queue: Queue) -> int:
+        tid = self._lists.get(queue)
+        if tid is None:
+            tid = self._lists[queue] = next(self._numbers)
+            self._put(ph="M", name="thread_name", tid=tid, args={"name": queue.name})
+        return tid
+
+    def _semaphore(self, state: SemaphoreState, value: int | None) -> dict[str, Any]:
+        # The imports of an exported handle share their signallers with the exported semaphore.
+        key: object = state.signallers if state.page is None else state
+        known = self._ids.get(key)
+        if known is None:
+            known = self._ids[key] = self._id(state)
+        return {"id": known, "name": state.described, "value": value}
+
+    def _id(self, state: SemaphoreState) -> str:
+        return shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
+
+    def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
+        return [self._semaphore(*each) for each in targets]
+
+    def _of(self, queue: Queue, operation: tuple[Any, ...]) -> dict[str, Any]:
+        seq, append, params = operation[:3]
+        return {"list": queue.name, "list_tid": self._list(queue), "seq": seq, "operation": append.operation,
+                "semaphores": self._semaphores(append.targets(params)),
+                "signals": self._semaphores(append.signals(params))}
+
+    # ---- one for each kind of note
+    def _appended(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        self._put(ph="i", s="t", cat="append", name=f"append {operation[1].operation}", tid=self._thread_named(thread),
+                  ts=at * 1e6, args=self._of(queue, operation))
+        tid = self._list(queue)
+        if operation[0] > self._last.get(tid, 0):
+            self._running.setdefault(tid, deque()).append(operation)
+
+    def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        self._put(ph="i", s="t", cat="append", name=f"refused {operation[1].operation}", tid=self._thread_named(thread),
+                  ts=at * 1e6, args=self._of(queue, operation))
+        with contextlib.suppress(KeyError, ValueError):
+            self._running[self._list(queue)].remove(operation)
+
+    def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+        tid = self._list(queue)
+        running = self._running.get(tid, deque())
+        while running and running[0][0] <= operation[0]:
+            self._ended(at, queue, running.popleft())
+        if self._last.get(tid, 0) < operation[0]:   # appended before the trace, or its append is noted only now
+            self._ended(at, queue, operation)
+
+    def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...]) -> None:
+        facts, tid = self._of(queue, operation), self._list(queue)
+        begin = max(operation[4], self._ends.get(tid, 0.0))
+        self._ends[tid], self._last[tid] = at, operation[0]
+        self._put(ph="X", cat="device", name=operation[1].operation, tid=tid, ts=begin * 1e6,
+                  dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": "seen"})
+
+    def _host_wait(
+        self, at: float, thread: int, waited_for: tuple[Any, int | None], began: float, result: str
+    ) -> None:
+        what, number = waited_for
+        facts: dict[str, Any] = {"result": result}
+        if isinstance(what, SemaphoreState):
+            facts["semaphores"] = [self._semaphore(what, number)]
+        elif what is not None:
+            facts |= {"list": what.name, "list_tid": self._list(what), "seq": number}
+        self._put(ph="X", cat="host", name="host wait" if "semaphores" in facts else "synchronize",
+                  tid=self._thread_named(thread), ts=began * 1e6, dur=(at - began) * 1e6, args=facts)
+
+    def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
+        self._put(ph="i", s="t", cat="host", name="host signal", tid=self._thread_named(thread), ts=at * 1e6,
+                  args={"semaphores": [self._semaphore(state, value)]})
+
+    def _fact(self, at: float, thread: int, category: str, name: str, facts: dict[str, Any]) -> None:
+        self._put(ph="i", s="t", cat=category, name=name, tid=self._thread_named(thread), ts=at * 1e6, args=facts)
+
+    def _block(self, at: float, thread: int, category: str, name: str, began: float, facts: dict[str, Any]) -> None:
+        self._put(ph="X", cat=category, name=name, tid=self._thread_named(thread), ts=began * 1e6,
+                  dur=(at - began) * 1e6, args=facts)
+
+
+_WRITERS: Final[dict[str, Any]] = {
+    "appended": TraceFile._appended, "refused": TraceFile._refused, "done": TraceFile._done,
+    "host wait": TraceFile._host_wait, "host signal": TraceFile._host_signal, "fact": TraceFile._fact,
+    "block": TraceFile._block,
+}
+
+
+def process_name() -> str:
+    """Return the name of the program, for example ``viewer`` or, of ``python -m viewer``, the same."""
+    path = Path(sys.argv[0])
+    return (path.parent.name if path.stem == "__main__" else path.stem) or "python"
+
+
+def _created(path: str | os.PathLike[str]) -> FileIO:
+    """Create the file, without a buffer, of which a forked child would write its copy."""
+    try:
+        return open(os.fspath(path), "wb", buffering=0)
+    except (OSError, TypeError, ValueError) as error:   # such as a number, or a zero byte
+        raise _refused(path, error) from error
+
+
+def _refused(path: object, error: Exception) -> BadArgumentError:
+    why = error.strerror if isinstance(error, OSError) else error
+    return BadArgumentError(f"the trace cannot be written to {str(path)!r}: {why}", reason="trace_not_writable")
+
+
+def _version() -> str:
+    return str(sys.modules["xsem"].__version__)   # not an import: the package imports this module
+
+
+def _is_there(queue: Queue, state: SemaphoreState, value: int | None) -> bool:
+    """Return whether a signal of the list is known to be done, by the value of its timeline."""
+    with contextlib.suppress(XsemError), state.lifetime.visited() as there:
+        return (there and value is not None and can_read(queue.device_state, state)
+                and read_value(queue.device_state, state) >= value)
+    return False
+
+
+def _boot() -> str:
+    try:
+        return Path(_BOOT).read_text().strip()
+    except OSError:
+        return ""
