@@ -150,8 +150,9 @@ def _of_list(queue: Queue) -> dict[str, Any] | None:
 
 
 def _semaphore(state: SemaphoreState, value: int | None) -> dict[str, Any]:
-    return {"id": shared_name(state), "name": state.described, "value": value,
-            "present": state.page.value if state.page is not None else None,
+    with state.lifetime.visited() as there:   # the page is unmapped when the semaphore is freed
+        present = state.page.value if there and state.page is not None else None
+    return {"id": shared_name(state), "name": state.described, "value": value, "present": present,
             "processes": [asdict(each) for each in state.signallers.processes()]}
 
 
