@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED
 from xsem.cli.text import printable
-from xsem.runtime.pending_server import CREDENTIALS, address_of
+from xsem.data.peers import peer_pid
+from xsem.runtime.pending_server import address_of
 
 __all__ = ["run"]
 
@@ -80,7 +81,7 @@ def run(pids: Sequence[int], *, everything: bool, as_json: bool) -> int:
 def _running(problems: list[str]) -> list[int]:
     """Return the processes in this network namespace that answer."""
     try:
-        mine = f"@xsem-pending-{_namespace('self')}-"
+        mine = address_of("", _namespace("self")).replace("\0", "@")   # as the list below writes it
         lines = Path(_PROC, "net/unix").read_text(errors="replace").splitlines()
     except OSError as error:
         problems.append(f"the programs cannot be found: {error.filename}: {error.strerror}")
@@ -140,7 +141,7 @@ def _received(pid: int, address: str) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_PATIENCE_S)
         asking.connect(address)
-        peer, _, _ = CREDENTIALS.unpack(asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+        peer = peer_pid(asking)
         if peer != pid:   # any program can take the address
             raise _RefusedError(f"process {pid} cannot be asked: process {peer} has its address")
         parts = list(iter(lambda: asking.recv(1 << 16), b""))

@@ -18,7 +18,7 @@ from xsem.errors import BadArgumentError
 if sys.platform == "win32":
     from xsem.data.windows.processes import start_of_process
 
-__all__ = ["Peer", "peer_user", "start_of"]
+__all__ = ["Peer", "peer_pid", "peer_user", "start_of"]
 
 _PF_EXITING: Final = 4
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -158,6 +158,12 @@ class Peer:
         except OSError:   # no pidfd in this kernel or sandbox, or no free number: `start_of` tells
             pass
         return self.started is None or start_of(self.pid) == self.started
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """Return the number of the process at the other end of a connected Unix socket (SO_PEERCRED): also of this one."""
+    pid: int = _CREDENTIALS.unpack(_peer_credentials(sock))[0]
+    return pid
 
 
 def peer_user(sock: socket.socket) -> int:

@@ -10,7 +10,7 @@ from xsem.data.handles import OwnedHandle, own
 from xsem.errors import BadHandleError
 from xsem.portable.linux import SEALS, calling, elsewhere, has_huge_pages, seals
 
-__all__ = ["check_sealed_memfd", "file_name", "is_read_only", "reopen"]
+__all__ = ["check_sealed_memfd", "file_name", "is_read_only", "page_name", "reopen"]
 
 
 _INSTEAD: Final = {
@@ -27,6 +27,12 @@ def file_name(fd: int) -> str:
     except OSError as error:
         raise BadHandleError(f"the type of fd {fd} is unknown: /proc cannot be read ({error.strerror}); mount it",
                              reason="no_proc") from error
+
+
+def page_name(fd: int) -> str:
+    """Return a name of the file that is the same in all processes until the next boot."""
+    found = os.fstat(fd)
+    return f"page:{found.st_dev}:{found.st_ino}"
 
 
 def is_read_only(fd: int) -> bool:

@@ -10,7 +10,7 @@ import struct
 from typing import Final
 
 from xsem.data.handles import OwnedHandle
-from xsem.portable.files import check_sealed_memfd, is_read_only, reopen
+from xsem.portable.files import check_sealed_memfd, is_read_only, page_name, reopen
 from xsem.portable.holders import Holder
 from xsem.portable.linux import futex_wait, futex_wake_all_and_add, map_shared, new_sealed_memfd, read_at_start
 from xsem.portable.semaphore_base import Looks
@@ -38,8 +38,7 @@ class Timeline(TimelineSemaphore):
         except BaseException:
             pages.close()   # at once: a traceback could keep it mapped
             raise
-        found = os.fstat(handle.fileno())
-        self.identity = f"{found.st_dev}:{found.st_ino}"
+        self.identity = page_name(handle.fileno())
         super().__init__(handle, pages, _AT, read_only=read_only, holder=holder)
 
     def duplicate_read_only(self) -> OwnedHandle:

@@ -25,7 +25,8 @@ class Control:
     """The words, the payloads and the locks of a ring."""
 
     def __init__(self, memory: Memory, fd: int, layout: Layout, payload_bytes: int) -> None:
-        from xsem.portable.byte_locks import LockFile  # here, because it needs Linux
+        from xsem.portable.byte_locks import LockFile  # here, because they need Linux
+        from xsem.portable.files import page_name
 
         self.memory = memory
         self.layout = layout
@@ -37,8 +38,7 @@ class Control:
         self._payloads = start + 8 * layout.size
         self._each = _entry_bytes(payload_bytes)
         self.locks = LockFile(fd, os.O_RDWR)
-        found = os.fstat(fd)
-        self.identity = f"page:{found.st_dev}:{found.st_ino}"   # the same in all processes
+        self.identity = page_name(fd)
         self._locks_at = memory.allocation_size
         self._lock = threading.Lock()
 

@@ -11,7 +11,6 @@ import logging
 import os
 import select
 import socket
-import struct
 import sys
 import threading
 import time
@@ -21,6 +20,7 @@ from time import perf_counter as now
 from traceback import walk_stack
 from typing import Any, Final, TypeVar
 
+from xsem.data.peers import peer_user
 from xsem.runtime.diagnostics.host_waits import host_waits
 from xsem.runtime.forks import generation
 from xsem.runtime.queues.queue import Queue
@@ -29,7 +29,7 @@ from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.trace_file import process_name
 from xsem.runtime.tracing import queues
 
-__all__ = ["CREDENTIALS", "address_of", "answer_questions"]
+__all__ = ["address_of", "answer_questions"]
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,6 @@ _log = logging.getLogger("xsem")
 _POLL_S: Final = 0.2   # for the drivers: a blocked one does not answer
 _FRAMES: Final = 12   # of a stack
 _OPERATIONS: Final = 100   # of a list, the oldest ones
-CREDENTIALS: Final = struct.Struct("iII")   # process, user, group
 
 
 class _Server:
@@ -48,8 +47,8 @@ class _Server:
     failed = False   # and it is logged
 
 
-def address_of(pid: int, namespace: int) -> str:
-    """Return the address of a process, by its number in its namespace."""
+def address_of(pid: int | str, namespace: int) -> str:
+    """Return the address of a process, by its number in its namespace. With no number, all addresses begin so."""
     return f"\0xsem-pending-{namespace}-{pid}"
 
 
@@ -99,9 +98,7 @@ def _serve(listening: socket.socket) -> None:
             return
         with asking, contextlib.suppress(OSError):
             asking.settimeout(5)
-            found = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-            _, user, _ = CREDENTIALS.unpack(found)
-            if user in (0, os.geteuid()) and (answer := _guarded(_answer)) is not None:
+            if peer_user(asking) in (0, os.geteuid()) and (answer := _guarded(_answer)) is not None:
                 asking.sendall(json.dumps(answer).encode())
                 asking.shutdown(socket.SHUT_WR)
 
@@ -133,8 +130,7 @@ def _poll() -> None:
     enter_own_thread()
     for queue in queues():
         if queue.progress.operations and not exiting():
-            queue.ensure_marker(queue.last_seq)
-            queue.poll()
+            queue.look()
 
 
 def _of_list(queue: Queue) -> dict[str, Any] | None:

@@ -267,7 +267,7 @@ def host_side(device_state: DeviceState, state: SemaphoreState, feature: Feature
 def shared_name(state: SemaphoreState) -> str:
     """Return a name that the semaphore has in all processes; empty if it has none."""
     if state.page is not None and state.page.identity:
-        return f"page:{state.page.identity}"
+        return state.page.identity
     return f"label:{state.label}" if state.label else ""
 
 

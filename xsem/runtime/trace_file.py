@@ -124,8 +124,7 @@ class TraceFile:
         """See which operations are done: by markers, and those that run ahead by the values of their signals."""
         for queue in queues():
             if queue.progress.operations:
-                queue.ensure_marker(queue.last_seq)
-                queue.poll()
+                queue.look()
                 self._write()
                 self._see_signals(queue)
 
@@ -176,11 +175,8 @@ class TraceFile:
         key: object = state.signallers if state.page is None else state
         known = self._ids.get(key)
         if known is None:
-            known = self._ids[key] = self._id(state)
+            known = self._ids[key] = shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
         return {"id": known, "name": state.described, "value": value}
-
-    def _id(self, state: SemaphoreState) -> str:
-        return shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
 
     def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
         return [self._semaphore(*each) for each in targets]
@@ -193,15 +189,13 @@ class TraceFile:
 
     # ---- one for each kind of note
     def _appended(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
-        self._put(ph="i", s="t", cat="append", name=f"append {operation[1].operation}", tid=self._thread_named(thread),
-                  ts=at * 1e6, args=self._of(queue, operation))
+        self._fact(at, thread, "append", f"append {operation[1].operation}", self._of(queue, operation))
         tid = self._list(queue)
         if operation[0] > self._last.get(tid, 0):
             self._running.setdefault(tid, deque()).append(operation)
 
     def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
-        self._put(ph="i", s="t", cat="append", name=f"refused {operation[1].operation}", tid=self._thread_named(thread),
-                  ts=at * 1e6, args=self._of(queue, operation))
+        self._fact(at, thread, "append", f"refused {operation[1].operation}", self._of(queue, operation))
         with contextlib.suppress(KeyError, ValueError):
             self._running[self._list(queue)].remove(operation)
 
@@ -229,12 +223,10 @@ class TraceFile:
             facts["semaphores"] = [self._semaphore(what, number)]
         elif what is not None:
             facts |= {"list": what.name, "list_tid": self._list(what), "seq": number}
-        self._put(ph="X", cat="host", name="host wait" if "semaphores" in facts else "synchronize",
-                  tid=self._thread_named(thread), ts=began * 1e6, dur=(at - began) * 1e6, args=facts)
+        self._block(at, thread, "host", "host wait" if "semaphores" in facts else "synchronize", began, facts)
 
     def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
-        self._put(ph="i", s="t", cat="host", name="host signal", tid=self._thread_named(thread), ts=at * 1e6,
-                  args={"semaphores": [self._semaphore(state, value)]})
+        self._fact(at, thread, "host", "host signal", {"semaphores": [self._semaphore(state, value)]})
 
     def _fact(self, at: float, thread: int, category: str, name: str, facts: dict[str, Any]) -> None:
         self._put(ph="i", s="t", cat=category, name=name, tid=self._thread_named(thread), ts=at * 1e6, args=facts)

@@ -77,8 +77,7 @@ def _overdue(queues: QueueTable, after_s: float) -> list[Queue]:
 
 
 def _stuck(queue: Queue, look: _Look) -> list[Stuck]:
-    queue.ensure_marker(queue.last_seq)
-    queue.poll()
+    queue.look()
     operations = _not_done(queue.pending(), queue.markers(), look)
     return [(queue.name, operations[0].seq, list(look.describe(queue, operations)))] if operations else []
 

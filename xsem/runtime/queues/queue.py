@@ -197,6 +197,11 @@ class Queue:
                 except Exception as error:
                     self.fail(work_failure(self.name, error))
 
+    def look(self) -> None:
+        """Query how far the queue has come, up to its last append if a marker is possible now."""
+        self.ensure_marker(self.last_seq)
+        self.poll()
+
     def ensure_marker(self, seq: int) -> None:
         """Ensure a marker at `seq` or later, if a marker is possible now. Never waits for the lock of the queue."""
         # If the queue declares `Callers.APPLICATION`, only the thread that used the queue last appends the marker, in

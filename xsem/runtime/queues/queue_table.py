@@ -108,8 +108,7 @@ class QueueTable:
             with self.streams_lock:
                 used = queue.stream_lists.exist()
             if not used:
-                queue.ensure_marker(queue.last_seq)
-                queue.poll()
+                queue.look()
                 with self.streams_lock:
                     idle = not queue.stream_lists.exist() and queue.done_seq >= queue.last_seq
                     if idle:
