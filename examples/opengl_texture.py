@@ -7,18 +7,17 @@ CUDA, a second Vulkan device copies the pixels of NumPy.
     python examples/opengl_texture.py --frames 30
     python examples/opengl_texture.py --device vulkan --array numpy     # without CUDA and torch
 
-This program has 96 lines.
+This program has 89 lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from typing import Any
 
 import xsem
-from opengl_torch import TEXTURED, WHOLE, new_context
+from opengl_torch import TEXTURED, WHOLE, needed, new_context
 from renderer import HEIGHT, WIDTH, draw
 
 SIZE = 4 * WIDTH * HEIGHT
@@ -31,16 +30,10 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="the backend that writes the image")
     parser.add_argument("--array", choices=("torch", "numpy"), default="torch")
     asked = parser.parse_args()
-    libraries: dict[str, Any] = {"torch": None}
-    for name in ("moderngl", "torch")[:1 + (asked.array == "torch")]:
-        try:
-            libraries[name] = importlib.import_module(name)
-        except ImportError:
-            print(f"opengl_texture: {name} is missing: pip install {name}", file=sys.stderr)
-            return 2
-    torch = libraries["torch"]
+    moderngl = needed("opengl_texture", "moderngl")
+    torch = needed("opengl_texture", "torch") if asked.array == "torch" else None
 
-    context = new_context(libraries["moderngl"])
+    context = new_context(moderngl)
     screen = context.framebuffer([context.texture((WIDTH, HEIGHT), 4)])
     whole = context.vertex_array(context.program(vertex_shader=WHOLE, fragment_shader=TEXTURED), [])
 

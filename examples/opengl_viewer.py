@@ -10,21 +10,20 @@ producer gives the ring images in Vulkan's memory. Here the picture is drawn wit
 The lines of a window program are the same, for example of `examples/video.py` of moderngl/moderngl-window, where
 PyAV decodes to memory of the host, and `texture.write` uploads: docs/how-to/opengl-and-torch.md has them.
 
-This program has 114 lines.
+This program has 107 lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import multiprocessing
 import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
 import xsem
-from opengl_torch import TEXTURED, WHOLE, new_context
+from opengl_torch import TEXTURED, WHOLE, needed, new_context
 from renderer import HEIGHT, WIDTH, draw
 
 if TYPE_CHECKING:
@@ -81,13 +80,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=50)
     parser.add_argument("--device", default="cuda", help="the backend of the producer")
     asked = parser.parse_args()
-    try:
-        moderngl: Any = importlib.import_module("moderngl")
-    except ImportError:
-        print("opengl_viewer: moderngl is missing: pip install moderngl", file=sys.stderr)
-        return 2
-
-    context = new_context(moderngl)
+    context = new_context(needed("opengl_viewer", "moderngl"))
     spawn = multiprocessing.get_context("spawn")
     near, far = spawn.Pipe()
     with xsem.open_device("opengl", native=context) as gl:

@@ -6,7 +6,6 @@ with CUDA and torch.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,13 +80,3 @@ def test_machine_without_a_context_is_told_in_one_line(name: str) -> None:
     done = example(name, *ON_VULKAN[name], environment=environment(__EGL_VENDOR_LIBRARY_FILENAMES="/nowhere"))
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert done.stderr.startswith(f"{name}: OpenGL has no EGL context: ")
-
-
-@pytest.mark.parametrize("name", ON_VULKAN)
-def test_example_tells_its_own_length(name: str) -> None:
-    text = (EXAMPLES / f"{name}.py").read_text()
-    lines = len(text.splitlines())
-    assert re.findall(r"This program has (\d+) lines", text) == [str(lines)]
-    [row] = [row for row in (EXAMPLES.parent / "docs" / "examples.md").read_text().splitlines()
-             if row.startswith(f"| [{name}.py]")]
-    assert row.endswith(f"| {lines} |")

@@ -1,4 +1,4 @@
-"""The examples with rings: they count wrong frames, run on the stand-in for libcuda, and know their own length.
+"""The examples with rings: they count wrong frames, and run on the stand-in for libcuda.
 
 `test_host_examples.py` runs them on the host, and `test_ray_pipeline.py` the one with Ray. On the stand-in,
 `array_library.py` replaces torch. `tests/gpu/test_gpu_examples.py` runs them with torch and Vulkan.
@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -51,13 +50,3 @@ def test_missing_torch_is_named_in_one_line(tmp_path: Path, name: str) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"{name}: Py")
     assert " is missing: pip install " in line
-
-
-@pytest.mark.parametrize("name", ["kv_blocks", "ring_viewer", "ring_encoder", "asyncio_server", "ray_pipeline"])
-def test_example_tells_its_own_length(name: str) -> None:
-    text = (EXAMPLES / f"{name}.py").read_text()
-    lines = len(text.splitlines())
-    assert re.findall(r"This program has (\d+) lines", text) == [str(lines)]
-    [row] = [row for row in (EXAMPLES.parent / "docs" / "examples.md").read_text().splitlines()
-             if row.startswith(f"| [{name}.py]")]
-    assert f"| {lines} |" in row

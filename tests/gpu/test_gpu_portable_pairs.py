@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
-from support.paths import TESTS
 from support.portable_pair import frames_go_both_ways
+from support.programs import printed
 
 import xsem
 
@@ -44,7 +42,7 @@ def test_frames_go_both_ways_on_real_devices(exporter: str, importer: str) -> No
 @pytest.mark.parametrize("reads_on", ["vulkan:0", "cuda:0"])
 def test_images_of_a_renderer_are_frames_of_a_ring(reads_on: str) -> None:
     needs(reads_on)
-    run_program("support.ring_images", "vulkan:0", reads_on)
+    printed("ring_images", "vulkan:0", reads_on)
 
 
 @pytest.mark.parametrize("reads_on", DEVICES)
@@ -53,11 +51,4 @@ def test_frames_of_a_ring_on_real_devices(writes_on: str, reads_on: str) -> None
     needs("cuda:0")
     needs(writes_on)
     needs(reads_on)
-    run_program("support.ring_pair", writes_on, reads_on)
-
-
-def run_program(name: str, *arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", name, *arguments], check=False, capture_output=True, text=True,
-        timeout=100, env={**os.environ, "PYTHONPATH": f"{TESTS}:{os.environ.get('PYTHONPATH', '')}"})
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed("ring_pair", writes_on, reads_on)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 from backends.test_portable_pairs import DEVICES, place
 from support import opengl_sim
-from support.paths import TESTS
+from support.programs import printed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins need Linux")
 
@@ -16,16 +15,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-ins n
 def ends_well(device: str, program: str, *arguments: str) -> None:
     """Run a program where the device is."""
     prefix, environment = place(device)
-    done = subprocess.run(
-        [*prefix, sys.executable, "-m", program, *arguments], check=False, capture_output=True, text=True, timeout=100,
-        env={**environment, "PYTHONPATH": f"{TESTS}:{environment.get('PYTHONPATH', '')}"})
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed(program, *arguments, prefix=prefix, environment=environment)
 
 
 @pytest.mark.parametrize("other", [each for each in DEVICES if each != "host:0"])
 def test_frames_go_from_and_to_each_device(other: str) -> None:
     for pair in (("host:0", other), (other, "host:0")):
-        ends_well(other, "support.ring_pair", *pair)
+        ends_well(other, "ring_pair", *pair)
 
 
 @pytest.mark.parametrize("devices", [
@@ -33,20 +29,16 @@ def test_frames_go_from_and_to_each_device(other: str) -> None:
     pytest.param(("vulkan:0", "vulkan:0"), marks=pytest.mark.slow),
 ], ids=" ".join)
 def test_images_of_a_renderer_are_frames(devices: tuple[str, ...]) -> None:
-    ends_well(devices[0], "support.ring_images", *devices)
+    ends_well(devices[0], "ring_images", *devices)
 
 
 def test_frame_is_given_back_behind_the_applications_own_commands() -> None:
     pytest.importorskip("moderngl", reason="moderngl is not installed")
-    environment = opengl_sim.environment()
-    done = subprocess.run(
-        [sys.executable, "-m", "support.gl_ring"], check=False, capture_output=True, text=True, timeout=100,
-        env={**environment, "PYTHONPATH": f"{TESTS}:{environment.get('PYTHONPATH', '')}"})
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert printed("gl_ring", environment=opengl_sim.environment()) == "done\n"
 
 
 # Not SwiftShader: it has one list, and two are needed.
 @pytest.mark.parametrize("other", ["cuda:0", *[pytest.param(each, marks=pytest.mark.slow)
                                                for each in ("opencl:0", "levelzero:0")]])
 def test_processes_with_work_on_a_device_are_killed(other: str) -> None:
-    ends_well(other, "support.kills", other, "3")
+    ends_well(other, "kills", other, "3")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 from support.opengl_sim import environment
-from support.paths import DRIVERS, TESTS
+from support.paths import DRIVERS
+from support.programs import printed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="zink is taken from Debian's packages")
 
@@ -21,11 +21,5 @@ FRAMES = ["gl_frames", "vulkan:0", "binary", "60"]
 ], ids=" ".join)
 def test_vulkan_and_an_applications_context_see_the_same(options: list[str]) -> None:
     pytest.importorskip("OpenGL", reason="PyOpenGL is not installed")
-    env = environment()
-    program, *rest = options
     display = [str(DRIVERS / "xvfb")] if "glx" in options else []
-    done = subprocess.run(
-        [*display, sys.executable, "-m", f"support.{program}", *rest], check=False, capture_output=True, text=True,
-        timeout=100,
-        env={**env, "PYTHONPATH": f"{TESTS}:{env.get('PYTHONPATH', '')}"})
-    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert printed(*options, prefix=display, environment=environment()) == "done\n"
