@@ -91,6 +91,22 @@ def test_a_list_that_exists_already_is_recorded_until_the_end(device: xsem.Devic
     assert names[ends[0]["tid"]] == "host:0/list-1"
 
 
+def test_a_device_tells_when_each_operation_ended(device: xsem.Device, tmp_path: Path) -> None:
+    ready, commands = device.create_timeline(), device.create_command_list()
+    with xsem.trace(tmp_path / "run.json", device_times=True):
+        commands.append_wait(ready, 1)
+        commands.append_barrier()
+        ready.host_signal(1)
+        commands.synchronize()
+    commands.append_barrier()
+    assert not device.pending() or commands.synchronize() is None
+    events = read(tmp_path / "run.json")
+    waited, _ = ends = of(events, "device")
+    assert [each["args"]["end"] for each in ends] == ["device", "device"]
+    assert waited["ts"] + waited["dur"] >= next(each for each in of(events, "host"))["ts"]
+    assert all(f"{__file__}:" in each["args"]["stack"][0] for each in of(events, "append"))
+
+
 def test_portable_timelines_are_known_by_their_page(device: xsem.Device, tmp_path: Path) -> None:
     timeline = device.create_semaphore("HOST_TIMELINE_FD")
     with timeline.export() as desc, xsem.open_device("host") as other:

@@ -104,6 +104,8 @@ def _add_trace(commands: Any) -> None:
         description=f"{text} Each process of the command that opens a device writes a file.")
     trace.set_defaults(show=_help_of(trace))
     trace.add_argument("--folder", type=Path, metavar="PATH", help="Folder of the files (default: a new one).")
+    trace.add_argument("--device-times", action="store_true",
+                       help="Let CUDA and host tell when each operation ended. An append then takes longer.")
     trace.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
     below = trace.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)
     text = "Read traces of one host, and print who ended each wait, the longest chain, and what is pending."

@@ -36,6 +36,7 @@ class _Wait(NamedTuple):
     semaphore: dict[str, Any]
     age_s: float
     seq: int   # on its list, 0 for a wait of the host
+    stack: list[str]   # of the append, if a trace is recorded
 
     @property
     def wanted(self) -> str:
@@ -161,13 +162,14 @@ def _waits(answer: dict[str, Any]) -> Iterator[_Wait]:
             unmet = [semaphore for semaphore in op["semaphores"] if op["operation"] in ("wait", "work")
                      and not _is_there(semaphore)]
             if unmet:
-                yield _Wait(answer["pid"], each["list"], unmet[0], op["age_s"], op["seq"])
+                yield _Wait(answer["pid"], each["list"], unmet[0], op["age_s"], op["seq"],
+                            op.get("stack", []))
                 break
     for each in answer["host_waits"]:
         thread = next((found["name"] for found in answer["threads"] if found["thread"] == each["thread"]), "a thread")
         for semaphore in each.get("semaphores", ()):
             if not _is_there(semaphore):
-                yield _Wait(answer["pid"], f"the host ({thread})", semaphore, each["age_s"], 0)
+                yield _Wait(answer["pid"], f"the host ({thread})", semaphore, each["age_s"], 0, [])
 
 
 def _is_there(semaphore: dict[str, Any]) -> bool:
@@ -271,6 +273,8 @@ def _report(
             present = wait.semaphore["present"]
             yield (f"  {wait.where} waits for {wait.wanted} since {wait.age_s:.1f} s"
                    + ("" if present is None else f"; it is {present}"))
+            for line in wait.stack[:1]:
+                yield f"    appended by {line}"
             for line in _who(wait, answers, names):
                 yield f"    {line}"
         for each in answer["threads"]:

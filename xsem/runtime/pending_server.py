@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from time import perf_counter as now
-from traceback import walk_stack
 from typing import Any, Final, TypeVar
 
 from xsem.data.peers import peer_user
@@ -27,7 +26,7 @@ from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.trace_file import process_name
-from xsem.runtime.tracing import queues
+from xsem.runtime.tracing import callers, queues, stack_lines
 
 __all__ = ["address_of", "answer_questions"]
 
@@ -141,7 +140,8 @@ def _of_list(queue: Queue) -> dict[str, Any] | None:
     return {"list": queue.name, "pending": len(operations), "operations": [
         {"seq": op.seq, "operation": op.operation, "age_s": asked_at - op.appended_at,
          "semaphores": [_semaphore(*each) for each in op.targets],
-         "signals": [_semaphore(*each) for each in op.signals]}
+         "signals": [_semaphore(*each) for each in op.signals],
+         "stack": stack_lines(queue.progress.stack(op.seq))}
         for op in operations[:_OPERATIONS]]}
 
 
@@ -168,6 +168,4 @@ def _threads() -> Iterator[dict[str, Any]]:
         frame = frames.get(thread.ident or 0)
         if frame is None or thread.name.startswith("xsem-"):
             continue
-        lines = [f"{each.f_code.co_filename}:{line} in {each.f_code.co_name}" for each, line in walk_stack(frame)
-                 if not str(each.f_globals.get("__name__")).startswith("xsem")]   # the innermost first
-        yield {"thread": thread.native_id, "name": thread.name, "stack": lines[:_FRAMES]}
+        yield {"thread": thread.native_id, "name": thread.name, "stack": stack_lines(callers(frame, _FRAMES))}

@@ -17,13 +17,15 @@ from collections import deque
 from io import FileIO
 from pathlib import Path
 from time import perf_counter as now
+from types import CodeType
 from typing import Any, Final
 
 from xsem.errors import BadArgumentError, BusyError, XsemError
+from xsem.runtime.queues.operations import Fence
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
-from xsem.runtime.tracing import Note, queues, tracing
+from xsem.runtime.tracing import Note, queues, stack_lines, tracing
 
 __all__ = ["TraceFile", "process_name"]
 
@@ -37,17 +39,17 @@ _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 class TraceFile:
     """The file of one process, and the thread that writes it until `close`."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, device_times: bool = False) -> None:
         self._one = tracing.one
         if not self._one.acquire(blocking=False):
             raise BusyError("a trace is recorded already, and a process records one at a time", reason="tracing")
         try:
-            self._begin(path)
+            self._begin(path, device_times)
         except BaseException:
             self._one.release()
             raise
 
-    def _begin(self, path: str | os.PathLike[str]) -> None:
+    def _begin(self, path: str | os.PathLike[str], device_times: bool) -> None:
         self._notes: deque[Note] = deque()
         self._pid = os.getpid()
         self._named: set[int] = set()   # tracks with a name in the file
@@ -74,6 +76,7 @@ class TraceFile:
             if os.path.isfile(path):   # not a device
                 os.unlink(path)
             raise _refused(path, error) from error
+        tracing.device_times = device_times
         tracing.note = self._note
         for queue in queues():
             queue.trace()
@@ -126,7 +129,8 @@ class TraceFile:
             if queue.progress.operations:
                 queue.look()
                 self._write()
-                self._see_signals(queue)
+                if not queue.room.each:   # otherwise each operation has a marker of its own
+                    self._see_signals(queue)
 
     def _see_signals(self, queue: Queue) -> None:
         running, seen = self._running.get(self._list(queue), deque()), 0
@@ -188,8 +192,11 @@ class TraceFile:
                 "signals": self._semaphores(append.signals(params))}
 
     # ---- one for each kind of note
-    def _appended(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
-        self._fact(at, thread, "append", f"append {operation[1].operation}", self._of(queue, operation))
+    def _appended(
+        self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], stack: list[tuple[CodeType, int]]
+    ) -> None:
+        self._fact(at, thread, "append", f"append {operation[1].operation}",
+                   {**self._of(queue, operation), "stack": stack_lines(stack)})
         tid = self._list(queue)
         if operation[0] > self._last.get(tid, 0):
             self._running.setdefault(tid, deque()).append(operation)
@@ -199,20 +206,24 @@ class TraceFile:
         with contextlib.suppress(KeyError, ValueError):
             self._running[self._list(queue)].remove(operation)
 
-    def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
+    def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], fence: Fence | None) -> None:
         tid = self._list(queue)
         running = self._running.get(tid, deque())
-        while running and running[0][0] <= operation[0]:
+        while running and running[0][0] < operation[0]:
             self._ended(at, queue, running.popleft())
-        if self._last.get(tid, 0) < operation[0]:   # appended before the trace, or its append is noted only now
-            self._ended(at, queue, operation)
+        if running and running[0][0] == operation[0]:
+            running.popleft()
+        if self._last.get(tid, 0) < operation[0]:
+            reached = fence.reached_at() if fence is not None else None
+            measured = reached is not None and fence is not None and fence.seq == operation[0]
+            self._ended(at if reached is None else min(at, reached), queue, operation, "device" if measured else "seen")
 
-    def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...]) -> None:
+    def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...], how: str = "seen") -> None:
         facts, tid = self._of(queue, operation), self._list(queue)
         begin = max(operation[4], self._ends.get(tid, 0.0))
         self._ends[tid], self._last[tid] = at, operation[0]
         self._put(ph="X", cat="device", name=operation[1].operation, tid=tid, ts=begin * 1e6,
-                  dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": "seen"})
+                  dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": how})
 
     def _host_wait(
         self, at: float, thread: int, waited_for: tuple[Any, int | None], began: float, result: str

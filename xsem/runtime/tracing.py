@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import perf_counter as now
+from types import CodeType, FrameType
 from typing import Any, Final, Protocol
 
-__all__ = ["Note", "TracedOperations", "TracedTable", "add_table", "fact", "queues", "tracing"]
+__all__ = ["Note", "TracedOperations", "TracedTable", "add_table", "callers", "fact", "queues", "stack_lines",
+           "tracing"]
+
+_FRAMES: Final = 2   # of the stack of an append
 
 Note = tuple[Any, ...]
 """What happened: a word, the time of time.perf_counter(), the thread, and what the word needs."""
@@ -27,6 +32,7 @@ class _Tracing:
     """Whether a trace is recorded: then `note` takes the notes. Else it is None, and the parts look at nothing more."""
 
     note: Callable[[Note], None] | None = None
+    device_times = False   # whether each operation gets a marker, of which the device tells the time
     one: threading.Lock = threading.Lock()   # held while a trace is recorded
 
 
@@ -58,6 +64,21 @@ def fact(category: str, name: str, **facts: Any) -> None:
         note(("fact", now(), threading.get_native_id(), category, name, facts))
 
 
+def callers(frame: FrameType | None, most: int) -> list[tuple[CodeType, int]]:
+    """Return the code and the line of the frames outside of xsem, the innermost first."""
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < most:
+        if frame.f_globals["__name__"][:4] != "xsem":
+            found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def stack_lines(stack: list[tuple[CodeType, int]]) -> list[str]:
+    """Return what `callers` gives as text."""
+    return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in stack]
+
+
 class TracedOperations(deque[tuple[Any, ...]]):
     """The operations in flight of a queue, with a note of each that comes and goes."""
 
@@ -65,21 +86,29 @@ class TracedOperations(deque[tuple[Any, ...]]):
         super().__init__(operations)
         self._queue = queue
         self._note = note
+        self.stacks: dict[int, list[tuple[CodeType, int]]] = {}   # of the appends, by the number of the operation
+        self.reached: deque[Any] = deque()   # the fences of operations that are dropped next
 
     def append(self, operation: tuple[Any, ...], /) -> None:
         """Take an operation, which the driver gets next."""
         super().append(operation)
-        self._note(("appended", operation[4], threading.get_native_id(), self._queue, operation))
+        stack = self.stacks[operation[0]] = callers(sys._getframe(1), _FRAMES)
+        self._note(("appended", operation[4], threading.get_native_id(), self._queue, operation, stack))
 
     def popleft(self) -> tuple[Any, ...]:
         """Drop an operation that is done."""
         operation = super().popleft()
-        self._note(("done", now(), 0, self._queue, operation))
+        self.stacks.pop(operation[0], None)
+        reached = self.reached
+        while reached and reached[0].seq < operation[0]:
+            reached.popleft()
+        self._note(("done", now(), 0, self._queue, operation, reached[0] if reached else None))
         return operation
 
     def remove(self, operation: tuple[Any, ...], /) -> None:
         """Drop an operation that the driver did not get."""
         super().remove(operation)
+        self.stacks.pop(operation[0], None)
         self._note(("refused", now(), threading.get_native_id(), self._queue, operation))
 
 

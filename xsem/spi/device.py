@@ -148,6 +148,36 @@ class DeviceDriver(ABC):
             pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         return True
 
+    def time_fences(self, on: bool) -> bool:
+        """Let the fences of later appends note when they are reached, or no longer. Called while appends run.
+
+        Parameters
+        ----------
+        on : bool
+            Whether a trace begins, or ends.
+
+        Returns
+        -------
+        bool
+            Whether the driver has the times, for `fence_time`. Default: False.
+        """
+        return False
+
+    def fence_time(self, fence: Token) -> float | None:
+        """Return when a fence was reached. Called in a thread of xsem, after `query_fence` has returned True.
+
+        Parameters
+        ----------
+        fence : Token
+            As for `query_fence`.
+
+        Returns
+        -------
+        float or None
+            The time in seconds of ``time.perf_counter()``. None: it is not known. Default: None.
+        """
+        return None
+
     def native_handle(self, token: Token | None) -> int:
         """Return the vendor's handle of an object.
 

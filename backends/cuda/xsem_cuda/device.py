@@ -41,6 +41,7 @@ from xsem_cuda.chunks import Chunks, import_chunks
 from xsem_cuda.codes import UNKNOWN
 from xsem_cuda.context import Context
 from xsem_cuda.default_streams import DefaultStreamQueue, PerThreadQueue
+from xsem_cuda.event_times import EventTimes
 from xsem_cuda.fences import BorrowedFence, Fence, Fences, native_event
 from xsem_cuda.images import ArrayToken, LevelToken, level_of, map_array
 from xsem_cuda.memory import MemoryToken, buffer_descriptor, memory_descriptor
@@ -84,6 +85,7 @@ class CudaDevice(
         self._close_context = close_context   # releases a primary context, and does nothing for a borrowed one
         self._quiet = self._context.quiet
         self._fences = Fences(driver, self._context)
+        self._times = EventTimes(driver, self._context)
         self.timeout_causes = timeout_causes
         self.undeclared_causes = undeclared_causes or {}
 
@@ -107,6 +109,7 @@ class CudaDevice(
     def close(self) -> None:
         """Destroy the events and release the primary context."""
         with self._quiet:
+            self._times.close()
             self._fences.close()
             self._close_context()
 
@@ -288,6 +291,15 @@ class CudaDevice(
     def query_fence(self, fence: Fence) -> bool:
         """Call cuEventQuery; return whether the fence is reached."""
         return self._fences.done(fence)
+
+    def time_fences(self, on: bool) -> bool:
+        """Create events with or without times."""
+        self._fences.timed = on
+        return True
+
+    def fence_time(self, fence: Fence) -> float | None:
+        """Call cuEventElapsedTime."""
+        return None if fence.captured or fence.borrowed else self._times.of(fence.event)
 
     def release_fence(self, fence: Fence) -> None:
         """Recycle the event of the fence. A borrowed event stays the application's."""

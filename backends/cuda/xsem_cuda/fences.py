@@ -51,7 +51,10 @@ class Fences:
         self._create = driver.cuEventCreate
         self._query = driver.cuEventQuery
         self._destroy = driver.cuEventDestroy
-        self._flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._untimed_flags = int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        self._timed_flags = int(driver.CUevent_flags.CU_EVENT_DEFAULT)
+        self.timed = False   # whether new fences have times
+        self._timed: set[int] = set()   # events that have times
         self.unused: deque[int] = deque()
         self._events: set[int] = set()   # all of them, so that `close` also destroys those of fences in use
         self._shared: dict[int, int] = {}   # number of additional fences of each event
@@ -60,15 +63,21 @@ class Fences:
     def take(self) -> int:
         """Return an unused event. The caller owns the event until `give_back` or `release`."""
         try:
-            return self.unused.popleft()
+            event = self.unused.popleft()
+            while self.timed and event not in self._timed:
+                self.destroy(event)
+                event = self.unused.popleft()
+            return event
         except IndexError:
             return self.create()
 
     def create(self) -> int:
         """Return a new event, as `take`. For the driver, an event without a record is complete."""
         with self._context, self._quiet:
-            event = int(call(self._create, self._flags))
+            event = int(call(self._create, self._timed_flags if self.timed else self._untimed_flags))
         self._events.add(event)
+        if self.timed:
+            self._timed.add(event)
         return event
 
     def give_back(self, event: int) -> None:
@@ -103,9 +112,7 @@ class Fences:
         elif self._shared and self._used_by_others(fence):
             return
         elif fence.captured:
-            self._events.discard(fence.event)
-            with self._quiet:
-                call(self._destroy, fence.event)
+            self.destroy(fence.event)
         else:
             self.unused.append(fence.event)
 
@@ -115,6 +122,13 @@ class Fences:
             if others > 1:
                 self._shared[fence.event] = others - 1
         return others > 0
+
+    def destroy(self, event: int) -> None:
+        """Destroy an event that no fence uses."""
+        self._events.discard(event)
+        self._timed.discard(event)
+        with self._quiet:
+            call(self._destroy, event)
 
     def close(self) -> None:
         """Destroy all events."""

@@ -31,7 +31,7 @@ from xsem.types import (
     SemaphoreDesc,
     SemaphoreHandleType,
 )
-from xsem_host.fences import Waitable, foreign
+from xsem_host.fences import HostFence, Waitable, foreign
 from xsem_host.queue import HostQueue
 
 if sys.platform == "win32":
@@ -110,6 +110,14 @@ class HostDevice(
     def wait_fence(self, fence: Waitable, timeout_ns: int) -> bool:
         """Block until the fence is reached or the timeout expires; return whether it is reached."""
         return fence.wait(timeout_ns)
+
+    def time_fences(self, on: bool) -> bool:
+        """Return True: each fence of a queue notes its time."""
+        return True
+
+    def fence_time(self, fence: Waitable) -> float | None:
+        """Return when the worker of the queue reached the fence."""
+        return fence.at if isinstance(fence, HostFence) else None
 
     def release_fence(self, fence: Waitable) -> None:
         """Do nothing: a fence of host owns no resource."""

@@ -29,11 +29,12 @@ class Waitable(Protocol):
 class HostFence:
     """The fence of one operation. The queue's worker settles it once: reached, or failed."""
 
-    __slots__ = ("_failure", "_gate", "_settled")
+    __slots__ = ("_failure", "_gate", "_settled", "at")
 
     def __init__(self) -> None:
         self._failure: XsemError | None = None
         self._settled = False
+        self.at: float | None = None   # when it was settled, as time.perf_counter() says
         # Locked until the fence is settled. Not a `threading.Event`, because Ctrl-C in its `wait` can leave the lock
         # inside it locked, and then the worker's `set` would hang.
         self._gate = allocate_lock()
@@ -41,6 +42,7 @@ class HostFence:
 
     def reach(self) -> None:
         """Settle the fence: the operation and all work before it are done."""
+        self.at = time.perf_counter()
         self._settled = True
         self._gate.release()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import mmap
 import multiprocessing
 import os
@@ -10,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from time import perf_counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,6 +183,25 @@ def test_mixed_batch_signals_pages_external_timelines_and_binary_semaphores() ->
             pairs[0][0].host_wait(timeout_s=BOUND_S)
             at.commands.synchronize(timeout_s=BOUND_S)
             assert [there.value() for there, _ in pairs[1:]] == [turn, turn + 1, turn + 2]
+
+
+@on_stand_in
+def test_driver_tells_when_a_wait_ended_and_when_no_more(tmp_path: Path) -> None:
+    with rig() as at:
+        there, here = at.timeline()
+        at.commands.append_barrier(signal_event=at.cuda.create_event())   # its event has no time, and is used again
+        at.commands.synchronize()
+        with xsem.trace(tmp_path / "run.json", device_times=True):
+            at.commands.append_wait(here, 1)
+            before = perf_counter()
+            there.host_signal(1)
+            at.commands.synchronize()
+            after = perf_counter()
+        at.commands.append_barrier()
+        at.commands.synchronize()
+    ended, = (each for each in json.loads((tmp_path / "run.json").read_text())[:-1] if each.get("cat") == "device")
+    assert ended["args"]["end"] == "device"
+    assert before - 0.001 <= (ended["ts"] + ended["dur"]) / 1e6 <= after + 0.001   # the clocks are compared
 
 
 @on_stand_in

@@ -21,7 +21,8 @@ _EMPTY: dict[str, Any] = {
     "Sequence[DeviceInfo]": tuple, "Sequence[HealthCheck]": tuple, "Sequence[MemoryChunk]": tuple,
     "Sequence[Path | str]": tuple, "Mapping[str, str]": dict,
     "tuple[int, int]": lambda: (0, 0),
-    "Hashable | None": lambda: None, "PreparedCall | None": lambda: None, "tuple[int, int] | None": lambda: None,
+    "float | None": lambda: None, "Hashable | None": lambda: None,
+    "PreparedCall | None": lambda: None, "tuple[int, int] | None": lambda: None,
 }
 _DRIVERS = ("QueueDriver", "DeviceDriver", "tuple[DeviceInfo, DeviceDriver]")
 

@@ -18,13 +18,15 @@ from xsem.cli.trace.command import run as show
 __all__ = ["run"]
 
 
-def record(command: Sequence[str], folder: Path) -> tuple[int, list[Path]]:
+def record(command: Sequence[str], folder: Path, *, device_times: bool = False) -> tuple[int, list[Path]]:
     """Run the command with XSEM_TRACE, and return its status and the files of its processes."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         before = set(folder.glob("*.json"))
         # The command has the terminal: Ctrl-C ends it, and the summary follows.
         environment = {**os.environ, "XSEM_TRACE": str(folder.absolute())}   # a process may change its folder
+        if device_times:
+            environment["XSEM_TRACE_DEVICE_TIMES"] = "1"
         with subprocess.Popen(command, env=environment) as running:  # noqa: S603 - the user's own
             while True:
                 try:
@@ -42,7 +44,7 @@ def run(asked: Namespace) -> int:
     """Run the command, print the summary, and return the command's status."""
     folder = Path(tempfile.mkdtemp(prefix="xsem-trace-")) if asked.folder is None else asked.folder
     try:
-        status, files = record(asked.traced, folder)
+        status, files = record(asked.traced, folder, device_times=asked.device_times)
     finally:
         if asked.folder is None:
             with contextlib.suppress(OSError):   # it has files

@@ -91,6 +91,11 @@ class _Queries:
             self.queue.check_waits(self.seq)
         return done
 
+    def reached_at(self) -> float | None:
+        """Return when the fence, which is reached, was reached, as time.perf_counter() says; None if unknown."""
+        with self.device_state.lifetime.visited() as there:
+            return self.device_state.driver.fence_time(self.token) if there else None
+
     def check_running(self) -> None:
         """Refuse the fence of a captured operation."""
         # A captured operation runs at the launch of its graph. A query would break the capture with

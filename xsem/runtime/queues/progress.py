@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from xsem.runtime.queues.operations import Fence, Operation
@@ -28,6 +29,7 @@ class Progress:
         self._before = before   # called before operations up to this number are retired as done
         self.done = 0   # all operations up to this number are known to be done
         self.operations: deque[tuple[Any, ...]] = deque()   # the fields of each `Operation`, oldest first
+        self._traced: TracedOperations | None = None   # the same, while a trace is recorded
         self._markers: deque[tuple[Fence, int]] = deque()   # with everything given to the driver up to the marker
         self.note_marker = self._markers.append   # for the quick append
 
@@ -38,7 +40,15 @@ class Progress:
     def trace(self, queue: object, note: Callable[[Note], None] | None) -> None:
         """Note each operation from now on, or with None no longer. The caller holds the lock of the queue."""
         with self._lock:
-            self.operations = deque(self.operations) if note is None else TracedOperations(self.operations, queue, note)
+            if note is None:
+                self.operations, self._traced = deque(self.operations), None
+            else:
+                self.operations = self._traced = TracedOperations(self.operations, queue, note)
+
+    def stack(self, seq: int) -> list[tuple[CodeType, int]]:
+        """Return the lines that appended an operation, which only a trace knows."""
+        traced = self._traced
+        return [] if traced is None else traced.stacks.get(seq, [])
 
     def markers(self) -> list[Fence]:
         """Return the markers that are not known to be reached, oldest first."""
@@ -82,6 +92,8 @@ class Progress:
             markers, last = self._markers, None
             while markers and markers[0][0].seq <= seq:
                 last = markers.popleft()
+                if self._traced is not None:
+                    self._traced.reached.append(last[0])
             if last is not None:
                 self._retire(last[0].seq, last[1])
 

@@ -132,6 +132,9 @@ class Queue:
         call_locked(self.lock, _TRACE_S, self._trace, None)
 
     def _trace(self) -> None:
+        timed = tracing.device_times and tracing.note is not None
+        if timed or self.room.each:
+            self.room.mark_each(self.device_state.driver.time_fences(timed) and timed)
         self.progress.trace(self, tracing.note)
         if self.quick is not None:
             self.quick.renote()
