@@ -118,6 +118,12 @@ def test_program_that_is_blocked_in_a_library_is_told_from_outside() -> None:
         assert "; it is 0" in done.stdout
 
 
+def test_line_that_appended_is_told_of_a_traced_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XSEM_TRACE", str(tmp_path))
+    with running(BLOCKED, "library") as child:
+        assert "    appended by <string>:5 in <module>" in pending(child.pid).stdout.splitlines()
+
+
 def test_wait_of_the_host_is_told_with_its_thread() -> None:
     program = BLOCKED.replace("ctypes.PyDLL", "frames.host_wait(5, timeout_s=100); ctypes.PyDLL")
     with running(program, "library") as child:

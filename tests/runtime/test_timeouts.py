@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 import pickle
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -317,6 +319,8 @@ def test_message_names_the_stuck_operation(opened: Opened) -> None:
     for part in ("fake:0/list-1 was not done within 0.001 s", "wait timeline_semaphore_fd 'frames' >= 7", "now 5",
                  "last signalled here 0", "and 1 more behind it", "no known signaller for"):
         assert part in text, part
+    assert any(f"xsem pending {os.getpid()}" in note for note in getattr(caught.value, "__notes__", ())) is (
+        sys.platform == "linux")
 
 
 @pytest.mark.parametrize("kind", [timeline, binary])

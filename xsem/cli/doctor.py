@@ -47,6 +47,9 @@ _VERBS: Final = {
     "no device": ("finds no device", "find no device"), "not installed": ("is not installed", "are not installed"),
 }
 
+_WHILE_IT_RUNS: Final = ("If a program hangs, xsem pending --all tells what it waits for; if a frame is late, "
+                         "xsem trace -- COMMAND tells who ended each wait.")
+
 
 @dataclass(frozen=True)
 class _Section:
@@ -211,6 +214,8 @@ def _print(general: list[HealthCheck], sections: list[_Section], absent: list[He
     _print_checks(to, "general", general, missing=False)
     for section in sections:
         _print_checks(to, section.name, section.checks, missing=section.missing)
+    for line in ("", *wrap(_WHILE_IT_RUNS, to.width)):
+        print(line)
 
 
 def _print_checks(to: Screen, title: str, checks: list[HealthCheck], *, missing: bool) -> None:

@@ -26,7 +26,7 @@ from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
 from xsem.runtime.trace_file import process_name
-from xsem.runtime.tracing import callers, queues, stack_lines
+from xsem.runtime.tracing import Stack, callers, place, queues
 
 __all__ = ["address_of", "answer_questions"]
 
@@ -141,7 +141,7 @@ def _of_list(queue: Queue) -> dict[str, Any] | None:
         {"seq": op.seq, "operation": op.operation, "age_s": asked_at - op.appended_at,
          "semaphores": [_semaphore(*each) for each in op.targets],
          "signals": [_semaphore(*each) for each in op.signals],
-         "stack": stack_lines(queue.progress.stack(op.seq))}
+         "stack": _lines(queue.progress.stack(op.seq))}
         for op in operations[:_OPERATIONS]]}
 
 
@@ -162,10 +162,14 @@ def _of_host(thread: int, waited_for: tuple[Any, int | None], began: float) -> d
     return found
 
 
+def _lines(stack: Stack) -> list[str]:
+    return [place(*each) for each in stack]
+
+
 def _threads() -> Iterator[dict[str, Any]]:
     frames = sys._current_frames()
     for thread in threading.enumerate():
         frame = frames.get(thread.ident or 0)
         if frame is None or thread.name.startswith("xsem-"):
             continue
-        yield {"thread": thread.native_id, "name": thread.name, "stack": stack_lines(callers(frame, _FRAMES))}
+        yield {"thread": thread.native_id, "name": thread.name, "stack": _lines(callers(frame, _FRAMES))}

@@ -25,7 +25,7 @@ from xsem.runtime.queues.operations import Fence
 from xsem.runtime.queues.queue import Queue
 from xsem.runtime.semaphore_state import SemaphoreState, can_read, read_value, shared_name
 from xsem.runtime.threads import enter_own_thread, exiting
-from xsem.runtime.tracing import Note, queues, stack_lines, tracing
+from xsem.runtime.tracing import Note, Stack, place, queues, tracing
 
 __all__ = ["TraceFile", "process_name"]
 
@@ -58,6 +58,9 @@ class TraceFile:
         self._last: dict[int, int] = {}   # its number
         self._running: dict[int, deque[tuple[Any, ...]]] = {}   # operations without an end in the file, by list
         self._numbers = itertools.count(_FIRST_LIST)
+        self._texts: dict[tuple[int, int], str] = {}   # what `_of` has made for an append, by list and number
+        self._places: dict[tuple[int, int], tuple[CodeType, str]] = {}   # as text; the code keeps its `id`
+        self._names: weakref.WeakKeyDictionary[SemaphoreState, str] = weakref.WeakKeyDictionary()   # as text
         self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
         self._unnamed = itertools.count(1)
         self._over = threading.Event()
@@ -174,37 +177,55 @@ class TraceFile:
             self._put(ph="M", name="thread_name", tid=tid, args={"name": queue.name})
         return tid
 
-    def _semaphore(self, state: SemaphoreState, value: int | None) -> dict[str, Any]:
-        # The imports of an exported handle share their signallers with the exported semaphore.
-        key: object = state.signallers if state.page is None else state
-        known = self._ids.get(key)
-        if known is None:
-            known = self._ids[key] = shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
-        return {"id": known, "name": state.described, "value": value}
+    # The text of frequent events is put together here, because this thread delays the others as long as it runs.
+    def _semaphore(self, state: SemaphoreState, value: int | None) -> str:
+        name = self._names.get(state)
+        if name is None:
+            # The imports of an exported handle share their signallers with the exported semaphore.
+            key: object = state.signallers if state.page is None else state
+            known = self._ids.get(key)
+            if known is None:
+                known = self._ids[key] = shared_name(state) or f"{self._pid}:{next(self._unnamed)}"
+            name = self._names[state] = f'{{"id":{json.dumps(known)},"name":{json.dumps(state.described)},"value":'
+        return f"{name}{'null' if value is None else value}}}"
 
-    def _semaphores(self, targets: Any) -> list[dict[str, Any]]:
-        return [self._semaphore(*each) for each in targets]
+    def _semaphores(self, targets: Any) -> str:
+        return ",".join([self._semaphore(*each) for each in targets])
 
-    def _of(self, queue: Queue, operation: tuple[Any, ...]) -> dict[str, Any]:
+    def _of(self, queue: Queue, operation: tuple[Any, ...]) -> str:
         seq, append, params = operation[:3]
-        return {"list": queue.name, "list_tid": self._list(queue), "seq": seq, "operation": append.operation,
-                "semaphores": self._semaphores(append.targets(params)),
-                "signals": self._semaphores(append.signals(params))}
+        return (f'"list":{json.dumps(queue.name)},"list_tid":{self._list(queue)},"seq":{seq},"operation":'
+                f'"{append.operation}","semaphores":[{self._semaphores(append.targets(params))}],"signals":'
+                f'[{self._semaphores(append.signals(params))}]')
+
+    def _stack(self, stack: Stack) -> str:
+        for code, at in stack:
+            if (id(code), at) not in self._places:
+                self._places[id(code), at] = code, json.dumps(place(code, at))
+        return ",".join([self._places[id(code), at][1] for code, at in stack])
+
+    def _event(self, phase: str, category: str, name: str, tid: int, at: float, args: str) -> None:
+        self._lines.append(f'{{"pid":{self._pid},"ph":{phase},"cat":"{category}","name":"{name}","tid":{tid},'
+                           f'"ts":{at * 1e6:.3f},"args":{{{args}}}}},\n')
 
     # ---- one for each kind of note
     def _appended(
-        self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], stack: list[tuple[CodeType, int]]
+        self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], stack: Stack
     ) -> None:
-        self._fact(at, thread, "append", f"append {operation[1].operation}",
-                   {**self._of(queue, operation), "stack": stack_lines(stack)})
-        tid = self._list(queue)
+        tid, told = self._list(queue), self._of(queue, operation)
+        self._event('"i","s":"t"', "append", f"append {operation[1].operation}", self._thread_named(thread), at,
+                    f'{told},"stack":[{self._stack(stack)}]')
         if operation[0] > self._last.get(tid, 0):
             self._running.setdefault(tid, deque()).append(operation)
+            self._texts[tid, operation[0]] = told
 
     def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
-        self._fact(at, thread, "append", f"refused {operation[1].operation}", self._of(queue, operation))
+        tid = self._list(queue)
+        self._event('"i","s":"t"', "append", f"refused {operation[1].operation}", self._thread_named(thread), at,
+                    self._of(queue, operation))
         with contextlib.suppress(KeyError, ValueError):
-            self._running[self._list(queue)].remove(operation)
+            self._running[tid].remove(operation)
+        self._texts.pop((tid, operation[0]), None)
 
     def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], fence: Fence | None) -> None:
         tid = self._list(queue)
@@ -219,11 +240,12 @@ class TraceFile:
             self._ended(at if reached is None else min(at, reached), queue, operation, "device" if measured else "seen")
 
     def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...], how: str = "seen") -> None:
-        facts, tid = self._of(queue, operation), self._list(queue)
+        tid = self._list(queue)
+        told = self._texts.pop((tid, operation[0]), None) or self._of(queue, operation)
         begin = max(operation[4], self._ends.get(tid, 0.0))
         self._ends[tid], self._last[tid] = at, operation[0]
-        self._put(ph="X", cat="device", name=operation[1].operation, tid=tid, ts=begin * 1e6,
-                  dur=max(0.0, at - begin) * 1e6, args={**facts, "appended": operation[4] * 1e6, "end": how})
+        self._event(f'"X","dur":{max(0.0, at - begin) * 1e6:.3f}', "device", operation[1].operation, tid, begin,
+                    f'{told},"appended":{operation[4] * 1e6:.3f},"end":"{how}"')
 
     def _host_wait(
         self, at: float, thread: int, waited_for: tuple[Any, int | None], began: float, result: str
@@ -231,13 +253,13 @@ class TraceFile:
         what, number = waited_for
         facts: dict[str, Any] = {"result": result}
         if isinstance(what, SemaphoreState):
-            facts["semaphores"] = [self._semaphore(what, number)]
+            facts["semaphores"] = [json.loads(self._semaphore(what, number))]
         elif what is not None:
             facts |= {"list": what.name, "list_tid": self._list(what), "seq": number}
         self._block(at, thread, "host", "host wait" if "semaphores" in facts else "synchronize", began, facts)
 
     def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
-        self._fact(at, thread, "host", "host signal", {"semaphores": [self._semaphore(state, value)]})
+        self._fact(at, thread, "host", "host signal", {"semaphores": [json.loads(self._semaphore(state, value))]})
 
     def _fact(self, at: float, thread: int, category: str, name: str, facts: dict[str, Any]) -> None:
         self._put(ph="i", s="t", cat=category, name=name, tid=self._thread_named(thread), ts=at * 1e6, args=facts)
@@ -257,7 +279,8 @@ _WRITERS: Final[dict[str, Any]] = {
 def process_name() -> str:
     """Return the name of the program, for example ``viewer`` or, of ``python -m viewer``, the same."""
     path = Path(sys.argv[0])
-    return (path.parent.name if path.stem == "__main__" else path.stem) or "python"
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return "python" if name in ("", "-c") else name
 
 
 def _created(path: str | os.PathLike[str]) -> FileIO:

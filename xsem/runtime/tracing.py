@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -12,11 +13,13 @@ from time import perf_counter as now
 from types import CodeType, FrameType
 from typing import Any, Final, Protocol
 
-__all__ = ["Note", "TracedOperations", "TracedTable", "add_table", "callers", "fact", "queues", "stack_lines",
+__all__ = ["Note", "Stack", "TracedOperations", "TracedTable", "add_table", "callers", "fact", "place", "queues",
            "tracing"]
 
 _FRAMES: Final = 2   # of the stack of an append
 
+Stack = list[tuple[CodeType, int]]
+"""The code of each frame, and the place in it."""
 Note = tuple[Any, ...]
 """What happened: a word, the time of time.perf_counter(), the thread, and what the word needs."""
 
@@ -64,19 +67,21 @@ def fact(category: str, name: str, **facts: Any) -> None:
         note(("fact", now(), threading.get_native_id(), category, name, facts))
 
 
-def callers(frame: FrameType | None, most: int) -> list[tuple[CodeType, int]]:
-    """Return the code and the line of the frames outside of xsem, the innermost first."""
-    found: list[tuple[CodeType, int]] = []
+def callers(frame: FrameType | None, most: int) -> Stack:
+    """Return where the frames outside of xsem are, the innermost first."""
+    while frame is not None and str(frame.f_globals.get("__name__"))[:4] == "xsem":
+        frame = frame.f_back
+    found: Stack = []
     while frame is not None and len(found) < most:
-        if frame.f_globals["__name__"][:4] != "xsem":
-            found.append((frame.f_code, frame.f_lineno))
+        found.append((frame.f_code, frame.f_lasti))   # the search for its line takes longer
         frame = frame.f_back
     return found
 
 
-def stack_lines(stack: list[tuple[CodeType, int]]) -> list[str]:
-    """Return what `callers` gives as text."""
-    return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in stack]
+def place(code: CodeType, at: int) -> str:
+    """Return one place of `callers` as text."""
+    line = next(itertools.islice(code.co_positions(), at // 2, None), (None,))[0]
+    return f"{code.co_filename}:{line} in {code.co_name}"
 
 
 class TracedOperations(deque[tuple[Any, ...]]):
@@ -86,13 +91,13 @@ class TracedOperations(deque[tuple[Any, ...]]):
         super().__init__(operations)
         self._queue = queue
         self._note = note
-        self.stacks: dict[int, list[tuple[CodeType, int]]] = {}   # of the appends, by the number of the operation
+        self.stacks: dict[int, Stack] = {}   # of the appends, by the number of the operation
         self.reached: deque[Any] = deque()   # the fences of operations that are dropped next
 
     def append(self, operation: tuple[Any, ...], /) -> None:
         """Take an operation, which the driver gets next."""
         super().append(operation)
-        stack = self.stacks[operation[0]] = callers(sys._getframe(1), _FRAMES)
+        stack = self.stacks[operation[0]] = callers(sys._getframe(2), _FRAMES)
         self._note(("appended", operation[4], threading.get_native_id(), self._queue, operation, stack))
 
     def popleft(self) -> tuple[Any, ...]:

@@ -63,13 +63,14 @@ def _fitting(wait: Slice, use: Use, signal: Slice | None) -> Match:
         return Match(use, "expected", signal) if wait.end is None else Match(use, "outside")
     if wait.result in ("timeout", "error"):
         return Match(use, "late", signal)
-    if wait.end is not None and _earliest(signal) > wait.end:   # signalled by a process outside the trace
+    behind = (signal.process, signal.tid) == (wait.process, wait.tid) and (signal.seq or 0) > (wait.seq or 0)
+    if wait.end is not None and (behind or _earliest(signal) > wait.end):   # signalled by what is outside the trace
         return Match(use, "outside")
     return Match(use, "signal", signal)
 
 
 def _earliest(signal: Slice) -> float:
-    """Return the earliest time at which the signal can have been done: xsem sees it later, or much later."""
+    """Return the earliest time at which the signal can have been done: its marker, or xsem, comes later."""
     return signal.until - signal.process.resolution_us if signal.by_device else signal.asked
 
 

@@ -65,6 +65,7 @@ class Slice:
     before: Slice | None = None       # the operation before it in its list, or the event of the host on its thread
     text: str = ""
     result: str = ""
+    line: str = ""   # of the program, which appended
     ring: tuple[str, int, int] | None = None   # its id, the number of the frame, and how many were skipped
     met: list[Match] = field(default_factory=list)
 

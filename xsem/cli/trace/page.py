@@ -104,7 +104,7 @@ def _lanes(shown: Iterable[Slice], end: float) -> Iterable[int]:
 
 def _note(each: Slice, behind: int | None) -> str:
     """Return what the times, the result and the semaphores of an event mean."""
-    notes = [each.result and f"result: {each.result}"]
+    notes = [each.result and f"result: {each.result}", each.line and f"appended by {each.line}"]
     if each.end is None:
         notes.append(f"pending at the end, with {behind or 0} operations behind it")
     elif each.category == "device":

@@ -85,6 +85,7 @@ class _FileReader:
             # Another thread may have seen the end, and written it before.
             new.target = self.operations.setdefault(key, self._operation(process, key, args, new.begin))
             new.target.host_tid = new.tid
+            new.target.line = printable(next(iter(args.get("stack", ())), ""))
         self._trace.slices.append(new)
 
     def _operation(self, process: Process, key: tuple[int, int, int], args: dict[str, Any], appended: float) -> Slice:

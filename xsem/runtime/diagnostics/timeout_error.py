@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,8 +57,12 @@ def timeout_error(
         reason = "timeout"
     elif isinstance(ended, Abandoned):
         reason = "abandoned"
-    return WaitTimeoutError(message, reason=reason, pending=tuple(pending), backend=device_state.info.backend,
-                            likely_causes=tuple(causes))
+    error = WaitTimeoutError(message, reason=reason, pending=tuple(pending), backend=device_state.info.backend,
+                             likely_causes=tuple(causes))
+    if sys.platform == "linux":
+        error.add_note(f"while a program waits, xsem pending {os.getpid()} tells what for, and --all tells both sides; "
+                       "xsem trace -- COMMAND tells who ended each wait")
+    return error
 
 
 def _doubtful(pending: Sequence[PendingOp]) -> list[PendingOp]:

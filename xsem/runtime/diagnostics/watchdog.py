@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import time
 import weakref
@@ -144,8 +146,9 @@ def _look(
 def _warn(pending: tuple[PendingOp, ...]) -> None:
     for op in pending:
         _log.warning(
-            "pending for %.1f s: %s %s %s on %s (now %s, last signalled here %s, could be signalled by: %s)",
+            "pending for %.1f s: %s %s %s on %s (now %s, last signalled here %s, could be signalled by: %s)%s",
             op.age_s, op.operation, op.semaphore or "", "" if op.value is None else op.value, op.command_list,
             "unknown" if op.current_value is None else op.current_value, op.last_signalled_here,
             ", ".join(op.possible_signallers) or "no known signaller",
+            f"; xsem pending {os.getpid()} tells more, and with --all both sides" if sys.platform == "linux" else "",
         )

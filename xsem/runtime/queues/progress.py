@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
 from xsem.runtime.queues.operations import Fence, Operation
 from xsem.runtime.queues.room import Room
 from xsem.runtime.quick import retire
-from xsem.runtime.tracing import Note, TracedOperations
+from xsem.runtime.tracing import Note, Stack, TracedOperations
 from xsem.spi import Token
 
 __all__ = ["Progress"]
@@ -45,7 +44,7 @@ class Progress:
             else:
                 self.operations = self._traced = TracedOperations(self.operations, queue, note)
 
-    def stack(self, seq: int) -> list[tuple[CodeType, int]]:
+    def stack(self, seq: int) -> Stack:
         """Return the lines that appended an operation, which only a trace knows."""
         traced = self._traced
         return [] if traced is None else traced.stacks.get(seq, [])
