@@ -461,6 +461,9 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(a="UNSUPPORTED"), _report(), 0, "gone: XSEM-TL-001/x/host/a: UNSUPPORTED, now gone"),
     (_report(a="PASS"), _report(a="FAIL"), 1, "worse: XSEM-TL-001/x/host/a: PASS, now FAIL"),
     (_report(a="PASS", b="FAIL"), _report(b="PASS"), 1, "1 worse, 1 better, 0 new, 0 gone"),
+    (_report(a="PASS", b="FAIL"), _report() | {"command": "run --only XSEM-BIN"}, 3,
+     "0 worse, 0 better, 0 new, 0 gone; 2 not run in the second report, because it was limited to --only XSEM-BIN"),
+    (_report(a="FAIL"), _report() | {"command": "run --only XSEM-BIN"}, 0, "limited to --only XSEM-BIN"),
     (_report(), "{", 2, "cannot compare"),
     (_report(), "[]", 2, "not a report"),
     (_report(), "[" * 100_000, 2, "cannot compare"),
@@ -469,7 +472,7 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(a="PASS"), _report(a="OK"), 2, "cannot compare"),
     (_report(), _report() | {"cases": 3}, 2, "cannot compare"),
 ])
-def test_compare_ends_with_0_1_or_2(
+def test_compare_ends_with_0_to_3(
     reports: Callable[..., Any], before: Any, after: Any, status: int, said: str
 ) -> None:
     ended = reports(before, after)
@@ -502,6 +505,7 @@ def test_compare_of_one_device_gives_json(tmp_path: Path) -> None:
     status, output = in_words("compare", tmp_path / "before.json", tmp_path / "after.json", "--json")
     assert status == 1
     assert json.loads(output) == {"schema": 1, "same_device": True, "better": [], "new": [], "gone": [],
+                                  "not_run": {}, "undecided": False,
                                   "worse": ["XSEM-TL-001/x/host/a: PASS, now FAIL"]}
 
 

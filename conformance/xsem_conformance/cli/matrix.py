@@ -83,4 +83,5 @@ def _print_verdicts(found: Fleet) -> None:
         print(printable(f"{change.after.name} with {change.after.exporter}: driver {change.before.driver} "
                         f"({change.before.file}), then {change.after.driver} ({change.after.file}): "
                         f"{len(change.worse)} worse, {len(change.better)} better, {len(change.new)} new, "
-                        f"{len(change.gone)} gone"))
+                        f"{len(change.gone)} gone"
+                        + "".join(f"; {len(cases)} {why}" for why, cases in change.not_run.items())))
