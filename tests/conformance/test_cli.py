@@ -529,6 +529,13 @@ def test_matrix_gives_json_and_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
 
 
+def test_matrix_says_what_it_wrote(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    status, output = in_words("matrix", *REPORTS, "--html", page)
+    assert (status, output.splitlines()[-1]) == (0, f"written: {page} ({len(REPORTS)} devices, 0 changes)")
+    assert in_words("matrix", REPORTS[0], "--html", page, "--quiet") == (0, f"{page}\n")
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"cases": []}', '{"cases": 3}', "[" * 100_000])
 def test_matrix_refuses_a_file_that_is_not_a_report(tmp_path: Path, text: str) -> None:
     (tmp_path / "out.json").write_text(text)
