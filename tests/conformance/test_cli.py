@@ -438,6 +438,14 @@ def test_show_explains_a_profile() -> None:
         assert f"  {each['area']:8} {each['name']:26} {each['MUST']:4}" in output
 
 
+def test_list_names_every_case_of_a_report() -> None:
+    status, output = in_words("list", "--json")
+    listed = {key for each in json.loads(output)["requirements"] for key in each["cases"]}
+    run = {re.sub(r"^([^/]*/[^/]*)/[^/]*/", r"\1/*/", case["key"]) for report in REPORTS
+           for case in json.loads(report.read_text())["cases"]}
+    assert (status, run - listed) == (0, set())
+
+
 # ---- compare
 @pytest.fixture
 def reports(tmp_path: Path) -> Callable[..., Any]:
