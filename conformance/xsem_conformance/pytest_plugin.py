@@ -222,7 +222,10 @@ class _Suite(pytest.Collector):
         from xsem_conformance.run.session import Run
 
         surveyed, results = self.surveyed, list(self.results.values())
-        not_run = {each.case: "pytest did not run it" for each in surveyed.cases if each.case.key not in self.results}
+        chosen = [f"{name} {value}" for name, value in (("-k", self.config.getoption("keyword")),
+                                                        ("-m", self.config.getoption("markexpr"))) if value]
+        why = f"pytest was limited to {' '.join(chosen)}" if chosen else "pytest did not run it"
+        not_run = {each.case: why for each in surveyed.cases if each.case.key not in self.results}
         problems = waivers.apply(self.waived, results, self.began.date(), [each.key for each in not_run])
         problems += [] if surveyed.capabilities is None else self.profile.lacking(surveyed.capabilities)
         if not not_run:

@@ -17,7 +17,7 @@ from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import AREAS, Requirement
 
 __all__ = [
-    "BAD", "GOOD", "LEVELS", "NOT_DECLARED", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
+    "BAD", "GOOD", "LEVELS", "NOT_EXAMINED", "NOT_RUN", "NOT_TRIED", "STATES", "USAGE", "Tally",
     "clauses", "counts", "lines", "sentence", "state", "status", "unmet",
 ]
 
@@ -39,8 +39,6 @@ _ALWAYS: Final = ("met", "not met", "not declared")   # columns of every table, 
 NOT_RUN: Final = "not run"
 """The state of a planned case without a result."""
 LEVELS: Final = ("MUST", "SHOULD", "MAY")
-NOT_DECLARED: Final = ("not declared (UNSUPPORTED): the device does not declare the capability, and xsem refuses its "
-                       "use. Such a case does not change the verdict; only a profile can need the capability")
 NOT_EXAMINED: Final = ("not examined (NOT_EXAMINED): the backend does not implement the hook of the case (SuiteHooks), "
                        "or the exporter does not create its object. Such a case does not change the verdict")
 
@@ -141,6 +139,16 @@ class Tally:
         return [(level or "total", [self.total(level), *(self.total(level, [each]) for each in self.states)])
                 for level in (*self.rows, "")]
 
+    @property
+    def scope(self) -> str:
+        """How many cases apply to the device; empty if all do."""
+        others = self.total(states=[STATES["UNSUPPORTED"]])
+        mine = self.total() - others
+        return "" if not others else (
+            f"{mine} {'case applies' if mine == 1 else 'cases apply'} to this device; {others} "
+            f"{'is' if others == 1 else 'are'} for handle types and abilities that it does not declare (UNSUPPORTED), "
+            f"which does not count against it: only a profile can need them")
+
     def total(self, level: str = "", states: Sequence[str] = ()) -> int:
         """Return the number of cases of a level and of some states; by default of all levels and states."""
         return sum(count for name, found in self.rows.items() if level in ("", name)
@@ -199,8 +207,8 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
     aligned = [[each.rjust(max(map(len, column))) for each in column] for column in columns]
     aligned[0] = [each.ljust(max(map(len, columns[0]))) for each in columns[0]]
     made = ["  ".join(row) for row in zip(*aligned, strict=True)]
-    if tally.total(states=["not declared"]):
-        made.append(NOT_DECLARED)
+    if tally.scope:
+        made.append(tally.scope)
     if tally.total(states=["not examined"]):
         made.append(NOT_EXAMINED)
     if tally.called:

@@ -438,6 +438,14 @@ def test_show_explains_a_profile() -> None:
         assert f"  {each['area']:8} {each['name']:26} {each['MUST']:4}" in output
 
 
+def test_list_names_every_case_of_a_report() -> None:
+    status, output = in_words("list", "--json")
+    listed = {key for each in json.loads(output)["requirements"] for key in each["cases"]}
+    run = {re.sub(r"^([^/]*/[^/]*)/[^/]*/", r"\1/*/", case["key"]) for report in REPORTS
+           for case in json.loads(report.read_text())["cases"]}
+    assert (status, run - listed) == (0, set())
+
+
 # ---- compare
 @pytest.fixture
 def reports(tmp_path: Path) -> Callable[..., Any]:
@@ -461,6 +469,9 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(a="UNSUPPORTED"), _report(), 0, "gone: XSEM-TL-001/x/host/a: UNSUPPORTED, now gone"),
     (_report(a="PASS"), _report(a="FAIL"), 1, "worse: XSEM-TL-001/x/host/a: PASS, now FAIL"),
     (_report(a="PASS", b="FAIL"), _report(b="PASS"), 1, "1 worse, 1 better, 0 new, 0 gone"),
+    (_report(a="PASS", b="FAIL"), _report() | {"command": "run --only XSEM-BIN"}, 3,
+     "0 worse, 0 better, 0 new, 0 gone; 2 not run in the second report, because it was limited to --only XSEM-BIN"),
+    (_report(a="FAIL"), _report() | {"command": "run --only XSEM-BIN"}, 0, "limited to --only XSEM-BIN"),
     (_report(), "{", 2, "cannot compare"),
     (_report(), "[]", 2, "not a report"),
     (_report(), "[" * 100_000, 2, "cannot compare"),
@@ -469,7 +480,7 @@ def _report(backend: str = "cuda", **outcomes: str) -> dict[str, Any]:
     (_report(a="PASS"), _report(a="OK"), 2, "cannot compare"),
     (_report(), _report() | {"cases": 3}, 2, "cannot compare"),
 ])
-def test_compare_ends_with_0_1_or_2(
+def test_compare_ends_with_0_to_3(
     reports: Callable[..., Any], before: Any, after: Any, status: int, said: str
 ) -> None:
     ended = reports(before, after)
@@ -502,6 +513,7 @@ def test_compare_of_one_device_gives_json(tmp_path: Path) -> None:
     status, output = in_words("compare", tmp_path / "before.json", tmp_path / "after.json", "--json")
     assert status == 1
     assert json.loads(output) == {"schema": 1, "same_device": True, "better": [], "new": [], "gone": [],
+                                  "not_run": {}, "undecided": False,
                                   "worse": ["XSEM-TL-001/x/host/a: PASS, now FAIL"]}
 
 
@@ -523,6 +535,13 @@ def test_matrix_gives_json_and_a_page(tmp_path: Path) -> None:
     assert [each["file"] for each in found["devices"]] == [each.name for each in REPORTS]
     assert found["devices"][0]["handle_types"][0]["waived"]["synchronises"] == ["XSEM-BIN-004"]
     assert (tmp_path / "out.html").read_text().startswith("<!doctype html>")
+
+
+def test_matrix_says_what_it_wrote(tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    status, output = in_words("matrix", *REPORTS, "--html", page)
+    assert (status, output.splitlines()[-1]) == (0, f"written: {page} ({len(REPORTS)} devices, 0 changes)")
+    assert in_words("matrix", REPORTS[0], "--html", page, "--quiet") == (0, f"{page}\n")
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"cases": []}', '{"cases": 3}', "[" * 100_000])

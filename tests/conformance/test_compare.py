@@ -63,6 +63,45 @@ def test_lines_name_the_case_and_both_outcomes() -> None:
     assert found.better == [f"{KEY.replace('001', '002')}: FAIL, now PASS"]
 
 
+# ---- a report with a limit
+ONLY = {"command": "xsem conformance run --only XSEM-TL-002 --only=XSEM-BIN", "partial": True}
+
+
+def test_cases_that_a_selection_excludes_are_neither_gone_nor_worse() -> None:
+    both, limited = report(c001="PASS", c002="PASS", c003="FAIL"), report(c002="PASS") | ONLY
+    said = "not run in the {} report, because it was limited to --only XSEM-TL-002 --only XSEM-BIN"
+    assert told(both, limited) == told(limited, both) == (0, 0, 0, 0)
+    third = KEY.replace("001", "003")
+    assert compare(both, limited).not_run == {said.format("second"): [f"{KEY}: PASS", f"{third}: FAIL"]}
+    assert compare(limited, both).not_run == {said.format("first"): [f"{KEY}: PASS", f"{third}: FAIL"]}
+
+
+def test_selected_case_that_is_missing_is_gone() -> None:
+    limited = report() | {"command": f"xsem conformance run --case {KEY.replace('001', '002')}"}
+    found = compare(report(c001="FAIL", c002="PASS"), limited)
+    assert found.worse == [f"{KEY.replace('001', '002')}: PASS, now gone"]
+    assert list(found.not_run.values()) == [[f"{KEY}: FAIL"]]
+
+
+def test_case_that_a_limit_of_the_run_excluded_has_the_reason() -> None:
+    limited = report() | {"not_run": [{"key": KEY, "reason": "3 cases failed"}]}
+    found = compare(report(c001="PASS"), limited)
+    assert found.not_run == {"not run in the second report: 3 cases failed": [f"{KEY}: PASS"]}
+    assert (found.worse, found.undecided) == ([], True)
+
+
+def test_case_that_only_another_profile_has_was_not_run() -> None:
+    portable = report(c001="UNSUPPORTED") | {"profile": "portable"}
+    portable["cases"][0]["detail"] = "not applicable to portable types alone: it needs opaque_fd of the exporter"
+    full = report(c001="PASS", c002="PASS") | {"profile": "full"}
+    for found in (compare(full, portable), compare(portable, full)):
+        [(why, cases)] = found.not_run.items()
+        assert why.endswith("because it was limited to the profile portable")
+        assert len(cases) == 2
+    assert told(full, portable) == told(portable, full) == (0, 0, 0, 0)
+    assert told(portable, portable) == (0, 0, 0, 0)
+
+
 # ---- one device or two
 def subject(backend: str = "cuda", name: str = "A", uuid: str | None = None, exporter: str = "host") -> dict[str, Any]:
     return {"schema": 1, "device": {"backend": backend, "name": name, "uuid": uuid}, "exporter": {"backend": exporter},

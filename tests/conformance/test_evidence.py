@@ -263,6 +263,10 @@ def test_text_shows_the_first_calls_and_the_last_ones() -> None:
     assert shown(calls, 9) == shown(calls, 0) == calls
     assert shown(calls, 6) == ["c0()", "c1()", "… 3 calls …", "c5()", "c6()", "c7()", "c8()"]
     assert shown(calls, 8) == calls   # a marker would take the line of the call
+    released = ["release_fence(#1)", "close()", "forget()"]
+    assert shown([*calls, *released], 6)[-3:] == ["c7()", "c8()", "… 3 calls that release …"]
+    assert shown([*calls, "release_fence(#1) -> DriverError(lost)"], 6)[-1] == "release_fence(#1) -> DriverError(lost)"
+    assert shown([*calls, *released], 0)[-3:] == released
     # The log has left out calls, too: one marker for all.
     assert shown(calls, 0, first=4, left_out=7) == [*calls[:4], "… 7 calls …", *calls[4:]]
     assert shown(calls, 6, first=4, left_out=7) == ["c0()", "c1()", "… 10 calls …", *calls[5:]]

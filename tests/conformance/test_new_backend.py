@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,27 @@ def test_name_of_an_installed_package_is_refused(tmp_path: Path, name: str) -> N
     assert done.returncode == 2
     assert f"'{name}' is the name of an installed package or backend" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.variants
+@pytest.mark.parametrize(("name", "why"), [
+    ("xsem", "a package of xsem"), ("spi", "a package of xsem"), ("os", "a module of Python"),
+    ("types", "a package of xsem"), ("json", "a module of Python"), ("class", "a word of Python"),
+    ("match", "a word of Python"), ("list", "a word of Python")])
+def test_name_of_python_or_xsem_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    ended = called("conformance", "new-backend", name, "--folder", tmp_path / "here")
+    assert ended.exit_code == 2
+    assert f"'{name}' is the name of {why}" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_name_of_an_installed_distribution_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = metadata.Distribution
+    monkeypatch.setattr(found, "from_name", classmethod(
+        lambda cls, name: cls.at(tmp_path) if name == "xsem-big-gpu" else pytest.fail(name)))
+    ended = called("conformance", "new-backend", "big_gpu", "--folder", tmp_path / "here")
+    assert (ended.exit_code, "'big_gpu' is the name of an installed package" in ended.stderr) == (2, True)
 
 
 @pytest.mark.variants

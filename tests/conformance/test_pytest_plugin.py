@@ -180,13 +180,15 @@ def test_node_id_of_a_case_runs_this_case(tmp_path: Path, plugins: Path) -> None
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "test_own.py").write_text("def test_of_the_author(): pass\n")
     case = "host:0::XSEM-BIN-002/opaque_fd/host/in"
-    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", case, "--xsem-report", "out.json")
+    status, said = run(tmp_path, plugins, "--xsem-device", "host:0", case, "--xsem-report", "out.json",
+                       "-k", "XSEM-BIN")
     assert status == 0, said
     assert [line for line in said.splitlines() if line.startswith("PASSED")] == [f"PASSED {case}"]
     report = json.loads((tmp_path / "work" / "out.json").read_text())
     check(report)
     assert [each["key"] for each in report["cases"]] == ["XSEM-BIN-002/opaque_fd/host/in"]
     assert (report["status"], report["complete"]) == (3, False)
+    assert {each["reason"] for each in report["not_run"]} == {"pytest was limited to -k XSEM-BIN"}
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", case, "test_own.py")
     assert (status, said.count("PASSED test_own.py")) == (0, 1)
     status, said = run(tmp_path, plugins, "--xsem-device", "host:0", "host:0::XSEM-BIN-002/x/host/in")

@@ -188,8 +188,16 @@ def test_lines_are_a_table_whose_totals_add_up() -> None:
     numbers = [[int(each) for each in row.split()[1:]] for row in rows]
     assert [sum(column) for column in zip(*numbers[:3], strict=True)] == numbers[3] == [4, 1, 1, 1, 1]
     rest = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[5:]
-    assert rest == [verdict.NOT_DECLARED, "undeclared capabilities: 2 called, 1 refused",
+    assert rest == [found.scope, "undeclared capabilities: 2 called, 1 refused",
                     "conformance of cuda:0 with vulkan: conforms to full"]
+
+
+def test_undeclared_cases_are_told_as_the_scope_of_the_device() -> None:
+    assert tally(*[("MUST", "PASS")] * 215, *[("MAY", "UNSUPPORTED")] * 615).scope == (
+        "215 cases apply to this device; 615 are for handle types and abilities that it does not declare "
+        "(UNSUPPORTED), which does not count against it: only a profile can need them")
+    assert tally(("MUST", "FAIL"), ("MUST", "UNSUPPORTED")).scope.startswith("1 case applies to this device; 1 is for ")
+    assert tally(("MUST", "PASS")).scope == ""
 
 
 def test_lines_explain_only_what_occurs() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xsem.cli.options import flag
-from xsem.cli.status import BAD_ANSWER, DONE, USAGE
+from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED, USAGE
 from xsem.cli.text import printable
 from xsem_conformance.cli.reading import add_command, print_json, print_table, read_report
 from xsem_conformance.report import compare as reports
@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         commands, "compare", _compare,
         "Compare two reports: worse and better cases of one device, or tables of differences of two devices.",
         "Exit: 0 no case is worse, or the reports are of two devices; 1 a case is worse; 2 the reports cannot be "
-        "compared.")
+        "compared; 3 no case is worse, but one that passed was not run in the second report, because of a limit.")
     parser.add_argument("before", type=Path, metavar="BEFORE", help="A report of `xsem conformance run --report`.")
     parser.add_argument("after", type=Path, metavar="AFTER", help="A later report, or one of another device.")
 
@@ -43,14 +43,17 @@ def _compare(asked: argparse.Namespace) -> int:
         _print_lines(found, quiet=quiet)
     else:
         _print_tables(found, quiet=quiet)
-    return BAD_ANSWER if isinstance(found, reports.Comparison) and found.worse else DONE
+    if isinstance(found, reports.Differences):
+        return DONE
+    return BAD_ANSWER if found.worse else NOT_TRIED if found.undecided else DONE
 
 
 def _print_lines(found: reports.Comparison, *, quiet: bool) -> None:
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
         for line in () if quiet else lines:
             print(f"{title}: {printable(line)}")
-    print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone")
+    print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone"
+          + "".join(printable(f"; {len(cases)} {why}") for why, cases in found.not_run.items()))
 
 
 def _print_tables(found: reports.Differences, *, quiet: bool) -> None:

@@ -48,11 +48,18 @@ def _matrix(asked: argparse.Namespace) -> int:
         return verdict.USAGE
     if flag(asked, "json"):
         print_json({"schema": 1} | data)
-    elif html is None:
+    elif html is not None:
+        counted = f"{_count(len(found.entries), 'device')}, {_count(len(found.changes), 'change')}"
+        print(printable(str(html) if flag(asked, "quiet") else f"written: {html} ({counted})"))
+    else:
         if not flag(asked, "quiet"):
             _print_tables(found)
         _print_verdicts(found)
     return verdict.GOOD
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _names(paths: list[Path]) -> dict[str, Path]:
@@ -83,4 +90,5 @@ def _print_verdicts(found: Fleet) -> None:
         print(printable(f"{change.after.name} with {change.after.exporter}: driver {change.before.driver} "
                         f"({change.before.file}), then {change.after.driver} ({change.after.file}): "
                         f"{len(change.worse)} worse, {len(change.better)} better, {len(change.new)} new, "
-                        f"{len(change.gone)} gone"))
+                        f"{len(change.gone)} gone"
+                        + "".join(f"; {len(cases)} {why}" for why, cases in change.not_run.items())))

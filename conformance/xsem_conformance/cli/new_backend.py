@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import importlib.util
+import keyword
+import pkgutil
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+import xsem
 from xsem.cli.options import flag
 from xsem.cli.status import DONE, UsageError
 from xsem.cli.text import printable
@@ -39,9 +44,8 @@ def _new_backend(asked: argparse.Namespace) -> int:
     if not _NAME.fullmatch(name) or len(name) > _LONGEST:
         raise UsageError("NAME", f"{printable(name)!r} is not a name of a backend: a name has at most {_LONGEST} "
                          "lower-case letters, digits and single underscores, and begins with a letter")
-    taken = {each.name for each in metadata.entry_points(group=ENTRY_POINT_GROUP)}
-    if name in taken or importlib.util.find_spec(f"xsem_{name}") is not None:
-        raise UsageError("NAME", f"{name!r} is the name of an installed package or backend")
+    if taken := _taken(name):
+        raise UsageError("NAME", f"{name!r} is the name of {taken}: choose the name of the vendor or its API")
     place = Path(f"xsem-{_dashed(name)}") if folder is None else folder
     try:
         place.mkdir()
@@ -64,6 +68,25 @@ def _new_backend(asked: argparse.Namespace) -> int:
     print(f"{shown}: {len(written)} files. The next steps:\n  cd {shown}\n  python -m pip install -e '.[test]'\n"
           f"  python -m pytest\n  xsem conformance run --device {name}:0 --exporter host --profile core")
     return DONE
+
+
+def _taken(name: str) -> str:
+    """Return what has this name already; empty if nothing has."""
+    # The vendor's own binding may have the name: the package of the backend is xsem_NAME, and hides no module NAME.
+    if keyword.iskeyword(name) or keyword.issoftkeyword(name) or hasattr(builtins, name):
+        return "a word of Python"
+    if name == xsem.__name__ or any(each.name == name for each in pkgutil.iter_modules(xsem.__path__)):
+        return "a package of xsem"
+    if name in sys.stdlib_module_names:
+        return "a module of Python"
+    backends = {each.name for each in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if name in backends or importlib.util.find_spec(f"xsem_{name}") is not None:
+        return "an installed package or backend"
+    try:
+        metadata.distribution(f"xsem-{_dashed(name)}")
+    except metadata.PackageNotFoundError:
+        return ""
+    return "an installed package or backend"
 
 
 def _folders() -> tuple[Path, Path]:

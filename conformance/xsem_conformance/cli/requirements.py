@@ -9,7 +9,9 @@ from typing import Any
 
 from xsem.cli.options import flag
 from xsem.cli.status import DONE, UsageError
+from xsem.types import SemaphoreHandleType
 from xsem_conformance.cli.reading import add_command, print_json
+from xsem_conformance.outcomes import NONE
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.verdict import LEVELS
 
@@ -84,9 +86,20 @@ def _requirement(requirement: Any) -> dict[str, Any]:
 
     clauses = load().clauses
     return dataclasses.asdict(requirement) | {
-        "area": requirement.area, "checked": _how(requirement),
+        "area": requirement.area, "checked": _how(requirement), "cases": _cases(requirement),
         "clauses": [{name: getattr(clauses[each], name) for name in ("id", "source", "gist")}
                     for each in requirement.clauses]}
+
+
+def _cases(requirement: Any) -> list[str]:
+    """Return the keys of all cases that any device can have, with * for the exporter, to read an old report by."""
+    if _how(requirement) != "run":
+        return []
+    two = len(requirement.per) > 1   # as in planning: the name of a type has its kind only then
+    types = [f"{'semaphore' if isinstance(each, SemaphoreHandleType) else 'memory'}.{each.value}" if two else each.value
+             for each in requirement.candidates] or [NONE]
+    return [f"{requirement.id}/{type}/*/{direction}" for type in types
+            for direction in requirement.directions or (NONE,)]
 
 
 def _show_requirement(found: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from xsem_conformance import verdict
 from xsem_conformance.backend_code import libraries_in_words
+from xsem_conformance.report.limits import Limits
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, HandleType, Report, device_name, handle_types, verdict_of
 from xsem_conformance.requirements import AREAS
@@ -32,6 +33,8 @@ class Comparison:
     better: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)   # only in the first report
     new: list[str] = field(default_factory=list)   # only in the second report
+    not_run: dict[str, list[str]] = field(default_factory=dict)   # the cases that a limit of one report excluded, by it
+    undecided: bool = False   # one of them passed in the first report
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,18 @@ def same_device(one: Report, other: Report) -> bool:
 
 
 def compare(before: Report, after: Report) -> Comparison:
-    """Compare two reports of one device. A missing case is worse if it passed in the first report."""
+    """Compare two reports of one device. A missing case is worse if it passed in the first report, without a limit."""
     found = Comparison()
+    first, second = Limits(before), Limits(after)
     old = {case["key"]: case["outcome"] for case in before["cases"]}
     new = {case["key"]: case["outcome"] for case in after["cases"]}
     for key in sorted(old.keys() | new.keys()):
-        if key not in new:
+        if key in old and (why := second.excluded(key, first)):
+            found.not_run.setdefault(f"not run in the second report{why}", []).append(f"{key}: {old[key]}")
+            found.undecided |= old[key] == "PASS"
+        elif key in new and (why := first.excluded(key, second)):
+            found.not_run.setdefault(f"not run in the first report{why}", []).append(f"{key}: {new[key]}")
+        elif key not in new:
             (found.worse if old[key] == "PASS" else found.gone).append(f"{key}: {old[key]}, now gone")
         elif key not in old:
             (found.worse if _RANK[new[key]] > 2 else found.new).append(f"{key}: new, {new[key]}")

@@ -25,13 +25,15 @@ def failure_items(case: dict[str, Any], *, calls: int, stack: int) -> list[tuple
     items = [(0, f"{name}: {told[name]}") for name in ("expected", "done", "seen") if told[name]]
     items += [(0, f"at {each['file']}:{each['line']} in {each['function']}"
                + (f": {each['code']}" if each["code"] else "")) for each in found["frames"]]
-    first, left_out, last = _shortened(found, calls)
+    first, left_out, last, released = _shortened(found, calls)
     if found["calls"]:
         items.append((0, "calls:"))
     items += [(1, _call(each)) for each in first]
     if left_out:
         items.append((1, f"… {left_out} call{'s' if left_out > 1 else ''} …"))
     items += [(1, _call(each)) for each in last]
+    if released:
+        items.append((1, f"… {released} calls that release …" if released > 1 else "… 1 call that releases …"))
     dumped = found["stack"].splitlines()
     if dumped:
         items += [(0, "stacks:"), *((1, line) for line in (dumped[:stack] if stack else dumped))]
@@ -50,16 +52,28 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
-def _shortened(found: dict[str, Any], most: int) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]]]:
-    """Return the first calls, the number of calls left out behind them, and the last calls."""
+def _shortened(found: dict[str, Any], most: int) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]], int]:
+    """Return the first calls, the number of calls left out behind them, the last calls, and the number after these."""
+    # The calls that decided the verdict come before the releases at the end of a case, which would hide them.
     calls, left_out = found["calls"], found["earlier_calls"]
-    head = found.get("first_calls", 0) if left_out else 0
+    end = len(calls)
+    while most and end and _releases(calls[end - 1]):
+        end -= 1
+    released = sum(times(each) for each in calls[end:])
+    calls = calls[:end]
+    head = min(end, found.get("first_calls", 0)) if left_out else 0
     tail = len(calls) - head
     if 0 < most < len(calls) - (not left_out):   # the marker takes one line
         head = min(head, most // 3) if left_out else most // 3
         tail = most - head
         left_out += sum(times(each) for each in calls[head:len(calls) - tail])
-    return calls[:head], left_out, calls[len(calls) - tail:]
+    return calls[:head], left_out, calls[len(calls) - tail:], released
+
+
+def _releases(call: dict[str, Any]) -> bool:
+    """Return whether a call releases something, and has ended without an error."""
+    return (call["seconds"] is not None and "Error" not in call["call"]
+            and call["call"].startswith(("release_", "unmap_", "close(", "forget(")))
 
 
 def _call(call: dict[str, Any]) -> str:

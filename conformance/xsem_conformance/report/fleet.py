@@ -73,6 +73,7 @@ class Change:
     better: list[str]
     new: list[str]
     gone: list[str]
+    not_run: dict[str, list[str]]
     # The differences of the verdict, the handle types, the capabilities and the quirks.
     tables: dict[str, list[Difference]] = field(default_factory=dict)
 
@@ -128,7 +129,7 @@ def _change(before: Entry, after: Entry) -> Change:
     tables = differences(before.report, after.report).tables
     kept = {title: rows for title, rows in tables.items()
             if title in ("verdict", "handle types", "capabilities", "quirks")}
-    return Change(before, after, cases.worse, cases.better, cases.new, cases.gone, kept)
+    return Change(before, after, cases.worse, cases.better, cases.new, cases.gone, cases.not_run, kept)
 
 
 def _advised(report: Report) -> dict[str, list[Quirk]]:

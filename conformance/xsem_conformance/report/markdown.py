@@ -12,7 +12,7 @@ from xsem_conformance.report.failure_text import failure_items, others
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, handle_types, tally, verdict_of
 from xsem_conformance.requirements import AREAS
-from xsem_conformance.verdict import NOT_DECLARED, NOT_EXAMINED
+from xsem_conformance.verdict import NOT_EXAMINED
 
 __all__ = ["markdown", "one_line"]
 
@@ -67,7 +67,7 @@ def _totals(report: dict[str, Any]) -> list[str]:
     totals = tally(report)
     lines = [f"| Level | Cases | {' | '.join(totals.states)} |", "| --- " * (len(totals.states) + 2) + "|"]
     lines += [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in totals.table]
-    notes = [NOT_DECLARED, *([NOT_EXAMINED] if "not examined" in totals.states else [])]
+    notes = [*filter(None, [totals.scope]), *([NOT_EXAMINED] if "not examined" in totals.states else [])]
     return [*lines, "", " ".join(f"{each[0].upper()}{each[1:]}." for each in notes)]
 
 
