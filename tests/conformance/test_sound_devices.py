@@ -58,3 +58,10 @@ def unmet(folder: Path, *, uuid: str = "None", declared: str = "") -> list[str]:
 @pytest.mark.slow
 def test_device_with_a_uuid_conforms_with_an_exporter_without_one(tmp_path: Path) -> None:
     assert unmet(tmp_path, uuid="uuid.UUID(int=1)") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", [
+    "resets_on_wait=False", "append_never_blocks=False", "release_never_blocks=False", "needs_handover=True"])
+def test_device_that_promises_less_than_it_does_conforms(tmp_path: Path, declared: str) -> None:
+    assert unmet(tmp_path, declared=declared) == []
