@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,11 @@ def test_slow_query_fails_the_requirement_of_queries_and_is_no_hang(tmp_path: Pa
     assert "a query of a fence does not return at once: it took 0.3" in found["XSEM-EVT-005"]["detail"]
     assert "hang" not in found["XSEM-EVT-010"]["detail"]
     assert "does not return" not in found["XSEM-EVT-010"]["detail"]
+
+
+@pytest.mark.slow
+def test_process_left_by_an_opening_is_named(tmp_path: Path) -> None:
+    child = "subprocess.Popen(['sleep', '600'])"   # it inherits the standard streams, as a forked child does
+    found, = cases(tmp_path, "XSEM-LIFE-007", opens=child)
+    assert found["outcome"] == "FAIL"
+    assert re.search(r"left a process behind its own process: \d+ \(sleep 600\)", found["detail"])
