@@ -33,6 +33,8 @@ _ANSWERS_S: Final = 20.0
 _TAIL: Final = 2000
 _LOOK_S: Final = 0.25
 """Time between two reads of the call log of a running case."""
+_SLOW_S: Final = 1.0
+"""A call in flight for less time does not hang, even if the time of its case is over."""
 _STACKS_S: Final = 2.0
 """Longest time for the dump of the stacks of a hanging process."""
 
@@ -63,9 +65,10 @@ class About:
 class HangsError(Exception):
     """A process does not answer in time. `call` is the call in progress; empty if no call is in progress."""
 
-    def __init__(self, message: str, call: str = "") -> None:
+    def __init__(self, message: str, call: str = "", *, slow: bool = False) -> None:
         super().__init__(message)
         self.call = call
+        self.slow = slow   # the calls return, but the case needs more time than it has
 
 
 class WorkerProcess:
@@ -108,7 +111,10 @@ class WorkerProcess:
         while b"\n" not in self._text:
             left = deadline - time.monotonic()
             if left <= 0:
-                call = self._in_flight()[0]
+                call, seconds = self._in_flight()
+                if call and seconds < min(_SLOW_S, timeout_s / 2):
+                    raise HangsError(f"too slow: no result after {timeout_s:g} s; its calls return, {self._slowest()}",
+                                     slow=True)
                 inside = f": {in_words(call)} does not return" if call else ""
                 raise HangsError(f"no result after {timeout_s:g} s{inside}", call)
             part = self._answers.receive(min(left, _LOOK_S))
@@ -124,6 +130,13 @@ class WorkerProcess:
         line, _, self._text = self._text.partition(b"\n")
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _slowest(self) -> str:
+        returned = [(each.seconds, each.name) for each in self.log.calls()[0] if each.seconds is not None]
+        if not returned:
+            return "none of them within the log"
+        seconds, call = max(returned)
+        return f"the slowest of the log is {in_words(call)} with {seconds:.3f} s"
 
     def _in_flight(self) -> tuple[str, float]:
         return self.log.in_flight() or ("", 0.0)

@@ -88,7 +88,7 @@ class Workers:
             if self._ends_at is not None and time.monotonic() >= self._ends_at:
                 self._renew(grace_s=0)
                 raise NotRunError(_TOO_LATE) from error
-            why, hung_in, said = f"hangs: {error}", error.call, current.tail()
+            why, hung_in, said = str(error) if error.slow else f"hangs: {error}", error.call, current.tail()
             stack = current.stacks(of_all=hung_in != "" and not hung_in.startswith("device"))
         except BaseException:
             # Ctrl-C, or the deadline of a test runner. The outstanding answer must not reach a later request.

@@ -75,6 +75,8 @@ def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
     consumer.wait(waits, [timeline, binary], [7, None])
     consumer.finish(waits, "a wait for a batch of both kinds")
     if consumer.waits_early(timeline_type):
+        if not context.repeats(consumer, binary_type):
+            binary = context.semaphore(binary_type)
         producer.signal(signals, binary)
         producer.finish(signals, "a signal")
         consumer.wait(waits, [binary, timeline], [None, 8])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from typing import Final
 
 from xsem import CommandList
 from xsem.spi import Token
@@ -21,6 +22,8 @@ from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _SIGNALS = 20
 _FENCES = 256
+_QUERY_S: Final = 0.1
+_TRIES: Final = 10
 
 
 @check("XSEM-EVT-003")
@@ -186,6 +189,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
         fences.append(commands.append_barrier((), True))
         for fence in fences:
             hold.pending(functools.partial(context.driver.query_fence, fence), "the fence of a held operation")
+            _at_once(functools.partial(context.driver.query_fence, fence))
         began = time.monotonic()
         hold.pending(lambda: context.driver.wait_fence(fences[0], 20_000_000), "waiting for the fence of a held wait")
         expect(time.monotonic() - began < context.patience_s, "waiting for a fence takes longer than its timeout")
@@ -200,6 +204,18 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
     for fence in fences:
         context.driver.release_fence(fence)
     context.driver.release_semaphore(token)
+
+
+def _at_once(query: Callable[[], bool]) -> None:
+    # A query of a driver takes microseconds. The best of the tries counts, because a busy machine delays some of them.
+    least = float("inf")
+    for _ in range(_TRIES):
+        began = time.monotonic()
+        query()
+        least = min(least, time.monotonic() - began)
+        if least < _QUERY_S:
+            return
+    raise BrokenError(f"a query of a fence does not return at once: it took {least:.3f} s, the best of {_TRIES} tries")
 
 
 @check("XSEM-EVT-010")

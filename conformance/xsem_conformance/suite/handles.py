@@ -11,7 +11,7 @@ from typing import Any
 import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.errors import UnsupportedError
-from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType
+from xsem.types import MemoryDesc, MemoryHandleType, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, value_of
@@ -148,16 +148,20 @@ def _semaphore_round_trip(context: CaseContext, made: Any, desc: Any, turn: int)
     """Signal the object itself, then its import. The waits of the object itself are met."""
     type, order = desc.type.value, context.device.create_command_list()
     own, imported = value_of(type, 2 * turn - 1), value_of(type, 2 * turn)
-    order.append_signal(made, own)
-    order.append_wait(made, own)
-    order.synchronize(timeout_s=context.patience_s)
+    # Without a reset, each object takes one wait, so each new import waits for a signal of the object itself.
+    repeats = desc.type.kind is not SemaphoreKind.BINARY or context.device.capabilities.resets_on_wait
+    if repeats:
+        order.append_signal(made, own)
+        order.append_wait(made, own)
+        order.synchronize(timeout_s=context.patience_s)
     try:
         other = context.device.import_semaphore(desc)
     except UnsupportedError:
         return   # the device exports this type, but does not import it
     with other:
-        order.append_signal(other, imported)
-        order.append_wait(made, imported)
+        signals, waits = (other, made) if repeats else (made, other)
+        order.append_signal(signals, imported)
+        order.append_wait(waits, imported)
         order.synchronize(timeout_s=context.patience_s)
     order.release()   # some devices have few queues
 

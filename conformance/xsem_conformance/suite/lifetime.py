@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import os
 import subprocess
+import tempfile
 import time
+import uuid
 from typing import Final
 
 import xsem
@@ -229,6 +232,7 @@ def _signalled_before_it_was_imported_again(context: CaseContext, case: Case) ->
         raise BrokenError("a wait after a new import misses the signal before the import") from error
 
 
+_MARK: Final = "XSEM_CONFORMANCE_MARK"
 _TWO_DRIVERS = """
 import sys
 from xsem.plugins import registry
@@ -263,10 +267,21 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     expect(not files, f"twenty openings left {files} file descriptors open")
     expect(not tasks, f"twenty openings left {tasks} threads")
     # In a new process, the two openings are the first calls of `open`.
-    done = subprocess.run([*python(), "-c", _TWO_DRIVERS, info.backend, str(info.index), str(context.patience_s)],  # noqa: S603
-                          capture_output=True, text=True, check=False, timeout=30 + context.patience_s)
-    expect(done.returncode == 0, "in a new process, a driver does not work after the close of the driver before it: "
-                                 f"{done.stderr[-300:]}")
+    # A file, because a child of this process would keep a pipe open. The child inherits the mark.
+    mark = uuid.uuid4().hex
+    with tempfile.TemporaryFile() as said:
+        done = subprocess.run([*python(), "-c", _TWO_DRIVERS, info.backend, str(info.index), str(context.patience_s)],  # noqa: S603
+                              stdin=subprocess.DEVNULL, stdout=said, stderr=said, check=False,
+                              env={**os.environ, _MARK: mark}, timeout=30 + context.patience_s)
+        said.seek(0)
+        printed = said.read().decode(errors="replace")[-300:]
+    expect(done.returncode == 0,
+           f"in a new process, a driver does not work after the close of the driver before it: {printed}")
+    deadline = time.monotonic() + context.patience_s
+    while left := handles.processes_with(f"{_MARK}={mark}"):
+        expect(time.monotonic() < deadline, "the opening of the device left a process behind its own process: "
+                                            + "; ".join(f"{pid} ({command})" for pid, command in left.items()))
+        time.sleep(0.01)
 
 
 def _open_and_close(context: CaseContext) -> None:

@@ -136,6 +136,10 @@ def a_hundred_rounds_lose_nothing(context: CaseContext, case: Case) -> None:
     writes, reads, answers = producer.new_list(), consumer.new_list(), []
     for turn in range(100):
         data, answer = turn.to_bytes(2, "little") * 32, (turn + 1000).to_bytes(2, "little") * 32
+        if turn and not context.repeats(consumer, case.handle_type):
+            there = context.semaphore(case.handle_type)
+        if turn and not context.repeats(producer, case.handle_type):
+            back = context.semaphore(case.handle_type)
         producer.write(writes, memory, data)
         producer.signal(writes, there, 2 * turn + 1 if timeline else None, memory)
         consumer.wait(reads, there, 2 * turn + 1 if timeline else None, memory)

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 # For the type checker. Windows has another module in place of this one.
@@ -18,7 +19,7 @@ if sys.platform != "win32":
 
 __all__ = [
     "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
-    "others", "pipe", "same", "threads",
+    "others", "pipe", "processes_with", "same", "threads",
 ]
 
 Identity = tuple[int, int]
@@ -109,3 +110,14 @@ def host_mappings() -> int:
 def threads() -> int:
     """Return the number of threads of this process, or of Python's threads on a system without /proc."""
     return len(os.listdir(_TASKS)) if os.path.isdir(_TASKS) else threading.active_count()
+
+
+def processes_with(setting: str) -> dict[int, str]:
+    """Return the command line of each live process with this setting in its environment; nothing without /proc."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):   # the process is of another user, or has ended; a zombie has no environment
+            if setting.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(entry.name)] = " ".join(command.split())[:100]
+    return found

@@ -22,7 +22,7 @@ if sys.platform == "win32":
 
 __all__ = [
     "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
-    "others", "pipe", "same", "threads",
+    "others", "pipe", "processes_with", "same", "threads",
 ]
 
 Identity = str
@@ -156,3 +156,8 @@ def threads() -> int:
         return found
     finally:
         kernel32.CloseHandle(ctypes.c_void_p(snapshot))
+
+
+def processes_with(setting: str) -> dict[int, str]:
+    """Return nothing: Windows does not show the environment of another process."""
+    return {}
