@@ -261,7 +261,10 @@ def _attribute(attribute: Attribute) -> Any:
             return value
         return composer.act(composer, self, value)
 
-    return property(read)
+    def write(self: Any, value: Any) -> None:
+        setattr(self.inner, attribute.name, value)   # xsem sets `exporter_of` of each backend
+
+    return property(read, write)
 
 
 class _Forwarding:
