@@ -251,15 +251,16 @@ class TraceFile:
         self, at: float, thread: int, waited_for: tuple[Any, int | None], began: float, result: str
     ) -> None:
         what, number = waited_for
-        facts: dict[str, Any] = {"result": result}
+        name, facts = "synchronize", f'"result":"{result}"'
         if isinstance(what, SemaphoreState):
-            facts["semaphores"] = [json.loads(self._semaphore(what, number))]
+            name, facts = "host wait", f'{facts},"semaphores":[{self._semaphore(what, number)}]'
         elif what is not None:
-            facts |= {"list": what.name, "list_tid": self._list(what), "seq": number}
-        self._block(at, thread, "host", "host wait" if "semaphores" in facts else "synchronize", began, facts)
+            facts += f',"list":{json.dumps(what.name)},"list_tid":{self._list(what)},"seq":{number}'
+        self._event(f'"X","dur":{(at - began) * 1e6:.3f}', "host", name, self._thread_named(thread), began, facts)
 
     def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
-        self._fact(at, thread, "host", "host signal", {"semaphores": [json.loads(self._semaphore(state, value))]})
+        self._event('"i","s":"t"', "host", "host signal", self._thread_named(thread), at,
+                    f'"semaphores":[{self._semaphore(state, value)}]')
 
     def _fact(self, at: float, thread: int, category: str, name: str, facts: dict[str, Any]) -> None:
         self._put(ph="i", s="t", cat=category, name=name, tid=self._thread_named(thread), ts=at * 1e6, args=facts)
