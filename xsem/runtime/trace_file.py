@@ -36,6 +36,18 @@ _FIRST_LIST: Final = 10_000_000   # above the numbers of threads
 _BOOT: Final = "/proc/sys/kernel/random/boot_id"
 
 
+class _Track:
+    """What the file tells of one list so far."""
+
+    def __init__(self, tid: int, name: str) -> None:
+        self.tid = tid
+        self.facts = f'"list":{json.dumps(name)},"list_tid":{tid},"seq":'   # followed by the number of an operation
+        self.running: deque[tuple[Any, ...]] = deque()   # operations without an end in the file
+        self.texts: dict[int, str] = {}   # what `_of` has made for their appends, by number
+        self.end = 0.0   # of the last operation
+        self.last = 0   # its number
+
+
 class TraceFile:
     """The file of one process, and the thread that writes it until `close`."""
 
@@ -53,12 +65,8 @@ class TraceFile:
         self._notes: deque[Note] = deque()
         self._pid = os.getpid()
         self._named: set[int] = set()   # tracks with a name in the file
-        self._lists: weakref.WeakKeyDictionary[Queue, int] = weakref.WeakKeyDictionary()
-        self._ends: dict[int, float] = {}   # of the last operation, by list
-        self._last: dict[int, int] = {}   # its number
-        self._running: dict[int, deque[tuple[Any, ...]]] = {}   # operations without an end in the file, by list
+        self._tracks: weakref.WeakKeyDictionary[Queue, _Track] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(_FIRST_LIST)
-        self._texts: dict[tuple[int, int], str] = {}   # what `_of` has made for an append, by list and number
         self._places: dict[tuple[int, int], tuple[CodeType, str]] = {}   # as text; the code keeps its `id`
         self._names: weakref.WeakKeyDictionary[SemaphoreState, str] = weakref.WeakKeyDictionary()   # as text
         self._ids: weakref.WeakKeyDictionary[object, str] = weakref.WeakKeyDictionary()
@@ -136,15 +144,15 @@ class TraceFile:
                     self._see_signals(queue)
 
     def _see_signals(self, queue: Queue) -> None:
-        running, seen = self._running.get(self._list(queue), deque()), 0
-        for operation in running:
+        track, seen = self._track(queue), 0
+        for operation in track.running:
             if operation[1].operation == "signal":
                 if not all(_is_there(queue, *each) for each in operation[1].targets(operation[2])):
                     break
                 seen = operation[0]
         at = now()
-        while running and running[0][0] <= seen:
-            self._ended(at, queue, running.popleft())
+        while track.running and track.running[0][0] <= seen:
+            self._ended(at, track, track.running.popleft())
 
     def _write(self) -> None:
         if not self._notes:
@@ -170,12 +178,12 @@ class TraceFile:
             self._put(ph="M", name="thread_name", tid=thread, args={"name": name})
         return thread
 
-    def _list(self, queue: Queue) -> int:
-        tid = self._lists.get(queue)
-        if tid is None:
-            tid = self._lists[queue] = next(self._numbers)
-            self._put(ph="M", name="thread_name", tid=tid, args={"name": queue.name})
-        return tid
+    def _track(self, queue: Queue) -> _Track:
+        track = self._tracks.get(queue)
+        if track is None:
+            track = self._tracks[queue] = _Track(next(self._numbers), queue.name)
+            self._put(ph="M", name="thread_name", tid=track.tid, args={"name": queue.name})
+        return track
 
     # The text of frequent events is put together here, because this thread delays the others as long as it runs.
     def _semaphore(self, state: SemaphoreState, value: int | None) -> str:
@@ -192,10 +200,10 @@ class TraceFile:
     def _semaphores(self, targets: Any) -> str:
         return ",".join([self._semaphore(*each) for each in targets])
 
-    def _of(self, queue: Queue, operation: tuple[Any, ...]) -> str:
+    def _of(self, track: _Track, operation: tuple[Any, ...]) -> str:
         seq, append, params = operation[:3]
-        return (f'"list":{json.dumps(queue.name)},"list_tid":{self._list(queue)},"seq":{seq},"operation":'
-                f'"{append.operation}","semaphores":[{self._semaphores(append.targets(params))}],"signals":'
+        return (f'{track.facts}{seq},"operation":"{append.operation}","semaphores":'
+                f'[{self._semaphores(append.targets(params))}],"signals":'
                 f'[{self._semaphores(append.signals(params))}]')
 
     def _stack(self, stack: Stack) -> str:
@@ -212,39 +220,39 @@ class TraceFile:
     def _appended(
         self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], stack: Stack
     ) -> None:
-        tid, told = self._list(queue), self._of(queue, operation)
+        track = self._track(queue)
+        told = self._of(track, operation)
         self._event('"i","s":"t"', "append", f"append {operation[1].operation}", self._thread_named(thread), at,
                     f'{told},"stack":[{self._stack(stack)}]')
-        if operation[0] > self._last.get(tid, 0):
-            self._running.setdefault(tid, deque()).append(operation)
-            self._texts[tid, operation[0]] = told
+        if operation[0] > track.last:
+            track.running.append(operation)
+            track.texts[operation[0]] = told
 
     def _refused(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...]) -> None:
-        tid = self._list(queue)
+        track = self._track(queue)
         self._event('"i","s":"t"', "append", f"refused {operation[1].operation}", self._thread_named(thread), at,
-                    self._of(queue, operation))
-        with contextlib.suppress(KeyError, ValueError):
-            self._running[tid].remove(operation)
-        self._texts.pop((tid, operation[0]), None)
+                    self._of(track, operation))
+        with contextlib.suppress(ValueError):
+            track.running.remove(operation)
+        track.texts.pop(operation[0], None)
 
     def _done(self, at: float, thread: int, queue: Queue, operation: tuple[Any, ...], fence: Fence | None) -> None:
-        tid = self._list(queue)
-        running = self._running.get(tid, deque())
+        track = self._track(queue)
+        running = track.running
         while running and running[0][0] < operation[0]:
-            self._ended(at, queue, running.popleft())
+            self._ended(at, track, running.popleft())
         if running and running[0][0] == operation[0]:
             running.popleft()
-        if self._last.get(tid, 0) < operation[0]:
+        if track.last < operation[0]:
             reached = fence.reached_at() if fence is not None else None
             measured = reached is not None and fence is not None and fence.seq == operation[0]
-            self._ended(at if reached is None else min(at, reached), queue, operation, "device" if measured else "seen")
+            self._ended(at if reached is None else min(at, reached), track, operation, "device" if measured else "seen")
 
-    def _ended(self, at: float, queue: Queue, operation: tuple[Any, ...], how: str = "seen") -> None:
-        tid = self._list(queue)
-        told = self._texts.pop((tid, operation[0]), None) or self._of(queue, operation)
-        begin = max(operation[4], self._ends.get(tid, 0.0))
-        self._ends[tid], self._last[tid] = at, operation[0]
-        self._event(f'"X","dur":{max(0.0, at - begin) * 1e6:.3f}', "device", operation[1].operation, tid, begin,
+    def _ended(self, at: float, track: _Track, operation: tuple[Any, ...], how: str = "seen") -> None:
+        told = track.texts.pop(operation[0], None) or self._of(track, operation)
+        begin = max(operation[4], track.end)
+        track.end, track.last = at, operation[0]
+        self._event(f'"X","dur":{max(0.0, at - begin) * 1e6:.3f}', "device", operation[1].operation, track.tid, begin,
                     f'{told},"appended":{operation[4] * 1e6:.3f},"end":"{how}"')
 
     def _host_wait(
@@ -255,7 +263,7 @@ class TraceFile:
         if isinstance(what, SemaphoreState):
             name, facts = "host wait", f'{facts},"semaphores":[{self._semaphore(what, number)}]'
         elif what is not None:
-            facts += f',"list":{json.dumps(what.name)},"list_tid":{self._list(what)},"seq":{number}'
+            facts += f",{self._track(what).facts}{number}"
         self._event(f'"X","dur":{(at - began) * 1e6:.3f}', "host", name, self._thread_named(thread), began, facts)
 
     def _host_signal(self, at: float, thread: int, state: SemaphoreState, value: int | None) -> None:
