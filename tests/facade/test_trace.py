@@ -20,6 +20,7 @@ from xsem.cli import app
 from xsem.facade.trace import trace_from_environment
 from xsem.runtime import trace_file, tracing
 from xsem.runtime.diagnostics.host_waits import host_waits
+from xsem_host.device import HostDevice
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the host device exports files on Linux")
 
@@ -103,6 +104,20 @@ def test_a_device_tells_when_each_operation_ended(device: xsem.Device, tmp_path:
     assert [each["args"]["end"] for each in ends] == ["device", "device"]
     assert waited["ts"] + waited["dur"] >= next(each for each in of(events, "host"))["ts"]
     assert all(f"{__file__}:" in each["args"]["stack"][0] for each in of(events, "append"))
+
+
+def test_each_fence_is_asked_for_its_time_once(
+    device: xsem.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(HostDevice, "fence_time", lambda _, fence: asked.append(fence))
+    done, commands = device.create_timeline(), device.create_command_list()
+    with xsem.trace(tmp_path / "run.json"):
+        for value in range(1, 21):
+            commands.append_signal(done, value)
+        commands.synchronize()
+    assert asked
+    assert len(asked) == len(set(map(id, asked)))
 
 
 def test_portable_timelines_are_known_by_their_page(device: xsem.Device, tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ class _Track:
         self.texts: dict[int, str] = {}   # what `_of` has made for their appends, by number
         self.end = 0.0   # of the last operation
         self.last = 0   # its number
+        self._asked: weakref.ref[Fence] | None = None   # the last one, which is often behind many operations
+        self._reached: float | None = None
+
+    def reached(self, fence: Fence) -> float | None:
+        """Return when the device reached a fence, and ask it once."""
+        if self._asked is None or self._asked() is not fence:
+            self._asked, self._reached = weakref.ref(fence), fence.reached_at()
+        return self._reached
 
 
 class TraceFile:
@@ -244,7 +252,7 @@ class TraceFile:
         if running and running[0][0] == operation[0]:
             running.popleft()
         if track.last < operation[0]:
-            reached = fence.reached_at() if fence is not None else None
+            reached = track.reached(fence) if fence is not None else None
             measured = reached is not None and fence is not None and fence.seq == operation[0]
             self._ended(at if reached is None else min(at, reached), track, operation, "device" if measured else "seen")
 

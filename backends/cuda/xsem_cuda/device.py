@@ -299,7 +299,7 @@ class CudaDevice(
 
     def fence_time(self, fence: Fence) -> float | None:
         """Call cuEventElapsedTime."""
-        return None if fence.captured or fence.borrowed else self._times.of(fence.event)
+        return self._times.of(fence.event) if self._fences.has_time(fence) else None
 
     def release_fence(self, fence: Fence) -> None:
         """Recycle the event of the fence. A borrowed event stays the application's."""

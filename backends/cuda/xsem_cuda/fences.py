@@ -105,6 +105,10 @@ class Fences:
             check_acquired(fence.keyed)
         return True
 
+    def has_time(self, fence: Fence) -> bool:
+        """Return whether the driver notes when the fence is reached."""
+        return fence.event in self._timed and not fence.captured
+
     def release(self, fence: Fence) -> None:
         """Recycle the event of a fence. Destroy a captured event. Keep a borrowed event: the application owns it."""
         if isinstance(fence, BorrowedFence):
