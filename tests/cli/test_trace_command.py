@@ -45,6 +45,12 @@ def test_command_without_a_device_is_told(tmp_path: Path) -> None:
     assert done.stderr == "xsem trace: no process of the command has opened a device\n"
 
 
+def test_processes_that_only_look_for_devices_leave_no_trace(tmp_path: Path) -> None:
+    done = traced("--folder", str(tmp_path), "--", sys.executable, "-m", "xsem", "devices")
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_command_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
     done = traced("--folder", str(tmp_path), "--", str(tmp_path / "missing"))
     assert done.returncode == 2
