@@ -188,5 +188,6 @@ def _close_one(closed: Any, kept: Any) -> None:
     if not isinstance(one, OwnedHandle) or not isinstance(other, OwnedHandle):
         return   # no handle to close
     expect(one.fileno() != other.fileno(), "two exports have one handle: closing one closes the other")
+    expect(not handles.inheritable(one.fileno()), "programs that the caller starts inherit an export")
     one.close()
     expect(handles.is_open(other.fileno()), "closing one export closed another")

@@ -80,6 +80,15 @@ class FenceEndsWithItsQueue(Driver):
         return queue not in self.closed and self.inner.query_fence(fence)
 
 
+@a_driver
+class QueryTakesAWhile(Driver):
+    """A query of a fence takes 150 ms."""
+
+    def query_fence(self, fence: Any) -> bool:
+        time.sleep(0.15)
+        return self.inner.query_fence(fence)   # type: ignore[no-any-return]
+
+
 # ---- native events, failed work
 @a_driver
 class NativeEventIsResetByItsRelease(Driver):

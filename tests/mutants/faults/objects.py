@@ -234,6 +234,22 @@ class LaterExportsDuplicateTheFirst(Driver):
 
 
 @a_driver
+class ExportsAreInherited(Driver):
+    """The programs that a process starts inherit its exports."""
+
+    def export_semaphore(self, semaphore: Any) -> OwnedHandle:
+        return _inherited(self.inner.export_semaphore(semaphore))
+
+    def export_memory(self, memory: Any) -> OwnedHandle:
+        return _inherited(self.inner.export_memory(memory))
+
+
+def _inherited(made: OwnedHandle) -> OwnedHandle:
+    os.set_inheritable(made.fileno(), True)
+    return made
+
+
+@a_driver
 class RefusalOfASocketWithoutAReason(Driver):
     """The refusal of a socket has a sentence as its reason."""
 

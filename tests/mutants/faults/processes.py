@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 
-from faults.base import List, a_list
+from faults.base import Driver, List, a_driver, a_list
+from xsem import spi
 
 
 @a_list
@@ -48,3 +49,18 @@ def _signal_when_killed(fd: int, value: int | None) -> None:
     os.read(waits, 1)
     os.close(waits)
     atexit.register(os.write, ending, b".")
+
+
+_children: list[subprocess.Popen[bytes]] = []   # kept, because the end of a Popen object complains about a live child
+
+
+@a_driver
+class OpeningLeavesAChild(Driver):
+    """The first opening of a device in a process starts a child, which outlives the process."""
+
+    def __init__(self, inner: spi.DeviceDriver) -> None:
+        super().__init__(inner)
+        if not _children:
+            # It ends by itself, long after the patience of the suite.
+            _children.append(subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                              stderr=subprocess.DEVNULL))

@@ -18,8 +18,8 @@ if sys.platform != "win32":
     import fcntl
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
-    "others", "pipe", "processes_with", "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "inheritable", "is_open",
+    "null", "opened", "others", "pipe", "processes_with", "same", "threads",
 ]
 
 Identity = tuple[int, int]
@@ -84,6 +84,11 @@ def same(one: int, other: int) -> bool:
 def is_open(number: int) -> bool:
     """Return whether a number is open."""
     return identity(number) is not None
+
+
+def inheritable(number: int) -> bool:
+    """Return whether a program that this process starts inherits the descriptor: it is not close-on-exec."""
+    return os.get_inheritable(number)
 
 
 def count() -> int:

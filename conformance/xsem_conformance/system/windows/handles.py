@@ -21,8 +21,8 @@ if sys.platform == "win32":
     from xsem.data.windows.handles import CURRENT_PROCESS, close_nt, is_open_nt, object_type, same_object
 
 __all__ = [
-    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "is_open", "null", "opened",
-    "others", "pipe", "processes_with", "same", "threads",
+    "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "inheritable", "is_open",
+    "null", "opened", "others", "pipe", "processes_with", "same", "threads",
 ]
 
 Identity = str
@@ -115,6 +115,11 @@ def is_open(number: int) -> bool:
 def opened() -> dict[int, Identity]:
     """Return nothing: Python opens and closes handles at all times, because its locks can be semaphores of Windows."""
     return {}
+
+
+def inheritable(number: int) -> bool:
+    """Return whether a program that this process starts may inherit the handle."""
+    return os.get_handle_inheritable(number)
 
 
 def count() -> int:
