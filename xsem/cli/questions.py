@@ -139,7 +139,7 @@ def _reply(question: str, subject: str, out: Any, trace: int | None) -> None:
     # The text that a plugin or a vendor's library prints is not part of the output.
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    os.environ.pop("XSEM_TRACE", None)   # this process is no part of the user's program, and its end would cut a trace
+    os.environ.pop("XSEM_TRACE", None)   # this process does not belong to the program, and its end would cut a trace
     if sys.platform != "win32":
         signal.signal(signal.SIGINT, signal.SIG_DFL)   # the asking process handles Ctrl-C
     if trace is not None:

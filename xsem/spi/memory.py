@@ -204,7 +204,8 @@ class MemoryExport(Memory):
         Returns
         -------
         OwnedHandle
-            A new handle at each call. The caller owns the handle.
+            A new handle at each call, which programs that the process starts do not inherit (close-on-exec). The caller
+            owns the handle.
         """
 
 

@@ -102,8 +102,8 @@ class SemaphoreExport(Semaphores):
         Returns
         -------
         OwnedHandle or None
-            A new handle at each call. The caller owns the handle. None: the signal of a sync file has completed
-            already.
+            A new handle at each call, which programs that the process starts do not inherit (close-on-exec). The caller
+            owns the handle. None: the signal of a sync file has completed already.
         """
 
 
