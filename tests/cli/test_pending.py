@@ -47,8 +47,10 @@ ctypes.PyDLL(None).sleep(100) if sys.argv[1] == "interpreter" else ctypes.CDLL(N
 
 
 @contextmanager
-def running(program: str, *arguments: str, keep: tuple[int, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True,
+def running(
+    program: str, *arguments: str, keep: tuple[int, ...] = (), within: tuple[str, ...] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([*within, sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.DEVNULL, pass_fds=keep) as child:
         try:
             assert child.stdout is not None
@@ -59,9 +61,18 @@ def running(program: str, *arguments: str, keep: tuple[int, ...] = ()) -> Iterat
             child.kill()
 
 
-def pending(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "xsem", "pending", *map(str, arguments)], check=False,
+def pending(*arguments: object, within: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*within, sys.executable, "-m", "xsem", "pending", *map(str, arguments)], check=False,
                           capture_output=True, text=True, timeout=60)
+
+
+def needs(*within: str) -> tuple[str, ...]:
+    """Return the beginning of a command that starts a program with other rights, or skip."""
+    try:
+        subprocess.run([*within, sys.executable, "-c", "import xsem"], check=True, capture_output=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"{' '.join(within)} needs rights that this process does not have: {error}")
+    return within
 
 
 @contextmanager
@@ -153,6 +164,31 @@ def test_processes_that_cannot_be_asked_are_one_sentence_each() -> None:
     assert done.stdout == (f"process {2**22 + 1} does not run\nprocess {without.pid} has opened no device of xsem\n")
     assert pending().returncode == 2
     assert pending("--all", "1").returncode == 2
+
+
+def test_process_of_another_pid_namespace_is_asked() -> None:
+    # With --kill-child, the child ends with the process of `unshare`, which `running` kills.
+    within = needs("unshare", "--map-root-user", "--pid", "--fork", "--kill-child")
+    with running(BLOCKED, "library", within=within) as parent:
+        inner, = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        done = pending(inner)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"python ({inner}): waits: 1" in done.stdout
+
+
+def test_process_of_another_network_namespace_is_refused() -> None:
+    with running(BLOCKED, "library", within=needs("unshare", "--map-root-user", "--net")) as child:
+        done = pending(child.pid)
+    assert (done.returncode, done.stdout) == (
+        3, f"process {child.pid} is in another network namespace: ask it from there, for example with "
+           f"nsenter --net --target {child.pid}\n")
+
+
+def test_process_of_another_user_is_refused() -> None:
+    within = needs("setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=-all")
+    with running(BLOCKED, "library") as child:
+        done = pending(child.pid, within=within)
+    assert (done.returncode, done.stdout) == (3, f"process {child.pid} belongs to another user\n")
 
 
 def test_forked_child_leaves_the_address_to_its_parent() -> None:
