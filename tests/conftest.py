@@ -33,6 +33,7 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     # Most sandboxes and containers permit none.
     ("tests/ipc/test_ticket_files.py", "no namespaces here"),
     ("tests/portable/test_holders.py", "unshare"),
+    ("tests/cli/test_pending.py::test_process_of_another_", "needs rights"),
     *([("tests/facade/test_buffer_arrays.py", "PEP 688 needs Python 3.12")] if sys.version_info < (3, 12) else []),
     *([] if compiled() else [
         ("tests/facade/test_dlpack_exchange.py", "the compiled part"),
