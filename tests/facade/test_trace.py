@@ -52,7 +52,8 @@ def device() -> Iterator[xsem.Device]:
 
 def read(path: Path) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = json.loads(path.read_text())
-    return events[:-1]   # the last one is empty, because each line ends with a comma
+    assert events[-1]["name"] == "xsem end"
+    return events[:-1]
 
 
 def of(events: list[dict[str, Any]], category: str) -> list[dict[str, Any]]:
@@ -306,7 +307,7 @@ def test_defect_of_the_writing_thread_ends_the_trace(
         until(lambda: not tracing.tracing.one.locked())
     trace.close()
     assert [record.getMessage() for record in caplog.records] == ["the trace ends here"]
-    assert (tmp_path / "run.json").read_text().endswith("{}]\n")
+    assert (tmp_path / "run.json").read_text().endswith("}]\n")
 
 
 class Table:

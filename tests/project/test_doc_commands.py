@@ -50,7 +50,7 @@ NOT_RUN: Final = {
     r"tests/drivers/run cuda -- python -m pytest /path/to/your/tests|.* python your_program\.py":
         "the reader's program",
     r"xsem trace show traces .*": "the traces of the reader; tests/cli/test_trace_show.py shows those of the page",
-    r"xsem trace -- python .*|XSEM_TRACE=traces python .*": "the program of the reader",
+    r"xsem trace -- python .*|XSEM_TRACE=traces (XSEM_TRACE_DEVICE_TIMES=1 )?python .*": "the program of the reader",
     r"xsem pending --all": "it tells of the other programs of this machine",
     r"python (viewer|renderer)\.py( &)?|wait|rm frames\.sock":
         "tests/project/test_docs.py runs the programs of the page",

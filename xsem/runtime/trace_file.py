@@ -119,7 +119,8 @@ class TraceFile:
         try:
             self._write_until_over()
             self._write()
-            self._lines.append("{}]\n")
+            self._put(ph="M", name="xsem end", tid=0, args={})   # Perfetto refuses an empty object
+            self._lines[-1] = self._lines[-1].removesuffix(",\n") + "]\n"
             self._flush()
         except OSError as error:   # the program goes on
             _log.warning("the trace ends here, because it cannot be written: %s", error.strerror)

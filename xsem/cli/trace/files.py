@@ -75,15 +75,18 @@ def _events(path: Path, name: str) -> tuple[list[dict[str, Any]], bool]:
     events: list[dict[str, Any]] = []
     for number, line in enumerate(lines[1:], 2):
         text = line.strip().removesuffix(b",")
-        if text in (b"]", b"{}]"):   # docs/reference/trace-format.md
+        if text == b"]":
             return events, False
+        last = text.endswith(b"}]")   # docs/reference/trace-format.md
         try:
-            event = json.loads(text)
+            event = json.loads(text[:-1] if last else text)
         except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break
             raise UsageError("FILE", f"{name} is damaged: line {number} is not an event") from error
         events.append(event if isinstance(event, dict) else {})   # which the reader of the events refuses
+        if last:
+            return events, False
     return events, True
 
 
