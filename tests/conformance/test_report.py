@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from xsem.types import DeviceInfo
+from xsem_conformance.history import SUITE_VERSION
 from xsem_conformance.outcomes import UNOBSERVED, Call, Case, Failure, Frame, Outcome, Result, Symptom
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import build, check
@@ -119,7 +120,8 @@ def test_schema_requires_every_field_of_a_report(report: dict[str, Any]) -> None
         assert set(part["properties"]) == {*part["required"], *may_lack} == set(found)
         assert part["additionalProperties"] is False
 
-    newer = ("code", "partial", "complete", "incomplete", "not_run", "seconds", "causes")   # older reports lack them
+    newer = ("code", "partial", "complete", "incomplete", "not_run", "seconds", "causes",
+             "suite_version")   # older reports lack them
     same(schema, report, may_lack=newer)
     same(schema["properties"]["code"], report["code"], may_lack=("libraries",))   # as in older reports
     same(schema["properties"]["code"]["properties"]["libraries"]["items"], report["code"]["libraries"][0])
@@ -184,7 +186,7 @@ def test_run_without_a_device_gives_a_report() -> None:
     for text in (_body(report), markdown(report)):
         assert "a device that could not be opened" in text
         assert GAP.search(text) is None
-    assert len(ET.fromstring(junit(report))) == len(report["cases"])
+    assert len(ET.fromstring(junit(report)).findall("testcase")) == len(report["cases"])
 
 
 def test_missing_driver_version_leaves_no_gap() -> None:
@@ -514,6 +516,19 @@ def test_junit_is_xml_with_every_case(report: dict[str, Any]) -> None:
         said = [child.get("message") or "" for child in case if child.tag != "properties"]
         assert len(said) == (each["outcome"] != "PASS")
         assert all(message.startswith(f'{each["outcome"]}: <script>alert("1")</script>') for message in said)
+
+
+def test_every_form_has_the_version_of_the_suite(report: dict[str, Any]) -> None:
+    assert report["suite_version"] == SUITE_VERSION
+    assert f", suite {SUITE_VERSION}, exit status" in markdown(report)
+    assert f"<dt>Suite</dt><dd>{SUITE_VERSION}</dd>" in page(report)
+    own = ET.fromstring(junit(report)).find("properties/property")
+    assert own is not None
+    assert own.attrib == {"name": "suite_version", "value": str(SUITE_VERSION)}
+    del report["suite_version"]   # as in older reports
+    assert "suite_version" not in junit(report)
+    assert "Suite</dt>" not in page(report)
+    assert ", suite" not in markdown(report).partition("exit status")[0]
 
 
 def test_junit_replaces_characters_invalid_in_xml(report: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ from xsem_conformance import profiles, waivers
 
 NOT_RUN: Final = {
     r"make .*|\.ci/run": "it takes minutes; CI runs each target",
-    r"python tools/(api|reasons)\.py .*": "it writes into the tree; tests/project compares what it would write",
+    r"python tools/(api|reasons|suite_data)\.py .*": "it writes into the tree; tests/project compares what it would write",
     r"tools/windows/run .*": "it needs CPython for Windows and Wine; CI runs it",
     r"tools/gpu-records .*": "it needs an NVIDIA GPU",
     r"xsem (demo|conformance run) --device cuda:0 --exporter .*": "it needs an NVIDIA GPU",

@@ -49,10 +49,12 @@ def _compare(asked: argparse.Namespace) -> int:
 
 
 def _print_lines(found: reports.Comparison, *, quiet: bool) -> None:
-    for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone)):
+    for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone),
+                         ("changed", found.changed)):
         for line in () if quiet else lines:
             print(f"{title}: {printable(line)}")
     print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone"
+          + (f", {len(found.changed)} of a changed requirement" if found.changed else "")
           + "".join(printable(f"; {len(cases)} {why}") for why, cases in found.not_run.items()))
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from xsem.cli.options import flag
 from xsem.cli.status import DONE, UsageError
-from xsem.types import SemaphoreHandleType
+from xsem_conformance import history, strength
 from xsem_conformance.cli.reading import add_command, print_json
-from xsem_conformance.outcomes import NONE
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.verdict import LEVELS
 
@@ -41,11 +40,15 @@ def _list(asked: argparse.Namespace) -> int:
     areas = known[profile].areas if profile else AREAS.keys()
     found = [each for each in load().requirements.values() if each.area in areas and area in ("", each.area)]
     if flag(asked, "json"):
-        print_json({"schema": 1, "requirements": [_requirement(each) for each in found]})
+        print_json({"schema": 1, "suite_version": history.SUITE_VERSION, "suites": history.load().suites,
+                    "requirements": [_requirement(each) for each in found],
+                    "gone": [{"id": name} | dataclasses.asdict(each) for name, each in history.load().gone.items()]})
         return DONE
     quiet = flag(asked, "quiet")
     for each in found:
         print(each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
+    if not quiet:
+        print(f"{len(found)} requirements of suite {history.SUITE_VERSION}")
     return DONE
 
 
@@ -59,6 +62,8 @@ def _show(asked: argparse.Namespace) -> int:
         print(found.text)
     elif profile is not None:
         _show_profile(profile, as_json=as_json)
+    elif requirement is None and name in history.load().gone:
+        _show_gone(name, as_json=as_json)
     elif requirement is None:
         raise UsageError("ID", f"unknown requirement {name!r}, and not one of the profiles {', '.join(profiles())}; "
                          "run `xsem conformance list`")
@@ -81,25 +86,17 @@ def _how(requirement: Any) -> str:
 
 
 def _requirement(requirement: Any) -> dict[str, Any]:
-    """Return a requirement as data, with the gists of its clauses."""
+    """Return a requirement as data, with the gists of its clauses, its history and its strength."""
     from xsem_conformance.requirements import load
+    from xsem_conformance.run.keys import possible
 
     clauses = load().clauses
     return dataclasses.asdict(requirement) | {
-        "area": requirement.area, "checked": _how(requirement), "cases": _cases(requirement),
+        "area": requirement.area, "checked": _how(requirement), "cases": possible(requirement),
+        "since": history.load().past(requirement.id).since, "changed": history.load().past(requirement.id).changed,
+        "finds": dataclasses.asdict(strength.load().get(requirement.id, strength.Strength())),
         "clauses": [{name: getattr(clauses[each], name) for name in ("id", "source", "gist")}
                     for each in requirement.clauses]}
-
-
-def _cases(requirement: Any) -> list[str]:
-    """Return the keys of all cases that any device can have, with * for the exporter, to read an old report by."""
-    if _how(requirement) != "run":
-        return []
-    two = len(requirement.per) > 1   # as in planning: the name of a type has its kind only then
-    types = [f"{'semaphore' if isinstance(each, SemaphoreHandleType) else 'memory'}.{each.value}" if two else each.value
-             for each in requirement.candidates] or [NONE]
-    return [f"{requirement.id}/{type}/*/{direction}" for type in types
-            for direction in requirement.directions or (NONE,)]
 
 
 def _show_requirement(found: Any) -> None:
@@ -116,6 +113,19 @@ def _show_requirement(found: Any) -> None:
     if check is not None:
         print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
         print(f"    {(check.run.__doc__ or '').strip()}")
+        print(f"  {strength.load().get(found.id, strength.Strength()).words}")
+    past = history.load().past(found.id)
+    print(f"  since suite {past.since}"
+          + "".join(f"; changed in suite {version}: {what}" for version, what in past.changed.items()))
+
+
+def _show_gone(name: str, *, as_json: bool) -> None:
+    """Print what became of a requirement of an older suite."""
+    gone = history.load().gone[name]
+    if as_json:
+        print_json({"schema": 1, "id": name} | dataclasses.asdict(gone))
+    else:
+        print(f"{name}: not in this suite; the last one with it is suite {gone.last}. {gone.reason}")
 
 
 # ---- a profile

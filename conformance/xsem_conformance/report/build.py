@@ -15,6 +15,7 @@ from xsem import spi
 from xsem.types import Capabilities, DeviceInfo, MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import verdict
 from xsem_conformance.case.context import IN, OUT
+from xsem_conformance.history import SUITE_VERSION
 from xsem_conformance.outcomes import NONE, WRONG, Failure, Outcome, Result
 from xsem_conformance.report.summary import IMPORTS, SYNCHRONISES
 from xsem_conformance.requirements import Requirement
@@ -36,6 +37,7 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
              for each in run.results]
     return {
         "schema": SCHEMA,
+        "suite_version": SUITE_VERSION,
         "suite": metadata.version("xsem"),
         "spi": spi.SPI_VERSION,
         "date": run.began.isoformat(timespec="seconds"),

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from xsem_conformance import verdict
+from xsem_conformance import history, verdict
 from xsem_conformance.backend_code import libraries_in_words
+from xsem_conformance.report import older
 from xsem_conformance.report.limits import Limits
 from xsem_conformance.report.quirk_words import quirks
 from xsem_conformance.report.summary import COLUMNS, HandleType, Report, device_name, handle_types, verdict_of
@@ -33,6 +34,7 @@ class Comparison:
     better: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)   # only in the first report
     new: list[str] = field(default_factory=list)   # only in the second report
+    changed: list[str] = field(default_factory=list)   # worse, but another suite has another requirement of that id
     not_run: dict[str, list[str]] = field(default_factory=dict)   # the cases that a limit of one report excluded, by it
     undecided: bool = False   # one of them passed in the first report
 
@@ -75,8 +77,10 @@ def same_device(one: Report, other: Report) -> bool:
 
 def compare(before: Report, after: Report) -> Comparison:
     """Compare two reports of one device. A missing case is worse if it passed in the first report, without a limit."""
+    # A case is not worse if its requirement came, changed or went between the suites of the two reports.
     found = Comparison()
     first, second = Limits(before), Limits(after)
+    suites = _Suites(before, after)
     old = {case["key"]: case["outcome"] for case in before["cases"]}
     new = {case["key"]: case["outcome"] for case in after["cases"]}
     for key in sorted(old.keys() | new.keys()):
@@ -86,13 +90,39 @@ def compare(before: Report, after: Report) -> Comparison:
         elif key in new and (why := first.excluded(key, second)):
             found.not_run.setdefault(f"not run in the first report{why}", []).append(f"{key}: {new[key]}")
         elif key not in new:
-            (found.worse if old[key] == "PASS" else found.gone).append(f"{key}: {old[key]}, now gone")
+            place = found.worse if old[key] == "PASS" else found.gone
+            _add(found, place, f"{key}: {old[key]}, now gone", suites.between(key))
         elif key not in old:
-            (found.worse if _RANK[new[key]] > 2 else found.new).append(f"{key}: new, {new[key]}")
+            place = found.worse if _RANK[new[key]] > 2 else found.new
+            _add(found, place, f"{key}: new, {new[key]}", suites.between(key))
         elif _RANK[new[key]] != _RANK[old[key]]:
-            (found.worse if _RANK[new[key]] > _RANK[old[key]] else found.better).append(
-                f"{key}: {old[key]}, now {new[key]}")
+            place = found.worse if _RANK[new[key]] > _RANK[old[key]] else found.better
+            _add(found, place, f"{key}: {old[key]}, now {new[key]}", suites.between(key))
     return found
+
+
+def _add(found: Comparison, place: list[str], line: str, why: str) -> None:
+    """Add a line to its place, or a worse case to another place if `why`, the history of its requirement, says so."""
+    if place is found.worse and why:
+        place = found.new if why.startswith("came") else found.gone if why.startswith("gone") else found.changed
+    place.append(f"{line}; {why}" if why else line)
+
+
+class _Suites:
+    """The suites of two reports."""
+
+    def __init__(self, before: Report, after: Report) -> None:
+        self._versions = older.suite_version(before), older.suite_version(after)
+        # A report without a number is of suite 1, or of a later state without a number, which its texts tell.
+        same = [{(case["requirement"], case["level"], " ".join(case["text"].split())) for case in each["cases"]
+                 if "text" in case} for each in (before, after)]
+        unnumbered = "suite_version" not in before or "suite_version" not in after
+        self._equal = {name for name, _, _ in same[0] & same[1]} if unnumbered else set[str]()
+
+    def between(self, key: str) -> str:
+        """Say what became of the requirement of a case between the two suites; empty if it is the same."""
+        name = key.partition("/")[0]
+        return "" if name in self._equal else history.load().between(name, *self._versions)
 
 
 # ---- two devices

@@ -73,6 +73,7 @@ class Change:
     better: list[str]
     new: list[str]
     gone: list[str]
+    changed: list[str]
     not_run: dict[str, list[str]]
     # The differences of the verdict, the handle types, the capabilities and the quirks.
     tables: dict[str, list[Difference]] = field(default_factory=dict)
@@ -121,7 +122,7 @@ def _replaces(new: Entry, old: Entry) -> bool:
 def _software(report: Report) -> tuple[Any, ...]:
     """Return the versions that an update changes. A field that is missing in an older report is None."""
     return (report["device"].get("driver_version"), report["device"].get("driver_uuid"), report.get("code"),
-            report.get("suite"))
+            report.get("suite"), report.get("suite_version"))
 
 
 def _change(before: Entry, after: Entry) -> Change:
@@ -129,7 +130,7 @@ def _change(before: Entry, after: Entry) -> Change:
     tables = differences(before.report, after.report).tables
     kept = {title: rows for title, rows in tables.items()
             if title in ("verdict", "handle types", "capabilities", "quirks")}
-    return Change(before, after, cases.worse, cases.better, cases.new, cases.gone, cases.not_run, kept)
+    return Change(before, after, cases.worse, cases.better, cases.new, cases.gone, cases.changed, cases.not_run, kept)
 
 
 def _advised(report: Report) -> dict[str, list[Quirk]]:

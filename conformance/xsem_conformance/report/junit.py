@@ -24,6 +24,9 @@ def junit(report: dict[str, Any]) -> str:
                        tests=str(len(tags) + len(not_run)), failures=str(tags.count("failure")),
                        errors=str(tags.count("error")),
                        skipped=str(tags.count("skipped") + len(not_run)), timestamp=report["date"])
+    if "suite_version" in report:
+        properties = ET.SubElement(suite, "properties")
+        ET.SubElement(properties, "property", name="suite_version", value=str(report["suite_version"]))
     for case, tag in zip(report["cases"], tags, strict=True):
         element = ET.SubElement(suite, "testcase", classname=f"xsem.{case['area']}", name=case["key"],
                                 time=f"{case['seconds']:.3f}")

@@ -69,5 +69,6 @@ def _change(change: Change) -> dict[str, Any]:
                       "date": each.report["date"]}
                for name, each in (("before", change.before), ("after", change.after))},
             "worse": change.worse, "better": change.better, "new": change.new, "gone": change.gone,
+            "changed": change.changed,
             "not_run": change.not_run,
             "tables": {title: [dataclasses.asdict(row) for row in rows] for title, rows in change.tables.items()}}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["partial", "times", "waiver"]
+__all__ = ["partial", "suite_version", "times", "waiver"]
 
 _WAIVED: Final = re.compile(r"(?P<reason>.*) \(until (?P<until>\d{4}-\d\d-\d\d)\): ", re.DOTALL)
 _REPEATED: Final = re.compile(r", (\d+) times$")
@@ -26,6 +26,11 @@ def times(call: Mapping[str, Any]) -> int:
         return int(call["times"])
     found = _REPEATED.search(call["call"])
     return int(found[1]) if found else 1
+
+
+def suite_version(report: Mapping[str, Any]) -> int:
+    """Return the version of the suite of a report: 1 for a report without a number."""
+    return int(report.get("suite_version", 1))
 
 
 def partial(report: Mapping[str, Any]) -> bool:
