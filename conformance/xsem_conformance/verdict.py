@@ -155,15 +155,18 @@ class Tally:
                    for each, count in found.items() if not states or each in states)
 
 
-def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False) -> str:
+def sentence(status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False,
+             expected: int | None = None) -> str:
     """Return the verdict as a sentence, for example "conforms to full; 2 recommendations not met (4 cases)"."""
-    return "; ".join(text for _, text in clauses(status, profile, tally, problems=problems, partial=partial))
+    return "; ".join(text for _, text in clauses(status, profile, tally, problems=problems, partial=partial,
+                                                 expected=expected))
 
 
 def clauses(
-    status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False
+    status: int, profile: str, tally: Tally, *, problems: int = 0, partial: bool = False, expected: int | None = None
 ) -> list[tuple[str, str]]:
     """Return the clauses of the sentence, each with the state of its cases; the first clause has no state."""
+    # `expected` is the number of failed cases that the baseline expects; None without a baseline.
     said = {
         (GOOD, False): f"conforms to {profile}", (BAD, False): f"does not conform to {profile}",
         (GOOD, True): f"meets the requirements that were tried; a part of {profile}",
@@ -185,6 +188,7 @@ def clauses(
         ("died", f"the process died in {tally.died} {_plural('case', tally.died)}" if tally.died else ""),
         (NOT_RUN, f"{missing} {_plural('case', missing)} not run" if missing else ""),
         ("problems", f"{problems} {_plural('problem', problems)} outside the cases" if problems else ""),
+        ("baseline", f"the baseline expects {expected} failed {_plural('case', expected)}" if expected else ""),
     ]
     return [(state, text) for state, text in found if text]
 

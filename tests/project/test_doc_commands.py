@@ -26,11 +26,12 @@ from support.paths import ROOT
 
 from xsem.cli import package_commands
 from xsem.cli.options import new_parser
-from xsem_conformance import profiles, waivers
+from xsem_conformance import baseline, profiles, waivers
 
 NOT_RUN: Final = {
     r"make .*|\.ci/run": "it takes minutes; CI runs each target",
-    r"python tools/(api|reasons|suite_data)\.py .*": "it writes into the tree; tests/project compares what it would write",
+    r"python tools/(api|reasons)\.py .*": "it writes into the tree; tests/project compares what it would write",
+    r"python tools/suite_data\.py .*": "it writes into the tree; tests/conformance compares what it would write",
     r"tools/windows/run .*": "it needs CPython for Windows and Wine; CI runs it",
     r"tools/gpu-records .*": "it needs an NVIDIA GPU",
     r"xsem (demo|conformance run) --device cuda:0 --exporter .*": "it needs an NVIDIA GPU",
@@ -191,13 +192,17 @@ def test_wrong_name_in_a_command_is_detected(command: str, message: str) -> None
 
 # ---- data
 def check_data(block: Block, folder: Path) -> None:
-    """Read a block of data. A list of waivers must be valid, and so must the commands of a workflow."""
+    """Read a block of data. Waivers and a baseline must be valid, and so must the commands of a workflow."""
     text = block.program.partition(START)[2]
     if block.language == "toml":
         if "waiver" in tomllib.loads(text):
             path = folder / "waivers.toml"
             path.write_text(text)
             assert waivers.load(path)
+        if "expected" in tomllib.loads(text):
+            path = folder / "baseline.toml"
+            path.write_text(text)
+            assert baseline.load(path)
         return
     read = yaml.safe_load(text)
     steps = [step for job in read["jobs"].values() for step in job["steps"]]
@@ -215,7 +220,8 @@ def test_data_of_a_block_is_valid(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("language", "text"), [
-    ("toml", "[[waiver]\n"), ("toml", '[[waiver]]\ncase = "XSEM-BIN-004/*"\n'), ("yaml", "jobs: [\n"),
+    ("toml", "[[waiver]\n"), ("toml", '[[expected]]\nrequirement = "XSEM-BIN-004"\n'),
+    ("toml", '[[waiver]]\ncase = "XSEM-BIN-004/*"\n'), ("yaml", "jobs: [\n"),
     ("yaml", "jobs: {suite: {steps: [{run: xsem conformance run --devices x}]}}\n"),
     ("yaml", "jobs: {suite: {steps: [{runs: xsem doctor}]}}\n"),
 ])

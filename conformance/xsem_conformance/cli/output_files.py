@@ -16,7 +16,7 @@ from xsem_conformance.report.packages import lacking
 
 __all__ = ["OutputFiles", "check_packages", "check_place", "command_line"]
 
-_OPTIONS: Final = ("--report", "--html", "--markdown", "--junit")
+_OPTIONS: Final = ("--report", "--html", "--markdown", "--junit", "--write-baseline")
 _PAUSE_S: Final = 1.0
 _SHARE: Final = 10   # the command uses at most a tenth of a run for its reports
 

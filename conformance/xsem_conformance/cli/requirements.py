@@ -87,8 +87,8 @@ def _how(requirement: Any) -> str:
 
 def _requirement(requirement: Any) -> dict[str, Any]:
     """Return a requirement as data, with the gists of its clauses, its history and its strength."""
+    from xsem_conformance.keys import possible
     from xsem_conformance.requirements import load
-    from xsem_conformance.run.keys import possible
 
     clauses = load().clauses
     return dataclasses.asdict(requirement) | {

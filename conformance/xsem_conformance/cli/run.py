@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xsem.cli.files import CannotWriteError, write_file
 from xsem.cli.options import flag, number, seconds
-from xsem.cli.status import UsageError
+from xsem.cli.status import UsageError, tell
 from xsem.cli.text import printable, printable_lines
-from xsem_conformance import verdict, waivers
-from xsem_conformance.cli.output_files import OutputFiles, command_line
+from xsem_conformance import baseline, verdict, waivers
+from xsem_conformance.cli.output_files import OutputFiles, check_place, command_line
 from xsem_conformance.cli.reading import add_command, print_json
-from xsem_conformance.cli.run_text import Progress, cause_lines, totals
+from xsem_conformance.cli.run_text import Progress, baseline_lines, cause_lines, totals
 from xsem_conformance.profiles import profiles
 
 if TYPE_CHECKING:
@@ -39,6 +40,11 @@ def add(commands: Any) -> None:
     option("--profile", default="core", metavar="PROFILE",
            help="core, timeline, memory, full or portable (default: %(default)s).")
     option("--waivers", type=Path, metavar="PATH", help="TOML file of known failures.")
+    option("--baseline", type=Path, metavar="PATH",
+           help="TOML file of expected failures: the exit status is then 0 unless another case fails. The verdict does "
+                "not change.")
+    option("--write-baseline", type=Path, metavar="PATH",
+           help="Write the failures of this run as a baseline, with the entries of --baseline that remain.")
     for name, kind in (("report", "JSON"), ("html", "an HTML page"), ("markdown", "Markdown"), ("junit", "JUnit XML")):
         option(f"--{name}", type=Path, metavar="PATH", help=f"Write the report as {kind}.")
     option("--commit", default="", metavar="TEXT", help="The commit under test, for the report.")
@@ -74,10 +80,16 @@ def _run(asked: argparse.Namespace) -> int:
         waived = waivers.load(asked.waivers) if asked.waivers is not None else []
     except waivers.WaiverError as error:
         raise UsageError("--waivers", printable(str(error))) from error
+    try:
+        expected = baseline.load(asked.baseline) if asked.baseline is not None else None
+    except baseline.BaselineError as error:
+        raise UsageError("--baseline", printable(str(error))) from error
     files = OutputFiles({option: path for option, path in (
         ("--report", asked.report), ("--html", asked.html), ("--markdown", asked.markdown), ("--junit", asked.junit))
         if path is not None})
     files.check()
+    if asked.write_baseline is not None:
+        check_place("--write-baseline", asked.write_baseline)
     if asked.debug and len(asked.case) != 1:
         raise UsageError("--debug", "exactly one --case is needed")
     # Imported here, so that --help needs neither a device nor the suite.
@@ -106,7 +118,8 @@ def _run(asked: argparse.Namespace) -> int:
             return run_here(device, exporter, asked.case[0], asked.patience, portable=known[profile].portable)
         ended = run_suite(device, exporter, known[profile], waived, after, only=asked.only, cases=asked.case,
                           patience_s=asked.patience, quirks=asked.quirks,
-                          limits=Limits(asked.jobs, asked.max_failures, asked.time_limit, asked.max_hangs))
+                          limits=Limits(asked.jobs, asked.max_failures, asked.time_limit, asked.max_hangs),
+                          expected=expected)
     except UnknownCaseError as error:
         raise UsageError("--case", printable(str(error))) from error
     except UnavailableError as error:   # the device does not exist, or the exporter cannot be used; no case has run
@@ -118,6 +131,8 @@ def _run(asked: argparse.Namespace) -> int:
         raise
     built = build(ended, command=command_line(), commit=commit)
     written = files.write(built)
+    if asked.write_baseline is not None:
+        written = _write_baseline(asked.write_baseline, ended, expected or []) and written
     if as_json:
         print_json(built)
     elif quiet:
@@ -129,6 +144,22 @@ def _run(asked: argparse.Namespace) -> int:
             print(printable(problem))
         if ended.incomplete:
             print(f"incomplete: {printable(ended.incomplete)}")
+        for line in baseline_lines(ended):
+            print(printable(line))
         for line in totals(ended, device, exporter):
             print(line)
-    return ended.status or (verdict.GOOD if written else verdict.NOT_TRIED)
+    return ended.exit_status or (verdict.GOOD if written else verdict.NOT_TRIED)
+
+
+def _write_baseline(path: Path, ended: Run, entries: list[baseline.Expected]) -> bool:
+    """Write the baseline of a run, and return whether that succeeded."""
+    if ended.capabilities is None:
+        print("xsem: no baseline is written: the device cannot be opened", file=sys.stderr)
+        return False
+    compared = baseline.compare(entries, ended.results, [each.key for each in ended.not_run])
+    try:
+        write_file(path, baseline.text_of(entries, compared, ended.began.date()).encode())
+    except CannotWriteError as error:
+        tell(error)
+        return False
+    return True

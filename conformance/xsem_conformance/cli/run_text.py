@@ -11,7 +11,7 @@ from xsem_conformance.outcomes import UNOBSERVED, Outcome, Result
 if TYPE_CHECKING:
     from xsem_conformance.run.session import Run
 
-__all__ = ["Progress", "cause_lines", "totals"]
+__all__ = ["Progress", "baseline_lines", "cause_lines", "totals"]
 
 _EVERY: Final = 25
 _LONGEST: Final = 400
@@ -68,10 +68,25 @@ def cause_lines(report: dict[str, Any]) -> list[str]:
     return lines
 
 
+def baseline_lines(run: Run) -> list[str]:
+    """Return the failures that the baseline lacks, its entries to remove, and the numbers; nothing without one."""
+    found = run.compared
+    if found is None:
+        return []
+    levels = {each.id: each.level for each in run.requirements}
+    lines = [f"new failure ({levels[each.case.requirement]}): {each.case.key}" for each in found.new]
+    lines += [f"an expected failure passes, remove its entry: {each.name}" for each in found.passing]
+    lines += [f"an entry of the baseline without a case that was tried: {each.name}" for each in found.unused]
+    lines.append(f"baseline: {len(found.expected)} expected failures, {len(found.new)} new, {len(found.passing)} "
+                 f"to remove; exit status {run.exit_status}")
+    return lines
+
+
 def totals(run: Run, device: str, exporter: str) -> list[str]:
     """Return the totals by level, and the verdict as the last line."""
     levels = {each.id: each.level for each in run.requirements}
     not_run = [(levels.get(case.requirement, "MUST"), case.requirement) for case in run.not_run]
     tally = verdict.Tally.of_results(run.results, run.refusals, run.requirements, not_run)
-    said = verdict.sentence(run.status, run.profile.name, tally, problems=len(run.problems), partial=run.partial)
+    said = verdict.sentence(run.status, run.profile.name, tally, problems=len(run.problems), partial=run.partial,
+                            expected=None if run.compared is None else len(run.compared.expected))
     return verdict.lines(tally, said, f"{device} with {exporter}")

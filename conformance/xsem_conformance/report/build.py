@@ -50,6 +50,7 @@ def build(run: Run, *, command: str, commit: str) -> dict[str, Any]:
         "capabilities": None if run.capabilities is None else _capabilities(run.capabilities),
         "profile": run.profile.name,
         "status": run.status,
+        "baseline": _baseline(run),
         "problems": list(run.problems),
         "counts": verdict.counts(run.results),
         "handle_types": list(_matrix(run, requirements)),
@@ -91,6 +92,15 @@ def _case(run: Run, requirement: Requirement, result: Result, cause: int | None)
         "seconds": result.seconds,
         "failure": None if cause is None else _failure(run, result, requirement, cause),
     }
+
+
+def _baseline(run: Run) -> dict[str, Any] | None:
+    compared = run.compared
+    if compared is None:
+        return None
+    return {"status": run.exit_status, "expected": [each.case.key for each in compared.expected],
+            "new": [each.case.key for each in compared.new], "passing": [each.name for each in compared.passing],
+            "unused": [each.name for each in compared.unused]}
 
 
 def repeat(run: Run, key: str) -> str:

@@ -14,10 +14,12 @@ __all__ = ["junit"]
 def junit(report: dict[str, Any]) -> str:
     """Return one suite with a test case for each key, and the requirement as a property."""
     # UNSUPPORTED, NOT_EXAMINED, WAIVED and every unpassed case that is not a MUST count as skipped: they do not change
-    # the verdict. Cases that were not run also count as skipped. The text of a failure is the evidence of the case. If
-    # several cases have one cause, only the first case has the whole evidence. The other cases name the first case. XML
-    # 1.0, section 2.2, excludes most unprintable characters, so all unprintable characters are replaced.
-    tags = [_tag(case) for case in report["cases"]]
+    # the verdict. Cases that were not run, and failures that the baseline expects, also count as skipped. The text of a
+    # failure is the evidence of the case. If several cases have one cause, only the first case has the whole evidence.
+    # The other cases name the first case. XML 1.0, section 2.2, excludes most unprintable characters, so all
+    # unprintable characters are replaced.
+    expected = set((report.get("baseline") or {}).get("expected", ()))
+    tags = ["skipped" if case["key"] in expected else _tag(case) for case in report["cases"]]
     not_run = report.get("not_run", [])
     causes = {each["number"]: each for each in report.get("causes", [])}
     suite = ET.Element("testsuite", name=printable_lines(f"xsem conformance {report['device']['id']}"),
@@ -33,7 +35,8 @@ def junit(report: dict[str, Any]) -> str:
         properties = ET.SubElement(element, "properties")
         ET.SubElement(properties, "property", name="requirement", value=case["requirement"])
         if tag is not None:
-            message = printable_lines(f"{case['outcome']}: {case['detail']}"[:2000])
+            why = "expected by the baseline, " if case["key"] in expected else ""
+            message = printable_lines(f"{why}{case['outcome']}: {case['detail']}"[:2000])
             reason = ET.SubElement(element, tag, message=message)
             if case.get("failure"):
                 reason.text = printable_lines("\n".join(_evidence(case, causes.get(case["failure"]["cause"]))))

@@ -31,13 +31,14 @@ def markdown(report: dict[str, Any]) -> str:
     """Return the verdict, the handle types, the cases that did not pass, and the number of passes in each area."""
     device, exporter = report["device"], report["exporter"]
     suite = f"suite {report['suite_version']}, " if "suite_version" in report else ""   # not in older reports
+    status = (report.get("baseline") or report)["status"]
     lines = [
         f"# Conformance of {': '.join(_said(device, 'id', 'name')) or 'a device that could not be opened'}",
         "",
         (f"{''.join(f'{each}, ' for each in _said(device, 'driver_version'))}"
          f"against {': '.join(_said(exporter, 'id', 'name')) or 'an exporter that could not be opened'}, "
          f"profile {report['profile']}, {report['date'][:10]}, "
-         f"{suite}exit status {report['status']}."),
+         f"{suite}exit status {status}."),
         "",
         f"**{one_line(verdict_of(report))}**",
         "",

@@ -180,7 +180,12 @@ def conclusion(report: Report) -> str:
 
 def _clauses(report: Report) -> list[tuple[str, str]]:
     return verdict.clauses(report["status"], report["profile"], tally(report), problems=len(report["problems"]),
-                           partial=older.partial(report))
+                           partial=older.partial(report), expected=_expected(report))
+
+
+def _expected(report: Report) -> int | None:
+    found = report.get("baseline")
+    return None if found is None else len(found["expected"])
 
 
 def device_name(report: Report) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xsem.types import Capabilities, DeviceInfo
-from xsem_conformance import verdict, waivers
+from xsem_conformance import baseline, verdict, waivers
 from xsem_conformance.case.polling import PATIENCE_S
 from xsem_conformance.case.refusals import undeclared
 from xsem_conformance.outcomes import Case, NotRunError, Outcome, Result
@@ -55,11 +55,28 @@ class Run:
     not_run: dict[Case, str] = field(default_factory=dict)   # the planned cases without a result, each with the reason
     seconds: float = 0.0   # so far
     partial: bool = False   # the run tried only a part of the requirements, so it does not decide the conformance
+    expected: Sequence[baseline.Expected] | None = None   # the entries of the baseline; None for a run without one
 
     @property
     def status(self) -> int:
         """Return the exit status: see `verdict`. A run with cases in `not_run` never has the status GOOD."""
         found = verdict.status(self.results, self.requirements, self.problems)
+        return verdict.NOT_TRIED if found == verdict.GOOD and self.not_run else found
+
+    @property
+    def compared(self) -> baseline.Compared | None:
+        """The failures beside the baseline; None for a run without a baseline."""
+        if self.expected is None:
+            return None
+        return baseline.compare(self.expected, self.results, [each.key for each in self.not_run])
+
+    @property
+    def exit_status(self) -> int:
+        """The status of the command: `status`, or with a baseline the status without the expected failures."""
+        compared = self.compared
+        if compared is None:
+            return self.status
+        found = baseline.status(compared, self.results, self.requirements, self.problems, self.profile)
         return verdict.NOT_TRIED if found == verdict.GOOD and self.not_run else found
 
     @property
@@ -165,8 +182,10 @@ def run(
     device: str, exporter: str, profile: Profile, waived: Sequence[waivers.Waiver],
     progress: Callable[[Run, Result], object], *, only: Sequence[str] = (), cases: Sequence[str] = (),
     quirks: bool = True, patience_s: float = PATIENCE_S, limits: Limits = Limits(),
+    expected: Sequence[baseline.Expected] | None = None,
 ) -> Run:
     """Run all cases of a device, call `progress` after each, and measure the quirks."""
+    # The entries of `expected` do not change the results.
     # `only` (prefixes of ids) and `cases` (keys) limit the run, which then measures no quirks. An expected result
     # counts as missing after `patience_s`.
     began, clock = dt.datetime.now(dt.UTC), time.monotonic()
@@ -175,7 +194,7 @@ def run(
     wanted = chosen(found.cases, cases)
     partial = bool(only or cases)
     run_ = Run(found.device, found.exporter, found.capabilities, profile, requirements, began, code=found.code,
-               partial=partial)
+               partial=partial, expected=_concerned(expected, wanted, partial=partial))
     if found.missing is not None:
         run_.problems.append(f"{device} cannot be opened: {found.missing}")
         run_.results += [unavailable(each.case, found.missing) for each in wanted]
@@ -200,6 +219,15 @@ def run(
             run_.problems += verdict.unmet(profile, requirements, run_.results)
     run_.seconds = round(time.monotonic() - clock, 3)
     return run_
+
+
+def _concerned(
+    entries: Sequence[baseline.Expected] | None, wanted: Sequence[Planned], *, partial: bool
+) -> Sequence[baseline.Expected] | None:
+    """Return the entries of a run of a part of the suite. The other entries are not unused in this run."""
+    if entries is None or not partial:
+        return entries
+    return [each for each in entries if any(each.matches(planned.case.key) for planned in wanted)]
 
 
 class UnknownCaseError(ValueError):
