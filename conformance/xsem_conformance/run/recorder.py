@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from xsem import spi
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_conformance.case.call_watch import watched
 from xsem_conformance.case.remote_participant import RemoteParticipant
 from xsem_conformance.outcomes import NotRunError
 from xsem_conformance.run.call_log import CallLog
@@ -60,7 +61,7 @@ class Recorder:
         opens, borrows = backend.open, backend.borrow
 
         def open_(index: int) -> spi.DeviceDriver:
-            driver = opens(index)
+            driver = watched(f"{_DEVICE}: open({index})", lambda: opens(index))
             self.wrap(type(driver))
             return driver
 
@@ -163,7 +164,7 @@ class Recorder:
         entry = self._log.begin(by, text, same)
         result = "an exception"
         try:
-            made = act()
+            made = watched(f"{by}: {text}", act)
             result = "" if made is None else self._shown(made)
             self._returned.add(called)
             return made

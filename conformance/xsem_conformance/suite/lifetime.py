@@ -19,7 +19,7 @@ from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, THREADS, stays_level
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
@@ -263,9 +263,7 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     _open_and_close(context)
     # The driver of the case was open before all others.
     _complete_one(context, context.driver)
-    files, tasks = growth(lambda: _open_and_close(context), 20, context.patience_s, handles.count, handles.threads)
-    expect(not files, f"twenty openings left {files} file descriptors open")
-    expect(not tasks, f"twenty openings left {tasks} threads")
+    stays_level(lambda: _open_and_close(context), 20, context.patience_s, "twenty openings", FILES, THREADS)
     # In a new process, the two openings are the first calls of `open`.
     # A file, because a child of this process would keep a pipe open. The child inherits the mark.
     mark = uuid.uuid4().hex

@@ -16,7 +16,7 @@ from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
 from xsem_conformance.case.direct import Given, duplicate
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, stays_level
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
@@ -104,8 +104,7 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
         once()
     context.let_go(max(_FREED_S, context.patience_s))   # the comparison must not include descriptors of these objects
     before = handles.opened()
-    left, = growth(once, 50, context.patience_s, handles.count)
-    expect(not left, f"50 imports and releases left {left} file descriptors open")
+    stays_level(once, 50, context.patience_s, "50 imports and releases", FILES)
     now = handles.opened()
     changed = sorted(number for number, file in before.items() if now.get(number) != file)
     expect(not changed, f"the file descriptors {changed}, open before the imports, are closed or other files")

@@ -13,7 +13,7 @@ from xsem.errors import BadArgumentError, WaitTimeoutError
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, OUT, CaseContext
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import MAPPINGS, stays_level
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.other_thread import OtherThread
 from xsem_conformance.case.polling import SETTLE_S, soon
@@ -257,8 +257,7 @@ def released_objects_leave_no_mapping(context: CaseContext, case: Case) -> None:
         context.let_go()
 
     once()
-    left, = growth(once, 20, context.patience_s, handles.host_mappings)
-    expect(not left, f"20 imports and releases left {left} mappings")
+    stays_level(once, 20, context.patience_s, "20 imports and releases", MAPPINGS)
 
 
 # ---- memory

@@ -27,13 +27,12 @@ from xsem.spi import (
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
 from xsem_conformance.case.direct import close_host_objects, duplicate
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, THREADS, stays_level
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, NotExaminedError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PITCHES, PLAIN, WHOLE
-from xsem_conformance.system import handles
 
 _ROUNDS: Final = 10
 
@@ -51,10 +50,8 @@ def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
                           _host_fences, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
-                files, tasks = growth(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s,
-                                      handles.count, handles.threads)
-                expect(not files, f"{_ROUNDS} rounds of {name} left {files} file descriptors open")
-                expect(not tasks, f"{_ROUNDS} rounds of {name} left {tasks} threads")
+                stays_level(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s,
+                            f"{_ROUNDS} rounds of {name}", FILES, THREADS)
 
 
 def _on_two_threads(work: Round, patience_s: float) -> Round:

@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +19,8 @@ if sys.platform != "win32":
 
 __all__ = [
     "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "inheritable", "is_open",
-    "null", "opened", "others", "pipe", "processes_with", "same", "threads",
+    "named_files", "named_host_mappings", "named_threads", "null", "opened", "others", "pipe",
+    "processes_with", "same", "threads",
 ]
 
 Identity = tuple[int, int]
@@ -104,17 +105,44 @@ def opened() -> dict[int, Identity]:
     return {number: file for number, file in found.items() if file is not None}
 
 
+def named_files() -> dict[Hashable, str]:
+    """Return the target of each open descriptor by its number and file, or nothing without /proc/self/fd."""
+    found: dict[Hashable, str] = {}
+    for number, file in opened().items():
+        with contextlib.suppress(OSError):   # another thread has closed it
+            found[number, file] = f"a descriptor of {os.readlink(f'{_FILES}/{number}')}"
+    return found
+
+
 def host_mappings() -> int:
     """Return the number of mappings of objects of the host, or 0 on a system without /proc/self/maps."""
+    return len(_host_mappings())
+
+
+def named_host_mappings() -> dict[Hashable, str]:
+    """Return the file of each mapping of an object of the host by its addresses, or nothing without /proc/self/maps."""
+    return {fields[0]: f"a mapping of {' '.join(fields[5:])}" for fields in map(str.split, _host_mappings())}
+
+
+def _host_mappings() -> list[str]:
     if not os.path.exists(_MAPPINGS):
-        return 0
+        return []
     with open(_MAPPINGS, encoding="utf-8", errors="replace") as lines:
-        return sum("/memfd:xsem-" in each for each in lines)
+        return [each for each in lines if "/memfd:xsem-" in each]
 
 
 def threads() -> int:
     """Return the number of threads of this process, or of Python's threads on a system without /proc."""
     return len(os.listdir(_TASKS)) if os.path.isdir(_TASKS) else threading.active_count()
+
+
+def named_threads() -> dict[Hashable, str]:
+    """Return the name of each thread of this process by its number, or nothing on a system without /proc."""
+    found: dict[Hashable, str] = {}
+    for task in Path(_TASKS).glob("[0-9]*"):
+        with contextlib.suppress(OSError):   # the thread has ended
+            found[task.name] = f"the thread {(task / 'comm').read_text(errors='replace').strip()!r}"
+    return found
 
 
 def processes_with(setting: str) -> dict[int, str]:

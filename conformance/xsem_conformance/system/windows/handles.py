@@ -7,7 +7,7 @@ import gc
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from xsem.spi import duplicate_fd
@@ -22,7 +22,8 @@ if sys.platform == "win32":
 
 __all__ = [
     "Identity", "close", "count", "duplicate", "duplicate_to", "host_mappings", "identity", "inheritable", "is_open",
-    "null", "opened", "others", "pipe", "processes_with", "same", "threads",
+    "named_files", "named_host_mappings", "named_threads", "null", "opened", "others", "pipe",
+    "processes_with", "same", "threads",
 ]
 
 Identity = str
@@ -143,6 +144,21 @@ def count() -> int:
 def host_mappings() -> int:
     """Return 0: Windows has no list of the views of a process."""
     return 0
+
+
+def named_files() -> dict[Hashable, str]:
+    """Return nothing: see `opened`."""
+    return {}
+
+
+def named_host_mappings() -> dict[Hashable, str]:
+    """Return nothing: see `host_mappings`."""
+    return {}
+
+
+def named_threads() -> dict[Hashable, str]:
+    """Return nothing: few threads of Windows have a name."""
+    return {}
 
 
 def threads() -> int:
