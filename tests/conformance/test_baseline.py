@@ -250,6 +250,18 @@ def test_unwritable_baseline_is_refused_before_the_device_is_opened(path: str) -
     assert "nothing:7" not in done.stderr
 
 
+@pytest.mark.slow
+def test_part_of_the_suite_leaves_out_the_entries_of_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.toml"
+    path.write_text(GOOD)
+    for only, said in (("XSEM-BUF-006", False), ("XSEM-TL-001", True)):
+        done = called("conformance", "run", "--only", only, "--baseline", path, "--write-baseline", tmp_path / only)
+        assert done.exit_code == 0, done.output
+        assert ("an expected failure passes, remove its entry: XSEM-TL-001" in done.stdout) is said
+        assert "without a case that was tried" not in done.stdout
+        assert [each.name for each in load(tmp_path / only)] == ([] if said else [load(path)[0].name])
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Any]:
     environment = odd_backend.installed(tmp_path, os.environ)

@@ -96,6 +96,13 @@ def test_reworded_requirement_and_one_of_the_current_suite_need_no_clause(tool: 
         assert made.requirements[NAME].changed == known.requirements[NAME].changed
 
 
+def test_clause_is_also_for_a_stricter_check_and_never_for_a_new_requirement(tool: Any) -> None:
+    made, need = tool.renewed(past(), {NAME: REQUIREMENT}, {NAME: "the check is stricter"}, [])
+    assert (dict(made.requirements[NAME].changed), need) == ({SUITE_VERSION: "the check is stricter"}, [])
+    made, _ = tool.renewed(past(since=SUITE_VERSION), {NAME: REQUIREMENT}, {NAME: "what"}, [])
+    assert made.requirements[NAME].changed == {}
+
+
 def test_removed_requirement_needs_an_entry_by_hand(tool: Any) -> None:
     made, need = tool.renewed(past(), {}, {}, [])
     assert (list(made.requirements), need) == ([NAME], [NAME])

@@ -124,6 +124,17 @@ def test_failure_of_the_repeated_work_is_not_the_finding(kept: list[int], monkey
     assert message(work, FILES) == "five rounds left 5 file descriptors open"
 
 
+def test_system_without_a_list_has_no_further_round(kept: list[int]) -> None:
+    turns: list[int] = []
+
+    def work() -> None:
+        turns.append(1)
+        leaking(kept)()
+
+    assert message(work, Kind("files", handles.count, dict)) == "five rounds left 5 files"
+    assert len(turns) == 2 * 5   # two series
+
+
 # ---- sound work
 def test_sound_work_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaks, "watching", lambda listing: pytest.fail("a look around each call"))
