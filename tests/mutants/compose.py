@@ -44,12 +44,14 @@ from xsem_conformance.run.planning import Planned  # noqa: E402
 REPLANNED = "DeviceDriver.capabilities"
 LIKELY = {
     "leak": ("OWN", "LIFE"), "double_free": ("OWN", "LIFE"), "wrong_thread": ("THR",), "delay": ("THR", "ORD", "LIFE"),
-    "late": ("STR", "LIFE", "ORD"), "reorder": ("STR", "ORD"),
+    "late": ("STR", "LIFE", "ORD"), "reorder": ("STR", "ORD"), "batch": ("BATCH",), "rounded": ("BUF",),
+    "rights": ("OWN",),
 }
 """Areas whose cases run first for an operator."""
 RELEASES = ("OWN", "LIFE")
 """The same for a method that releases something."""
-SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "*@first", "*/leak:thread",
+SLOW = ("*/delay:20ms", "*/wrong_thread:joined", "*/duplicate*", "*@first", "*@second-device", "*@other-process",
+        "*@many", "*/leak:thread",
         "DeviceDriver.capabilities/*")
 """Faults of which most survive, and therefore run every case. They run last."""
 

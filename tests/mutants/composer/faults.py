@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer.interface import Method, attributes, methods
+from composer.occurrences import WHEN, fits
 
 __all__ = ["OPERATORS", "Composed", "Planned", "all_faults", "operator"]
 
@@ -78,19 +79,16 @@ def operator(*occurrences: str) -> Callable[[Operator], Operator]:
     return register
 
 
-WHEN = {"each": "", "first": " (first call on each object)", "later": " (from the second call on each object)"}
-
-
 def all_faults() -> dict[str, Composed]:
     """Return every fault by its name."""
-    from composer import timing, values  # they register the operators  # noqa: F401
+    from composer import parts, timing, values  # they register the operators  # noqa: F401
     from composer.declared import attribute_faults
 
     found: dict[str, Composed] = {}
     for method in methods():
         for kind, (planned, occurrences) in OPERATORS.items():
             for detail, text, act in planned(method):
-                for occurrence in occurrences:
+                for occurrence in (each for each in occurrences if fits(each, method)):
                     name = f"{method.key}/{kind}{':' if detail else ''}{detail}" + (
                         "" if occurrence == "each" else f"@{occurrence}")
                     found[name] = Composed(name, _base(method.owner, method.key, name), method.key, kind, occurrence,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from composer.interface import PREPARED, Attribute, Method, attributes, interface_classes, methods
+from composer.occurrences import acts
 from xsem import spi
 from xsem.errors import XsemError
 
@@ -93,7 +94,7 @@ class Composer:
     act : callable or None
         Called in place of the method, with the `Call`; for an attribute, with the owner and the value.
     occurrence : str
-        "each", "first" or "later": the calls of each driver object that the fault changes.
+        The calls that the fault changes: a key of `occurrences.WHEN`.
     """
 
     def __init__(self, key: str = "", act: Any = None, occurrence: str = "each") -> None:
@@ -103,6 +104,8 @@ class Composer:
         self.alive: dict[str, list[Any]] = {}
         self.pending: list[tuple[Any, Any]] = []   # (driver, fence) of waits, for faults that block behind them
         self.tracks_waits = False
+        self.devices = 0   # how many devices this process has opened
+        self._calls = 0   # of the faulty method in this process
         self._dead: dict[int, Any] = {}
         self._held: dict[int, int] = {}
         self._trace = os.environ.get("XSEM_FAULT_TRACE", "")
@@ -141,7 +144,9 @@ class Composer:
             return self.forward(owner, method, args)
         with self.lock:
             number = owner.numbers[method.key] = owner.numbers.get(method.key, 0) + 1
-        if (self.occurrence == "first" and number > 1) or (self.occurrence == "later" and number == 1):
+            self._calls += 1
+            in_process = self._calls
+        if not acts(self.occurrence, owner, number, in_process, args):
             return self.forward(owner, method, args)
         return self.act(Call(self, owner, method, args, number))
 
@@ -272,6 +277,7 @@ class _Forwarding:
     inner: Any
     device: Any
     prepared: Any
+    ordinal = 0   # of a device, from 1, in the order in which the process opens them
     numbers: dict[str, int]   # of the calls of each method
     kept: dict[Any, Any]
 
@@ -299,6 +305,10 @@ def wrapped(composer: Composer, inner: Any, parent: Any = None) -> Any:
         _made[bases] = type("Composed", (_Forwarding, *bases), space)
     made = _made[bases].__new__(_made[bases])
     made.begin(composer, inner, parent if isinstance(inner, spi.QueueDriver) else made)
+    if isinstance(inner, spi.DeviceDriver):
+        with composer.lock:
+            composer.devices += 1
+            made.ordinal = composer.devices
     return made
 
 

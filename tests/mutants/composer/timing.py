@@ -23,7 +23,7 @@ LATE_S = 0.03
 LONG_S = 0.3
 
 
-@operator("each", "first", "later")
+@operator("each", "first", "later", "seventh", "many", "second-device", "other-process", "large")
 def skip(method: Method) -> Iterator[Planned]:
     """Leave out the call."""
     if can_do_nothing(method):
@@ -130,7 +130,7 @@ def _reversed_result(call: Call) -> Any:
     return made[::-1]
 
 
-@operator("each", "first")
+@operator("each", "first", "seventh")
 def duplicate(method: Method) -> Iterator[Planned]:
     """Make the call twice."""
     if not method.makes and not method.releases:
@@ -184,7 +184,7 @@ def _foreign(call: Call) -> Any:
 
 
 # ---- early and late
-@operator()
+@operator("each", "seventh", "second-device")
 def early(method: Method) -> Iterator[Planned]:
     """Take effect, or report it, before the time."""
     if method.appends and not method.owner.startswith("Prepared"):
@@ -195,6 +195,7 @@ def early(method: Method) -> Iterator[Planned]:
         yield "fences", "It does not wait for any fence", functools.partial(_fewer_fences, slice(0, 0))
         yield "fences-but-first", "It waits for the first fence only", functools.partial(_fewer_fences, slice(0, 1))
         yield "fences-but-last", "It waits for the last fence only", functools.partial(_fewer_fences, slice(-1, None))
+        yield "fences-to-4", "It waits for the first four fences only", functools.partial(_fewer_fences, slice(0, 4))
     if any(name == "timeout_ns" for name, _ in method.parameters):
         yield "timeout", "It returns at the end of a hundredth of the timeout", _short_timeout
     if method.makes:
@@ -250,7 +251,7 @@ def release_made(call: Call, made: Any) -> None:
     call.composer.forward(call.owner, release, {release.releases: token})
 
 
-@operator()
+@operator("each", "seventh")
 def late(method: Method) -> Iterator[Planned]:
     """Take effect, or report it, after the time."""
     if _acts_later(method) or method.name == "close":

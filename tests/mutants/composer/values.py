@@ -40,7 +40,7 @@ INT_CHANGES: dict[str, tuple[str, Callable[[int], int]]] = {
 
 
 # ---- objects
-@operator()
+@operator("each", "second-device")
 def wrong_object(method: Method) -> Iterator[Planned]:
     """Use another object."""
     for name, kind in method.parameters:
@@ -296,7 +296,7 @@ def _state(state: Any, call: Call) -> Any:
 
 
 # ---- what stays behind
-@operator()
+@operator("each", "seventh")
 def leak(method: Method) -> Iterator[Planned]:
     """Leave something behind."""
     yield "fd", "It leaves a file descriptor open", _fd_left
@@ -357,7 +357,7 @@ def _handle_left(call: Call) -> Any:
     return spi.Imported(imported.token, handle="taken")
 
 
-@operator()
+@operator("each", "seventh")
 def double_free(method: Method) -> Iterator[Planned]:
     """Release something twice."""
     if method.releases:
