@@ -67,7 +67,9 @@ class QueueDriver(ABC):
 
     Atomicity: if an append raises an error, it has appended nothing.
 
-    Failures: if earlier work of the queue failed, an append raises `DriverError` with ``from_earlier_work=True``.
+    Failures: if earlier work of the queue failed, an append raises `DriverError` with ``from_earlier_work=True``. The
+    failure ends only its queue: other queues of the device work. An exception is a `DeviceLostError`, which ends the
+    device.
 
     All appends have two parameters and the return value in common:
 
