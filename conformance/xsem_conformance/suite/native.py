@@ -294,22 +294,31 @@ def failed_work_leaves_other_queues(context: CaseContext, case: Case) -> str:
     driver = context.driver
     fail: Callable[[QueueDriver], None] = context.hook("failing_work")
     failing, other = driver.create_queue(), driver.create_queue()
+    type, device = context.driver_type(), context.ends(IN)[1]
     with _held_back(context, other) as (hold, token):
-        behind = other.append_barrier((), True)
-        fail(failing)
-        fence, failure = _fence_behind(context, failing)
+        tokens, behind = [token], other.append_barrier((), True)
+        with contextlib.ExitStack() as gate:
+            if device.waits_early(type):   # without this gate, the work can fail before the barrier
+                tokens.append(gate.enter_context(_held_back(context, failing))[1])
+            fail(failing)
+            fence, refused = _fence_behind(failing)
+        failure = refused or _failure(context, functools.partial(driver.query_fence, fence))
         if not isinstance(failure, DeviceLostError):
             hold.pending(functools.partial(driver.query_fence, behind), "a barrier beside failed work")
     if isinstance(failure, DeviceLostError):
         return f"the failure ends the device: {failure}"
     soon(lambda: driver.query_fence(behind), "a queue beside failed work is not done", context.patience_s)
-    value = value_of(context.driver_type(), 2)
-    last = other.append_signal([token], [SignalParams(value=value)], (behind,), (), True)
+    shared, value = context.semaphore(type), value_of(type)   # new: not every device resets a binary semaphore
+    tokens.append(context.driver_semaphore(shared))
+    last = other.append_signal([tokens[-1]], [SignalParams(value=value)], (behind,), (), True)
     driver_use.finish(driver, other, last, "a signal beside failed work", context.patience_s)
-    for each in (behind, *fence):
-        driver.release_fence(each)
+    context.arrives(shared, value)
+    for each in (behind, fence):
+        if each is not None:
+            driver.release_fence(each)
     failing.close()
-    driver.release_semaphore(token)
+    for semaphore in tokens:
+        driver.release_semaphore(semaphore)
     again = registry().get(context.device.info.backend).open(context.device.info.index)
     for each in (driver, again):
         queue = each.create_queue()
@@ -319,11 +328,10 @@ def failed_work_leaves_other_queues(context: CaseContext, case: Case) -> str:
     return "the failure ends its queue"
 
 
-def _fence_behind(context: CaseContext, queue: QueueDriver) -> tuple[list[Token], DriverError]:
-    """Append a barrier behind failed work. Return its fence, unless the append fails, and the failure."""
+def _fence_behind(queue: QueueDriver) -> tuple[Token | None, DriverError | None]:
+    """Append a barrier behind failing work. Return its fence, or the failure if the append raises it."""
     try:
-        fence = queue.append_barrier((), True)
+        return queue.append_barrier((), True), None
     except DriverError as error:
         _is_of_earlier_work(error)
-        return [], error
-    return [fence], _failure(context, functools.partial(context.driver.query_fence, fence))
+        return None, error
