@@ -100,7 +100,7 @@ def _ran(folder: Path, fault: str, *requirements: str) -> tuple[int, dict[str, t
 @pytest.mark.slow
 def test_case_without_its_hook_is_not_examined_and_costs_nothing(tmp_path: Path) -> None:
     wanted = {"XSEM-LIST-005": "native_queue", "XSEM-DEV-007": "foreign_queue", "XSEM-EVT-009": "native_event",
-              "XSEM-ORD-013": "failing_work", "XSEM-THR-007": "native_queue"}
+              "XSEM-ORD-013": "failing_work", "XSEM-ORD-014": "failing_work", "XSEM-THR-007": "native_queue"}
     status, found = _ran(tmp_path, "no hooks", *wanted, "XSEM-CAP-001")
     assert status == 0
     assert found.pop("XSEM-CAP-001")[0] == "PASS"

@@ -11,7 +11,7 @@ class Callers(Enum):
     """The threads that may call the methods of a queue's driver, as `QueueDriver.callers`."""
 
     ANY = "any"
-    """Any thread. Calls of several threads may overlap."""
+    """Any thread. Calls of several threads may overlap, and the calls of each thread take effect in their order."""
     ONE_AT_A_TIME = "one_at_a_time"
     """Any thread. The calls of two threads never overlap."""
     APPLICATION = "application"

@@ -131,7 +131,7 @@ class DeviceDriver(ABC):
         Returns
         -------
         bool
-            True: the fence has been reached. False: `timeout_ns` elapsed first.
+            True: the fence has been reached, and the method returns at once. False: `timeout_ns` elapsed first.
 
         Raises
         ------

@@ -67,11 +67,14 @@ class QueueDriver(ABC):
 
     Atomicity: if an append raises an error, it has appended nothing.
 
-    Failures: if earlier work of the queue failed, an append raises `DriverError` with ``from_earlier_work=True``.
+    Failures: if earlier work of the queue failed, an append raises `DriverError` with ``from_earlier_work=True``. The
+    failure ends only its queue: other queues of the device work. An exception is a `DeviceLostError`, which ends the
+    device.
 
     All appends have two parameters and the return value in common:
 
-    - ``wait_fences``: fences of this device, also of other queues. The operation begins when all of them are reached.
+    - ``wait_fences``: fences of this device, also of other queues. The facade refuses events of another device. The
+      operation begins when all of them are reached.
     - ``want_fence``: True requests a fence. The fence is reached when the operation and all earlier operations of the
       queue are complete.
     - Returns: a new fence if `want_fence` is True, otherwise None. The facade releases the fence with

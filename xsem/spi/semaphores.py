@@ -217,7 +217,7 @@ class HostSemaphore(ABC):
         Returns
         -------
         bool
-            True: the wait was met. False: `timeout_ns` elapsed first.
+            True: the wait was met, and the method returns at once. False: `timeout_ns` elapsed first.
         """
 
 

@@ -28,7 +28,7 @@ from xsem_conformance.outcomes import (
     expect,
 )
 
-__all__ = ["IN", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
+__all__ = ["IN", "NOWHERE", "OUT", "CaseContext", "bytes_arrive", "gets_through", "value_of"]
 
 IN: Final = "in"
 """Direction: the exporter produces, the device consumes."""
@@ -36,7 +36,7 @@ OUT: Final = "out"
 """Direction: the device produces, the exporter consumes."""
 
 MEMORY_SIZE: Final = 1 << 16
-_NOWHERE: Final = 0
+NOWHERE: Final = 0
 """The number for "no object": numbers of objects start at 1."""
 _LARGEST_PORTABLE: Final = 2**63 - 1
 """Largest difference of two values of a portable timeline."""
@@ -213,7 +213,7 @@ class CaseContext:
             return self.semaphore(type), value_of(type)
         there, desc = self.exporter.create_semaphore(type, None)
         desc.close()
-        return Shared(_NOWHERE, there), value_of(type)
+        return Shared(NOWHERE, there), value_of(type)
 
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
         """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""

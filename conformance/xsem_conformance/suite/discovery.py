@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -38,6 +39,8 @@ HEAVY: Final = (
 """Packages that `import xsem` and the registration of a plugin load only when they are needed."""
 _OTHER_SYSTEM: Final = {OsHandleKind.FD} if sys.platform == "win32" else {OsHandleKind.NT, OsHandleKind.KMT}
 """Kinds of handles that this operating system does not have. NvSci exists on several systems."""
+_LUID_SIZE: Final = 8
+
 
 class _Wrapped:
     """A queue of another library whose native handle is not an int."""
@@ -83,8 +86,16 @@ def list_of_devices_is_orderly_and_the_same_again(context: CaseContext, case: Ca
 
 @check("XSEM-DISC-002")
 def uuids_are_unique(context: CaseContext, case: Case) -> None:
-    """A UUID of a device is not zero, and no other device has the same UUID."""
-    given = [each.uuid for each in xsem.devices(context.device.info.backend) if each.uuid is not None]
+    """UUIDs, driver UUIDs and LUIDs are well formed, and no other device has the same UUID."""
+    listed = xsem.devices(context.device.info.backend)
+    for each in listed:
+        for what, found in (("UUID", each.uuid), ("driver UUID", each.driver_uuid)):
+            expect(found is None or isinstance(found, uuid.UUID), f"the {what} of {each.id} is {found!r}, not a UUID")
+        expect(each.driver_uuid is None or each.driver_uuid.int, f"the driver UUID of {each.id} is zero")
+        luid = each.luid
+        expect(luid is None or (isinstance(luid, bytes) and len(luid) == _LUID_SIZE and any(luid)),
+               f"the LUID of {each.id} is {luid!r}, not eight bytes with one that is not zero")
+    given = [each.uuid for each in listed if each.uuid is not None]
     expect(all(each.int for each in given), "a device's UUID is zero")
     expect(len(set(given)) == len(given), "two devices have the same UUID")
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Final
+
 from xsem import Semaphore
 from xsem.errors import UnsupportedError, WaitTimeoutError
+from xsem.types import Feature, SemaphoreHandleType
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.polling import SETTLE_S
+from xsem_conformance.case.polling import SETTLE_S, soon
+from xsem_conformance.case.time_limits import TRIES, TimedWait, at_once
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
+
+_LONG_NS: Final = 200_000_000
 
 
 @check("XSEM-TL-007")
@@ -95,6 +102,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
         if value is not None:
             raise
         return   # the host of Vulkan waits only for timelines; no capability states this
+    _times_out_in_time(context, case.handle_type, value)
     commands = exporter.new_list()
     for _ in range(3):
         exporter.signal(commands, semaphore, value)
@@ -111,6 +119,27 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
         exporter.signal(commands, semaphore, value - 1)
         exporter.finish(commands, "a signal")
         _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")
+
+
+def _times_out_in_time(context: CaseContext, type: str, value: int | None) -> None:
+    """Call the driver itself: a host wait without a signal times out in time, and a met host wait returns at once."""
+    declared = context.device.capabilities
+    if Feature.HOST_WAIT not in declared.features or SemaphoreHandleType(type).portable:
+        return   # xsem makes the host waits for a portable timeline itself
+    shared, driver = context.semaphore(type), context.driver
+    token = context.driver_semaphore(shared)
+    timed = TimedWait(functools.partial(driver.host_wait, token, value), "a host wait")
+    for _ in range(TRIES):
+        expect(not timed(), "a host wait was met without a signal")
+        if timed.in_time():
+            break
+    timed.check()
+    if value is not None:   # each try needs the signal
+        context.exporter.host_signal(shared.there, value)
+        soon(functools.partial(driver.host_wait, token, value, 0), "a host wait is not met by a signal",
+             context.patience_s)
+        at_once(functools.partial(driver.host_wait, token, value, _LONG_NS), "a met host wait")
+    driver.release_semaphore(token)
 
 
 def _times_out(semaphore: Semaphore, value: int | None, otherwise: str) -> None:

@@ -23,6 +23,8 @@ SIZE = 1 << 16
 _CPU: Final = 1   # kDLCPU of DLPack
 _ALIGNED: Final = 256
 """Alignment of every allocation, in bytes. DLPack requires this alignment of arrays, and all drivers provide it."""
+_CELL: Final = 16
+"""Size of each fill and copy of many, in bytes: a page has as many cells as a byte has values."""
 _CREATED: Final = (1, 4096, 4097, 3 * SIZE)
 _OFFSETS: Final = (4096, 3 * 4096, 8192 + 256, SIZE - 4096)
 _PAGES: Final = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
@@ -279,3 +281,19 @@ def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) ->
     for value, reading in zip((1, 2, 3), readings, strict=True):
         expect(base64.b64decode(context.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order",
                Symptom.OTHER_BYTES)
+    _each_of_many_rounds_takes_effect(context, context.memory(SIZE), commands)
+
+
+def _each_of_many_rounds_takes_effect(context: CaseContext, shared: Shared, commands: int) -> None:
+    """Fill a cell and copy it to its next place, many times on one list. A driver may fail at one call of many."""
+    mapping, appends = context.here.mapping(shared.here), context.here.get(commands)
+    cells = [mapping.view((_CELL,), "uint8", offset=at) for at in range(0, 4096, _CELL)]
+    for value, place in enumerate(cells[1:], 1):
+        appends.append_fill(cells[0], bytes([value]))
+        appends.append_copy(place, cells[0])
+    reading = context.here.read(commands, shared.here, 0, 4096)
+    context.here.synchronize(commands, context.patience_s)
+    found = base64.b64decode(context.here.fetch(reading))
+    for value in range(1, len(cells)):
+        expect(found[value * _CELL:(value + 1) * _CELL] == bytes([value]) * _CELL,
+               f"fill or copy {value} of {len(cells) - 1} is lost or out of order", Symptom.OTHER_BYTES)

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from xsem.errors import DriverError, WrongDeviceError
-from xsem.spi import BorrowedQueues, NativeEvent, NativeQueue, QueueDriver
+from xsem.errors import DeviceLostError, DriverError, WrongDeviceError
+from xsem.plugins import registry
+from xsem.spi import BorrowedQueues, NativeEvent, NativeQueue, QueueDriver, Token
 from xsem.types import SignalParams, WaitParams
 from xsem_conformance.case import driver_use
-from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.context import IN, NOWHERE, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
-from xsem_conformance.case.holding import held
+from xsem_conformance.case.holding import Hold, held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import none_of, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotDeclaredError, expect
+from xsem_conformance.outcomes import BlockedError, BrokenError, Case, NotDeclaredError, Symptom, expect
 
-_RELEASE_S = 0.02
+_FUNCTIONS = 101
 
 
 def _borrows(context: CaseContext) -> BorrowedQueues:
@@ -98,15 +101,34 @@ def _reports_captures(native: NativeQueue, queue: QueueDriver) -> None:
 
 @check("XSEM-LIST-006")
 def each_work_is_called_once_in_order(context: CaseContext, case: Case) -> None:
-    """Three functions of this thread and one of another thread: the queue calls each once, in the order of appends."""
+    """A hundred functions of this thread and one of another thread are called once, in the order of their appends."""
+    # If a thread of the queue calls the functions, the first one waits there until all are appended.
     driver, queue = context.driver, context.driver.create_queue()
     called: list[int] = []
-    for number in range(3):
+    gate, inside, appender = threading.Event(), threading.Event(), threading.get_ident()
+
+    def first() -> None:
+        if threading.get_ident() != appender:
+            inside.set()
+            gate.wait(context.patience_s)
+        called.append(0)
+
+    queue.append_work(first)
+    for number in range(1, _FUNCTIONS - 1):
         queue.append_work(functools.partial(called.append, number))
-    on_another_thread(lambda: queue.append_work(functools.partial(called.append, 3)), context.patience_s,
+    on_another_thread(lambda: queue.append_work(functools.partial(called.append, _FUNCTIONS - 1)), context.patience_s,
                       "append_work on another thread does not return")
-    driver_use.finish(driver, queue, queue.append_barrier((), True), "a barrier behind work", context.patience_s)
-    expect(called == [0, 1, 2, 3], f"the queue called the functions {called}, not 0, 1, 2 and 3, each once")
+    fence = queue.append_barrier((), True)
+    soon(lambda: inside.is_set() or called, "no function is called", context.patience_s)
+    if inside.is_set():
+        none_of((lambda: called, "a function is called while an earlier one runs"),
+                (lambda: driver.query_fence(fence), "a barrier is done before a function before it"))
+    gate.set()
+    driver_use.finish(driver, queue, fence, "a barrier behind work", context.patience_s)
+    wrong = next((turn for turn, number in enumerate(called) if turn != number), len(called))
+    expect(called == list(range(_FUNCTIONS)),
+           f"of {_FUNCTIONS} functions the queue made {len(called)} calls, and call {wrong + 1} is not that of "
+           f"function {wrong + 1}")
 
 
 @check("XSEM-DEV-007")
@@ -186,48 +208,130 @@ def _times_out(wait: Callable[[], bool], patience_s: float) -> None:
     expect(time.monotonic() - began < patience_s, "a wait for a native event takes longer than its timeout")
 
 
+@contextlib.contextmanager
+def _held_back(context: CaseContext, queue: AbleQueue) -> Iterator[tuple[Hold, Token]]:
+    """Append a wait for a new semaphore, which the exporter signals at the end. Yield the hold and the semaphore."""
+    # Only the driver imports the semaphore, because failed work can end the device of the context as well.
+    type = context.driver_type()
+    there, desc = context.exporter.create_semaphore(type, context.importer_uuid)
+    desc.close()
+    shared, value = Shared(NOWHERE, there), value_of(type)
+    token = context.driver_semaphore(shared)
+    producer, device = context.ends(IN)
+    signals = producer.new_list()
+    with held(producer, device, signals, type, functools.partial(producer.signal, signals, shared, value)) as hold:
+        queue.append_wait([token], [WaitParams(value=value)], (), (), False)
+        yield hold, token
+
+
 @check("XSEM-ORD-013", spoils=True)
 def failed_work_stops_its_queue(context: CaseContext, case: Case) -> None:
-    """Work fails on a queue: the fences behind this work are not reached, and later appends raise DriverError."""
+    """Hold work back that will fail: no fence behind this work is reached, and each later append raises DriverError."""
     driver = context.driver
     fail: Callable[[QueueDriver], None] = context.hook("failing_work")
-    queue, fences = driver.create_queue(), []
+    queue = driver.create_queue()
     before = queue.append_barrier((), True)
     soon(lambda: driver.query_fence(before), "a barrier before the failing work is not done", context.patience_s)
-    fail(queue)
-    failure: DriverError | None = None
-    deadline = time.monotonic() + context.patience_s
-    while failure is None:
-        expect(time.monotonic() < deadline, "neither a fence behind failed work nor an append raises DriverError")
-        try:
-            fence = queue.append_barrier((), True)
-            fences.append(fence)
-            for _ in range(5):
-                expect(not driver.query_fence(fence), "a fence behind failed work is reached")
-                time.sleep(_RELEASE_S / 5)
-        except DriverError as error:
-            failure = error
-    expect(failure.from_earlier_work, f"failed work is reported as {failure!r}, without from_earlier_work")
-    try:
-        queue.append_barrier((), True)   # without a fence, a barrier can be no operation
-    except DriverError as error:
-        expect(error.from_earlier_work, f"an append behind failed work raises {error!r}, without from_earlier_work")
-    else:
-        raise BrokenError("an append behind failed work raises no error")
-    for fence in fences:
-        expect(not _despite_failure(functools.partial(driver.query_fence, fence)),
-               "a fence behind failed work is reached")
-        expect(not _despite_failure(functools.partial(driver.wait_fence, fence, 1_000_000)),
-               "a wait for a fence behind failed work is met")
+    with _held_back(context, queue) as (hold, token):
+        fail(queue)
+        fences = [queue.append_barrier((), True) for _ in range(3)]
+        hold.pending(lambda: any(driver.query_fence(each) for each in fences), "a barrier behind held work")
+    failures = [_failure(context, functools.partial(driver.query_fence, fence)) for fence in fences]
+    failures += [_failure(context, functools.partial(driver.wait_fence, fence, 1_000_000)) for fence in fences]
+    if not any(isinstance(each, DeviceLostError) for each in failures):
+        expect(driver.query_fence(before), "a reached fence does not stay reached after later work failed")
+    value = value_of(context.driver_type(), 2)
+    _is_refused("a barrier", lambda: queue.append_barrier((), True))   # without a fence, it can be no operation
+    _is_refused("a signal", lambda: queue.append_signal([token], [SignalParams(value=value)], (), (), True))
+    _is_refused("a wait", lambda: queue.append_wait([token], [WaitParams(value=value)], (), (), True))
     for fence in (before, *fences):
         _despite_failure(functools.partial(driver.release_fence, fence))
     _despite_failure(queue.close)   # CUDA reports a lost context in each call
+    _despite_failure(functools.partial(driver.release_semaphore, token))
 
 
-def _despite_failure(call: Callable[[], object]) -> object:
-    """Make a call that may report the failed work. Return its result, or False if it reports the failure."""
+def _failure(context: CaseContext, reached: Callable[[], bool]) -> DriverError:
+    """Query a fence behind failed work until the query raises DriverError. Return this error."""
+    deadline = time.monotonic() + context.patience_s
+    while True:
+        try:
+            expect(not reached(), "a fence behind failed work is reached")
+        except DriverError as error:
+            _is_of_earlier_work(error)
+            return error
+        expect(time.monotonic() < deadline, "the query of a fence behind failed work raises no DriverError",
+               Symptom.NOT_DONE)
+        time.sleep(0.001)
+
+
+def _is_refused(what: str, append: Callable[[], object]) -> None:
+    """Check that an append behind failed work raises DriverError."""
     try:
-        return call()
+        append()
     except DriverError as error:
-        expect(error.from_earlier_work, f"failed work is reported as {error!r}, without from_earlier_work")
-    return False
+        _is_of_earlier_work(error)
+    except Exception as error:
+        raise BrokenError(f"{what} behind failed work raises {error!r}, not DriverError") from error
+    else:
+        raise BrokenError(f"{what} behind failed work raises no error")
+
+
+def _is_of_earlier_work(error: DriverError) -> None:
+    expect(error.from_earlier_work, f"failed work is reported as {error!r}, without from_earlier_work")
+
+
+def _despite_failure(call: Callable[[], object]) -> None:
+    """Make a call that may report the failed work."""
+    try:
+        call()
+    except DriverError as error:
+        _is_of_earlier_work(error)
+
+
+@check("XSEM-ORD-014", spoils=True)
+def failed_work_leaves_other_queues(context: CaseContext, case: Case) -> str:
+    """Work fails on a queue while another queue waits: the wait is met, and this and a new driver's queue work."""
+    driver = context.driver
+    fail: Callable[[QueueDriver], None] = context.hook("failing_work")
+    failing, other = driver.create_queue(), driver.create_queue()
+    type, device = context.driver_type(), context.ends(IN)[1]
+    with _held_back(context, other) as (hold, token):
+        tokens, behind = [token], other.append_barrier((), True)
+        with contextlib.ExitStack() as gate:
+            if device.waits_early(type):   # without this gate, the work can fail before the barrier
+                tokens.append(gate.enter_context(_held_back(context, failing))[1])
+            fail(failing)
+            fence, refused = _fence_behind(failing)
+        failure = refused or _failure(context, functools.partial(driver.query_fence, fence))
+        if not isinstance(failure, DeviceLostError):
+            hold.pending(functools.partial(driver.query_fence, behind), "a barrier beside failed work")
+    if isinstance(failure, DeviceLostError):
+        return f"the failure ends the device: {failure}"
+    soon(lambda: driver.query_fence(behind), "a queue beside failed work is not done", context.patience_s)
+    shared, value = context.semaphore(type), value_of(type)   # new: not every device resets a binary semaphore
+    tokens.append(context.driver_semaphore(shared))
+    last = other.append_signal([tokens[-1]], [SignalParams(value=value)], (behind,), (), True)
+    driver_use.finish(driver, other, last, "a signal beside failed work", context.patience_s)
+    context.arrives(shared, value)
+    for each in (behind, fence):
+        if each is not None:
+            driver.release_fence(each)
+    failing.close()
+    for semaphore in tokens:
+        driver.release_semaphore(semaphore)
+    again = registry().get(context.device.info.backend).open(context.device.info.index)
+    for each in (driver, again):
+        queue = each.create_queue()
+        driver_use.finish(each, queue, queue.append_barrier((), True), "a barrier of a new queue after failed work",
+                          context.patience_s)
+    again.close()
+    return "the failure ends its queue"
+
+
+def _fence_behind(queue: QueueDriver) -> tuple[Token | None, DriverError | None]:
+    """Append a barrier behind failing work. Return its fence, or the failure if the append raises it."""
+    try:
+        return queue.append_barrier((), True), None
+    except DriverError as error:
+        _is_of_earlier_work(error)
+        return None, error

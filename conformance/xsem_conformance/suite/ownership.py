@@ -154,14 +154,22 @@ def handles_of_other_things_are_refused(context: CaseContext, case: Case) -> Non
         _refused(context, case, number, what)
 
 
+_REFUSALS: Final = (xsem.BadHandleError, xsem.BadArgumentError, xsem.UnsupportedError, xsem.OutOfMemoryError,
+                    xsem.DriverError)
+"""The classes for a bad handle: some drivers answer it with a code for no support, no memory or no reason."""
+
+
 @check("XSEM-ERR-001")
 def refusal_carries_an_error_of_xsems(context: CaseContext, case: Case) -> None:
-    """Each refusal of a bad handle has a message, an identifier as reason, and both or neither of call and code."""
+    """Each refusal of a bad handle has a fitting class, a message, an identifier as reason, and call with code."""
     # The case also tries each declared type of memory.
     memories = [Case(case.requirement, each.value, kind="memory") for each in context.device.capabilities.memory_import
                 if each.os_handle_kind in (OsHandleKind.FD, OsHandleKind.NT)]
     for each, (what, number) in ((each, other) for each in (case, *memories) for other in handles.others()):
         error = _refused(context, each, number, what)
+        earlier = isinstance(error, xsem.DeviceLostError) or getattr(error, "from_earlier_work", False)
+        expect(isinstance(error, _REFUSALS), f"{what}: the refusal is {error!r}, of no class for a bad handle")
+        expect(not earlier, f"{what}: the refusal is {error!r}, a failure of earlier work")
         expect(str(error).strip(), f"{what}: the refusal has no message")
         expect(isinstance(error.reason, str) and re.fullmatch(r"[a-z][a-z0-9_]*", error.reason),
                f"{what}: the reason of the refusal is {error.reason!r}, not an identifier")

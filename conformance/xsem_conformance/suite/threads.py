@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import functools
+import itertools
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from xsem.errors import WaitTimeoutError
-from xsem.spi import Token
+from xsem.spi import Callers, Token
 from xsem.types import SemaphoreHandleType, SignalParams, WaitParams
 from xsem_conformance.case import measures
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.other_thread import on_another_thread
+from xsem_conformance.case.other_thread import all_at_once, on_another_thread
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
+
+_CELL: Final = 16
+_HALF: Final = 2048
+_TURNS: Final = 100
+"""Appends of each of two threads: their cell and their places fit a half of a page."""
 
 
 @check("XSEM-THR-003")
@@ -64,6 +72,8 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
         last.append(works.append_signal([held], [SignalParams(value=value)], (), (), True))
     thread.join(context.patience_s)
     expect(met and met[0] >= before, "other threads did not run while one was inside the driver's wait",
+           Symptom.NOT_DONE)
+    expect(met[0] - before < context.patience_s / 2, "a wait for a fence returns long after its fence is reached",
            Symptom.NOT_DONE)
     # The wait may be met before the signalling list is idle. The list must be idle before its close.
     soon(lambda: all(driver.query_fence(each) for each in last),
@@ -144,6 +154,58 @@ def _wait(queue: AbleQueue, token: Token, value: int | None, *, prepared: bool) 
         return lambda: queue.append_wait([token], [WaitParams(value=value)], (), (), True)
     call = queue.prepare_wait([token])
     return None if call is None else lambda: call(value, (), True)
+
+
+@check("XSEM-THR-008")
+def two_threads_drive_one_queue(context: CaseContext, case: Case) -> None:
+    """Two threads fill a cell of their own and copy it to their next place, at the same time on one queue."""
+    driver, queue = context.driver, context.driver.create_queue()
+    if queue.callers is not Callers.ANY:
+        queue.close()
+        raise NotDeclaredError("not declared: the calls of two threads on one queue do not overlap (Callers.ANY)")
+    memory = context.memory()
+    mine = context.driver_memory(memory)
+    buffer, _ = driver.map_buffer(mine, 0, 4096)
+    start = threading.Barrier(2)
+    fences: tuple[list[Token], list[Token]] = ([], [])
+
+    def work(cell: int, made: list[Token]) -> None:
+        start.wait()
+        for turn in range(1, _TURNS + 1):
+            queue.append_fill(buffer, cell, bytes([turn]) * 4, _CELL, (), False)
+            made.append(queue.append_copy(buffer, cell + turn * _CELL, buffer, cell, _CELL, (), True))
+
+    with _many_switches():
+        all_at_once(functools.partial(work, half * _HALF, made) for half, made in enumerate(fences))
+    for made in fences:
+        for earlier, later in itertools.pairwise(made):
+            expect(not driver.query_fence(later) or driver.query_fence(earlier),
+                   "a fence of a thread is reached before its earlier fence")
+        soon(functools.partial(driver.query_fence, made[-1]), "the appends of two threads are not done",
+             context.patience_s)
+        for fence in made:
+            driver.release_fence(fence)
+    found = measures.read_there(context, memory, 4096)
+    for half in range(2):
+        for turn in range(1, _TURNS + 1):
+            at = half * _HALF + turn * _CELL
+            expect(found[at:at + _CELL] == bytes([turn]) * _CELL,
+                   f"append {turn} of thread {half + 1} is lost, or not in the order of the thread",
+                   Symptom.OTHER_BYTES)
+    driver.unmap_buffer(buffer)
+    queue.close()
+    driver.release_memory(mine)
+
+
+@contextlib.contextmanager
+def _many_switches() -> Iterator[None]:
+    """Let the threads take turns often, so that their calls overlap."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 @check("XSEM-INT-002")

@@ -49,3 +49,8 @@ FAULTS["zero_uuid"] = Fault(Driver, "The device's UUID is zero.",
                             lambda info: dataclasses.replace(info, uuid=uuid.UUID(int=0)))
 FAULTS["wrong_uuid"] = Fault(Driver, "The device's UUID changes each time.",
                              lambda info: dataclasses.replace(info, uuid=uuid.uuid4()))
+FAULTS["zero_luid"] = Fault(Driver, "The device's LUID is zero.", lambda info: dataclasses.replace(info, luid=bytes(8)))
+FAULTS["short_luid"] = Fault(Driver, "The device's LUID has four bytes.",
+                             lambda info: dataclasses.replace(info, luid=b"luid"))
+FAULTS["zero_driver_uuid"] = Fault(Driver, "The device's driver UUID is zero.",
+                                   lambda info: dataclasses.replace(info, driver_uuid=uuid.UUID(int=0)))

@@ -1,4 +1,4 @@
-"""Faults in the events of single operations, and in fences after their release."""
+"""Faults in the events of single operations, in fences after their release, in failures and in time limits."""
 
 from __future__ import annotations
 
@@ -138,3 +138,94 @@ class FailureIsNotOfEarlierWork(List):
             if getattr(error, "from_earlier_work", False):
                 error.from_earlier_work = False   # type: ignore[attr-defined]
             raise
+
+
+@a_list
+class SignalBehindAFailureIsTaken(List):
+    """A signal behind failed work is accepted, and dropped."""
+
+    def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+        try:
+            return self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
+        except Exception:
+            return object()
+
+
+@a_driver
+class FailedWorkIsNeverReported(Driver):
+    """The query of a fence behind failed work returns False for ever."""
+
+    def query_fence(self, fence: Any) -> bool:
+        try:
+            return self.inner.query_fence(fence)   # type: ignore[no-any-return]
+        except Exception:
+            return False
+
+
+@a_driver
+class FailureEndsAllQueues(Driver):
+    """After work of a queue fails, the appends of all queues raise its failure."""
+
+    failure: Exception | None = None
+
+    class list_type(List):  # noqa: N801
+        def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+            if self.driver.failure is not None:   # type: ignore[attr-defined]
+                raise self.driver.failure   # type: ignore[attr-defined]
+            return self.inner.append_barrier(wait_fences, want_fence)
+
+    def query_fence(self, fence: Any) -> bool:
+        try:
+            return self.inner.query_fence(fence)   # type: ignore[no-any-return]
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+@a_driver
+class FailureReachesOtherFences(Driver):
+    """After work of a queue fails, the fences of all queues count as reached."""
+
+    _failed = False
+
+    def query_fence(self, fence: Any) -> bool:
+        try:
+            return self._failed or self.inner.query_fence(fence)
+        except Exception:
+            self._failed = True
+            raise
+
+
+# ---- time limits: xsem itself waits in parts of at most 50 ms, so that only direct calls show these faults
+_LONG_NS = 100_000_000
+
+
+@a_driver
+class WaitIgnoresWhatIsReachedMeanwhile(Driver):
+    """A long wait for an unreached fence returns at its timeout, also if the fence is reached before."""
+
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
+        if timeout_ns > _LONG_NS and not self.inner.query_fence(fence):
+            time.sleep(timeout_ns / 1e9)
+        return bool(self.inner.wait_fence(fence, timeout_ns))
+
+
+@a_driver
+class WaitForAReachedFenceTakesItsTimeout(Driver):
+    """A long wait for a reached fence returns at its timeout."""
+
+    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
+        if timeout_ns > _LONG_NS and self.inner.query_fence(fence):
+            time.sleep(timeout_ns / 1e9)
+        return bool(self.inner.wait_fence(fence, timeout_ns))
+
+
+@a_driver
+class MetHostWaitTakesItsTimeout(Driver):
+    """A long host wait that is met returns at its timeout."""
+
+    def host_wait(self, semaphore: Any, value: int | None, timeout_ns: int) -> bool:
+        met = self.inner.host_wait(semaphore, value, timeout_ns)
+        if met and timeout_ns > _LONG_NS:
+            time.sleep(timeout_ns / 1e9)
+        return bool(met)

@@ -13,7 +13,7 @@ from typing import Any
 
 from faults.base import Driver, List, a_driver, a_list
 from xsem import spi
-from xsem.errors import BadHandleError
+from xsem.errors import BadHandleError, DriverError, ReleasedError
 from xsem.types import MemoryDesc, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 
 
@@ -260,6 +260,29 @@ class RefusalOfASocketWithoutAReason(Driver):
             if handle is None or not stat.S_ISSOCK(os.fstat(handle.fileno()).st_mode):
                 raise
             raise spi.ImportFailure(BadHandleError("no", reason="It is a socket."), handle="left") from failure
+
+
+@a_driver
+class RefusalBlamesEarlierWork(Driver):
+    """The refusal of a bad handle is a failure of earlier work."""
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        try:
+            return self.inner.import_semaphore(desc, handle)
+        except spi.ImportFailure as failure:
+            raise spi.ImportFailure(DriverError("it failed", reason="earlier_work_failed", from_earlier_work=True),
+                                    handle=failure.handle) from failure
+
+
+@a_driver
+class RefusalIsOfAnotherClass(Driver):
+    """The refusal of a bad handle is a ReleasedError."""
+
+    def import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
+        try:
+            return self.inner.import_semaphore(desc, handle)
+        except spi.ImportFailure as failure:
+            raise spi.ImportFailure(ReleasedError("it is gone", reason="released"), handle=failure.handle) from failure
 
 
 # ---- devices

@@ -109,3 +109,41 @@ class ImportsOfThreadsAreMixedUp(Driver):
                 if self._last is semaphore:
                     self._last = None
             self.inner.release_semaphore(semaphore)
+
+
+class _TakesAnyCallers(List):
+    """Its queue declares `Callers.ANY`."""
+
+    def __init__(self, inner: spi.QueueDriver, driver: Any) -> None:
+        super().__init__(inner, driver)
+        self.callers = spi.Callers.ANY
+        self._inside = threading.Lock()
+
+    def append_copy(self, *args):  # type: ignore[no-untyped-def]
+        alone = self._inside.acquire(blocking=False)
+        try:
+            if not alone:
+                return self.during_another(*args)
+            time.sleep(0.0001)
+            return self.inner.append_copy(*args)
+        finally:
+            if alone:
+                self._inside.release()
+
+
+@a_list
+class AppendDuringAnotherIsLost(_TakesAnyCallers):
+    """The queue declares `Callers.ANY`, and a copy during another copy is lost."""
+
+    def during_another(self, *args):  # type: ignore[no-untyped-def]
+        return self.inner.append_barrier((), args[-1])
+
+
+@a_list
+class AppendDuringAnotherIsLate(_TakesAnyCallers):
+    """The queue declares `Callers.ANY`, and a copy during another copy begins two milliseconds late."""
+
+    def during_another(self, *args):  # type: ignore[no-untyped-def]
+        timer = threading.Timer(0.002, self.inner.append_copy, (*args[:-1], False))
+        timer.start()
+        return self.inner.append_barrier((), args[-1])
