@@ -178,7 +178,7 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
     """A held fence is not reached, a wait for the fence times out, and a reached fence stays reached."""
     # The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
-    type = context.driver_type()
+    type = case.handle_type
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)
     commands = context.driver.create_queue()
@@ -221,7 +221,7 @@ def _at_once(query: Callable[[], bool]) -> None:
 @check("XSEM-EVT-010")
 def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> None:
     """Release the fence of a held wait: the release returns, the wait stays pending, and no other fence changes."""
-    type = context.driver_type()
+    type = case.handle_type
     driver, value, shared = context.driver, value_of(type), context.semaphore(type)
     token, commands = context.driver_semaphore(shared), context.driver.create_queue()
     producer, device = context.ends(IN)
