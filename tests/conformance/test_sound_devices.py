@@ -81,7 +81,8 @@ def test_device_that_promises_less_than_it_does_conforms(tmp_path: Path, declare
 
 @pytest.mark.slow
 def test_slow_query_fails_the_requirement_of_queries_and_is_no_hang(tmp_path: Path) -> None:
-    found = {each["requirement"]: each for each in cases(tmp_path, "XSEM-EVT-005", "XSEM-EVT-010", query_s=0.3)}
+    found = {each["requirement"]: each for each in cases(tmp_path, "XSEM-EVT-005", "XSEM-EVT-010", query_s=0.3)
+             if each["outcome"] != "UNSUPPORTED"}
     assert found["XSEM-EVT-005"]["outcome"] == "FAIL"
     assert "a query of a fence does not return at once: it took 0.3" in found["XSEM-EVT-005"]["detail"]
     assert "hang" not in found["XSEM-EVT-010"]["detail"]

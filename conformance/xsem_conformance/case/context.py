@@ -269,10 +269,11 @@ class CaseContext:
             number = self.second.import_semaphore(desc)
         return CaseParticipant(self.second, lambda _shared: number, "the second process", self.patience_s)
 
-    def ends(self, direction: str) -> tuple[CaseParticipant, CaseParticipant]:
-        """Return the producer and the consumer of a direction, `IN` or `OUT`."""
-        device = CaseParticipant(self.here, lambda shared: shared.here, "device", self.patience_s)
-        exporter = CaseParticipant(self.exporter, lambda shared: shared.there, "exporter", self.patience_s)
+    def ends(self, direction: str, least_s: float = 0.0) -> tuple[CaseParticipant, CaseParticipant]:
+        """Return the producer and the consumer of a direction, `IN` or `OUT`. Their patience is at least `least_s`."""
+        patience_s = max(self.patience_s, least_s)
+        device = CaseParticipant(self.here, lambda shared: shared.here, "device", patience_s)
+        exporter = CaseParticipant(self.exporter, lambda shared: shared.there, "exporter", patience_s)
         return (exporter, device) if direction == IN else (device, exporter)
 
     @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from xsem import CommandList, Event
@@ -42,6 +42,16 @@ class Gates:
             commands.append_barrier(signal_event=event)
             events.append(event)
         return events
+
+    def close_around(self, places: Sequence[tuple[int, int]]) -> list[list[Event]]:
+        """Return `count` events for each (count, index): that at the index is of list 1, the others of later lists."""
+        # With a single list, only one event is possible.
+        first, *later = self.close()
+        while len(later) < max(count for count, _ in places) - 1:
+            event = self._context.device.create_event()
+            self._lists[1 + len(later) % (len(self._lists) - 1)].append_barrier(signal_event=event)
+            later.append(event)
+        return [[*later[:index], first, *later[index:count - 1]] for count, index in places]
 
     def open(self, index: int) -> None:
         """Signal the semaphore of one list."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from xsem.types import (
     MemoryDesc,
     MemoryHandleType,
     OsHandleKind,
+    OwnedHandle,
     SemaphoreDesc,
     SemaphoreHandleType,
     SignalParams,
@@ -26,17 +28,21 @@ from xsem.types import (
 )
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
-from xsem_conformance.case.direct import AbleQueue, duplicate
+from xsem_conformance.case.direct import AbleQueue, close_host_objects, duplicate
+from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.other_thread import OtherThread
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.outcomes import expect
+from xsem_conformance.system import handles
 
 __all__ = [
-    "MOST_APPENDS", "WAKE_UP_S", "free_is_held", "is_held", "other_sorts_taken", "overlap", "pending_appends",
-    "read_there", "refuses", "release_is_held", "size_is_checked", "value_after_going_back", "wake_up_s",
+    "MOST_APPENDS", "WAKE_UP_S", "free_is_held", "is_held", "misfits", "other_sorts", "other_sorts_taken",
+    "overlap", "pending_appends", "read_there", "refusals_leave_nothing", "refuses", "release_is_held",
+    "size_is_checked", "value_after_going_back", "wake_up_s",
 ]
 
 MOST_APPENDS: Final = 4096
+_REFUSALS: Final = 20
 _OF_PROCESSES: Final = (OsHandleKind.FD, OsHandleKind.NT)
 """Handles that belong to a process."""
 BLOCKS_S: Final = 0.5
@@ -107,6 +113,10 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
         expect(not thread.is_alive(), "an append that was held did not return when the wait was met")
     for each in (held, after):
         context.driver.release_semaphore(each)
+        close_host_objects(each)
+    for shared in (gate, other):
+        context.here.release(shared.here)
+    context.let_go()
     return at_once
 
 
@@ -174,10 +184,11 @@ def value_after_going_back(context: CaseContext, type: str) -> int:
 # ---- handles that do not fit
 def other_sorts_taken(context: CaseContext, kind: str, type: str) -> list[str]:
     """Return the handles of other kinds that the driver imports as a handle of that type."""
-    return sorted({what for what, desc in _other_sorts(context, kind, type) if not refuses(context, desc)})
+    return sorted({what for what, desc in other_sorts(context, kind, type) if not refuses(context, desc)})
 
 
-def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
+def other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
+    """Yield descriptors of the exporter's objects of other kinds."""
     uuid = context.device.info.uuid
     for made in context.exported_semaphores():
         other = SemaphoreHandleType(made)
@@ -187,21 +198,42 @@ def _other_sorts(context: CaseContext, kind: str, type: str) -> Iterator[tuple[s
             _, given = context.exporter.create_semaphore(made, context.importer_uuid)
             with given:
                 if given.handle != -1:   # a signalled sync file has no descriptor
-                    yield f"a {other.kind.value} semaphore", _as(kind, type, given, uuid)
+                    yield f"a {other.kind.value} semaphore", _as(kind, type, given.handle, uuid)
     for made in context.exported_memories():
         if MemoryHandleType(made).os_handle_kind in _OF_PROCESSES and kind == "semaphore":
             _, memory = context.exporter.create_memory(made, 4096, context.importer_uuid)
             with memory:
-                yield "memory", _as(kind, type, memory, uuid)
+                yield "memory", _as(kind, type, memory.handle, uuid)
 
 
-def _as(kind: str, type: str, given: SemaphoreDesc | MemoryDesc, uuid: Any) -> SemaphoreDesc | MemoryDesc:
+def _as(kind: str, type: str, handle: Any, uuid: Any) -> SemaphoreDesc | MemoryDesc:
     if kind == "memory":
         memory = MemoryHandleType(type)
-        return MemoryDesc(type=memory, handle=given.handle, allocation_size=4096,
+        return MemoryDesc(type=memory, handle=handle, allocation_size=4096,
                           device_uuid=uuid if memory.device_bound else None)
     semaphore = SemaphoreHandleType(type)
-    return SemaphoreDesc(type=semaphore, handle=given.handle, device_uuid=uuid if semaphore.device_bound else None)
+    return SemaphoreDesc(type=semaphore, handle=handle, device_uuid=uuid if semaphore.device_bound else None)
+
+
+def misfits(context: CaseContext, kind: str, type: str) -> Iterator[tuple[str, SemaphoreDesc | MemoryDesc]]:
+    """Yield descriptors of other things, and of memory that is smaller than its descriptor says."""
+    for what, number in handles.others():
+        with _as(kind, type, OwnedHandle(number), context.device.info.uuid) as thing:
+            yield what, thing
+    if kind == "memory":
+        _, desc = context.exporter.create_memory(type, 1 << 16, context.importer_uuid)
+        with desc:
+            yield "memory that is too small", dataclasses.replace(desc, allocation_size=16 * desc.allocation_size)
+
+
+def refusals_leave_nothing(context: CaseContext, what: str, desc: SemaphoreDesc | MemoryDesc) -> None:
+    """Check that twenty imports of a descriptor leave as many descriptors, threads and mappings as before."""
+    # A driver may take a descriptor of the exporter. Its release leaves nothing, either.
+    refuse = functools.partial(refuses, context, desc)
+    refuse()   # the first one can fill a cache of the driver
+    grown = growth(refuse, _REFUSALS, context.patience_s, handles.count, handles.threads, handles.host_mappings)
+    for left, name in zip(grown, ("file descriptors", "threads", "mappings"), strict=True):
+        expect(not left, f"{_REFUSALS} imports of {what} left {left} {name}")
 
 
 def size_is_checked(context: CaseContext, type: str) -> bool:
@@ -220,6 +252,7 @@ def refuses(context: CaseContext, desc: SemaphoreDesc | MemoryDesc) -> bool:
         except ImportFailure:
             return True
     (driver.release_memory if isinstance(desc, MemoryDesc) else driver.release_semaphore)(token)
+    close_host_objects(token)
     return False
 
 

@@ -291,7 +291,7 @@ class LocalParticipant:
 
     def host_signal(self, semaphore: int, value: int | None) -> None:
         """Signal from the host if the device can, else through a separate list."""
-        if self._can(semaphore, Feature.HOST_SIGNAL):
+        if self.can(semaphore, Feature.HOST_SIGNAL):
             try:
                 self.get(semaphore).host_signal(value)
             except UnsupportedError:   # the host of Vulkan signals only timelines
@@ -302,7 +302,7 @@ class LocalParticipant:
 
     def host_wait(self, semaphore: int, value: int | None, timeout_s: float) -> None:
         """Wait on the host if the device can, else through a separate list."""
-        if self._can(semaphore, Feature.HOST_WAIT):
+        if self.can(semaphore, Feature.HOST_WAIT):
             try:
                 self.get(semaphore).host_wait(value, timeout_s=timeout_s)
             except UnsupportedError:   # the host of Vulkan waits only for timelines
@@ -316,7 +316,7 @@ class LocalParticipant:
     def meets_now(self, semaphore: int, value: int | None) -> bool:
         """Return whether a wait is met now. Without host waits, a list gets the time that its driver needs."""
         try:
-            if self._can(semaphore, Feature.HOST_WAIT):
+            if self.can(semaphore, Feature.HOST_WAIT):
                 with contextlib.suppress(UnsupportedError):   # Vulkan has host waits only for timelines
                     self.get(semaphore).host_wait(value, timeout_s=0.0)
                     return True
@@ -325,7 +325,7 @@ class LocalParticipant:
             return False
         return True
 
-    def _can(self, semaphore: int, feature: Feature) -> bool:
+    def can(self, semaphore: int, feature: Feature) -> bool:
         """Return whether the host makes these calls: for a portable timeline on each device."""
         return self.get(semaphore).type.portable or feature in self.device.capabilities.features
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 from xsem.types import SemaphoreKind
+from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.holding import held
 from xsem_conformance.checks import check
@@ -13,54 +16,82 @@ from xsem_conformance.outcomes import Case, Symptom, expect
 
 @check("XSEM-BATCH-001")
 def batched_wait_needs_all(context: CaseContext, case: Case) -> None:
-    """A wait for three semaphores is pending while any one of the semaphores is not signalled."""
-    # Each semaphore is missing in turn, first on a new list, then on a list that repeats the wait.
+    """A wait for 2, 3 or 8 semaphores is pending while the first, the last or one between is not signalled."""
+    # A new list makes its first wait of a batch in the turns marked with True, and repeats the wait in the others.
+    _, consumer = context.ends(case.direction)
+    if not context.repeats(consumer, case.handle_type):
+        turns: tuple[_Turn, ...] = ((3, 0, True), (8, 7, True))
+    elif not consumer.waits_early(case.handle_type):
+        turns = ((3, 0, True), (3, 1, True), (3, 2, True), (3, 1, False), (2, 1, True), (8, 7, False))   # of long work
+    else:
+        turns = (*_OF_THREE, (2, 0, True), (2, 1, False), (8, 7, True), (8, 0, False), (8, 4, False))
+    _batches_need_all(context, case, turns)
+
+
+_Turn: TypeAlias = "tuple[int, int, bool]"
+"""The size of a batch, the missing member, and whether the list is new."""
+_OF_THREE: Final[tuple[_Turn, ...]] = (
+    (3, 0, True), (3, 1, True), (3, 2, True), (3, 2, False), (3, 0, False), (3, 1, False))
+
+
+def _batches_need_all(context: CaseContext, case: Case, turns: Iterable[_Turn]) -> None:
+    """Wait for a batch in each turn. The wait is pending while the missing member is not signalled."""
     producer, consumer = context.ends(case.direction)
-    semaphores = [context.semaphore(case.handle_type) for _ in range(3)]
-    values = [value_of(case.handle_type, 10 * each) for each in (1, 2, 3)]
+    semaphores: list[Shared] = []
     waits, signals = consumer.new_list(), producer.new_list()
-    turns = 6 if context.repeats(consumer, case.handle_type) else 1
-    for turn, last in enumerate((0, 1, 2, 2, 0, 1)[:turns]):
-        wanted = [None if value is None else value + 100 * turn for value in values]
-        if turn in (1, 2):
+    for turn, (size, missing, new) in enumerate(turns):
+        if len(semaphores) != size or not context.repeats(consumer, case.handle_type):
+            semaphores = [context.semaphore(case.handle_type) for _ in range(size)]
+        if new:
             consumer.release(waits)
             waits = consumer.new_list()
-        for index in range(3):
-            if index != last:
-                producer.signal(signals, semaphores[index], wanted[index])
-        producer.finish(signals, "two signals")
+        values = [value_of(case.handle_type, 100 * turn + each + 1) for each in range(size)]
+        others = [each for each in range(size) if each != missing]
+        for group in [others] if size == _MANY else [[each] for each in others]:
+            producer.signal(signals, [semaphores[each] for each in group], [values[each] for each in group])
+        producer.finish(signals, f"{size - 1} signals")
         with held(producer, consumer, signals, case.handle_type,
-                  functools.partial(producer.signal, signals, semaphores[last], wanted[last])) as hold:
-            consumer.wait(waits, semaphores, wanted)
+                  functools.partial(producer.signal, signals, semaphores[missing], values[missing])) as hold:
+            consumer.wait(waits, semaphores, values)
             hold.pending(functools.partial(consumer.done, waits),
-                         f"{consumer.name}: a wait for three, of which number {last + 1} is missing,")
-        consumer.finish(waits, "a wait for three")
+                         f"{consumer.name}: a wait for {size}, of which number {missing + 1} is missing,")
+        consumer.finish(waits, f"a wait for {size}")
 
 
 @check("XSEM-BATCH-002")
 def batched_signal_signals_each_with_its_own_value(context: CaseContext, case: Case) -> None:
-    """Every semaphore of a batch gets its own value, and not the value of another semaphore."""
+    """Every semaphore of a batch of 2, 3, 4 or 8 gets its own value, and not the value of another semaphore."""
     producer, consumer = context.ends(case.direction)
-    semaphores = [context.semaphore(case.handle_type) for _ in range(4)]
-    values = [value_of(case.handle_type, each) for each in (40, 10, 30, 20)]
     signals, waits = producer.new_list(), consumer.new_list()
-    # From the second turn on, xsem uses the driver's prepared call.
-    for turn in range(3 if context.repeats(consumer, case.handle_type) else 1):
-        wanted = [None if value is None else value + 100 * turn for value in values]
-        producer.signal(signals, semaphores, wanted)
-        producer.finish(signals, "a batch of four signals")
-        for semaphore, value in zip(semaphores, wanted, strict=True):
-            consumer.wait(waits, semaphore, value)
-            consumer.finish(waits, f"a wait for the batch's {value or 'signal'}")
-            if value is not None and context.exporter_reads(case.handle_type):
-                found = context.exporter.value(semaphore.there)
-                expect(found == value, f"a batch signalled {value}, and the timeline is at {found}",
-                       Symptom.OTHER_VALUE)
-            elif value is not None:
-                consumer.wait(waits, semaphore, value + 1)
-                consumer.stays_pending(waits, f"a wait for {value + 1}, where the batch signalled {value},")
-                producer.signal(signals, semaphore, value + 1)
-                consumer.finish(waits, "a wait")
+    # From the second turn of a size on, xsem uses the driver's prepared call.
+    for values in _OWN_VALUES:
+        semaphores = [context.semaphore(case.handle_type) for _ in values]
+        for turn in range(3 if context.repeats(consumer, case.handle_type) else 1):
+            wanted = [value_of(case.handle_type, each + 100 * turn) for each in values]
+            producer.signal(signals, semaphores, wanted)
+            producer.finish(signals, f"a batch of {len(values)} signals")
+            for semaphore, value in zip(semaphores, wanted, strict=True):
+                consumer.wait(waits, semaphore, value)
+                consumer.finish(waits, f"a wait for the {value or 'signal'} of a batch of {len(values)}")
+                if value is not None:
+                    _value_is(context, case, signals, waits, semaphore, value)
+
+
+_OWN_VALUES: Final = ((40, 10, 30, 20), (20, 10), (10, 30, 20), (80, 10, 70, 20, 60, 30, 50, 40))
+"""The values of each batch of signals."""
+
+
+def _value_is(context: CaseContext, case: Case, signals: int, waits: int, semaphore: Shared, value: int) -> None:
+    """Check that a timeline is at the value of its batch."""
+    producer, consumer = context.ends(case.direction)
+    if context.exporter_reads(case.handle_type):
+        found = context.exporter.value(semaphore.there)
+        expect(found == value, f"a batch signalled {value}, and the timeline is at {found}", Symptom.OTHER_VALUE)
+    else:
+        consumer.wait(waits, semaphore, value + 1)
+        consumer.stays_pending(waits, f"a wait for {value + 1}, where the batch signalled {value},")
+        producer.signal(signals, semaphore, value + 1)
+        consumer.finish(waits, "a wait")
 
 
 @check("XSEM-BATCH-003")
@@ -97,28 +128,20 @@ def batch_of_both_kinds(context: CaseContext, case: Case) -> None:
 
 
 @check("XSEM-BATCH-004")
-def sixty_four_in_one_batch(context: CaseContext, case: Case) -> None:
-    """A batch of 64 semaphores is signalled completely and waited for completely."""
-    # One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the 64th is
-    # missing, and while one in the middle is missing.
+def sixty_five_in_one_batch(context: CaseContext, case: Case) -> None:
+    """A batch of 65 semaphores is signalled completely and waited for completely."""
+    # One wait for each semaphore sees all signals of a batch. A wait for the batch is pending while the first, the last
+    # or one in the middle is missing.
     producer, consumer = context.ends(case.direction)
-    semaphores = [context.semaphore(case.handle_type) for _ in range(64)]
+    semaphores = [context.semaphore(case.handle_type) for _ in range(_MANY)]
     signals, waits = producer.new_list(), consumer.new_list()
-    producer.signal(signals, semaphores, [value_of(case.handle_type, each + 1) for each in range(64)])
-    producer.finish(signals, "a batch of 64 signals")
+    producer.signal(signals, semaphores, [value_of(case.handle_type, each + 1) for each in range(_MANY)])
+    producer.finish(signals, f"a batch of {_MANY} signals")
     for index, semaphore in enumerate(semaphores):
         consumer.wait(waits, semaphore, value_of(case.handle_type, index + 1))
-    consumer.finish(waits, "64 waits for the members of a batch")
-    if not context.repeats(consumer, case.handle_type):
-        return
-    for turn, missing in enumerate((63, 40, 17), 1):
-        values = [value_of(case.handle_type, each + 1 + 100 * turn) for each in range(64)]
-        others = [each for each in range(64) if each != missing]
-        producer.signal(signals, [semaphores[each] for each in others], [values[each] for each in others])
-        producer.finish(signals, "a batch of 63 signals")
-        with held(producer, consumer, signals, case.handle_type,
-                  functools.partial(producer.signal, signals, semaphores[missing], values[missing])) as hold:
-            consumer.wait(waits, semaphores, values)
-            hold.pending(lambda: consumer.done(waits),
-                         f"{consumer.name}: a wait for 64, of which number {missing + 1} is missing,")
-        consumer.finish(waits, "a wait for 64")
+    consumer.finish(waits, f"{_MANY} waits for the members of a batch")
+    if context.repeats(consumer, case.handle_type):
+        _batches_need_all(context, case, [(_MANY, each, False) for each in (_MANY - 1, 0, 40)])
+
+
+_MANY: Final = 65

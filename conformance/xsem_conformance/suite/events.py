@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from xsem import CommandList
+from xsem import CommandList, Event
 from xsem.spi import Token
 from xsem.types import WaitParams
 from xsem_conformance.case.case_participant import Shared
@@ -22,6 +22,8 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _SIGNALS = 20
+_MOST_EVENTS: Final = 8
+_MOST_LISTS: Final = 24
 _FENCES = 256
 _LONG_NS: Final = 200_000_000
 
@@ -105,6 +107,46 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
         gates.open(missing)
         behind.wait(timeout_s=context.patience_s)
     _barrier_without_an_event_blocks_its_list(context, case.handle_type, gates, context.here.get(number), signals)
+    device.release(number)
+
+    def wait(commands: CommandList, events: Sequence[Event], done: Event) -> None:
+        met, value = context.semaphore(case.handle_type), value_of(case.handle_type)
+        producer.signal(signals, met, value)
+        producer.finish(signals, "a signal")
+        commands.append_wait(context.here.get(met.here), value, wait_events=events, signal_event=done)
+
+    def barrier(commands: CommandList, events: Sequence[Event], done: Event) -> None:
+        commands.append_barrier(wait_events=events, signal_event=done)
+
+    _up_to_eight_events_count(context, gates, {"a wait": wait, "a barrier": barrier})
+
+
+_Append = Callable[[CommandList, Sequence[Event], Event], None]
+"""An append to a list, with the events to wait for and the event of its end."""
+
+
+def _up_to_eight_events_count(context: CaseContext, gates: Gates, appends: Mapping[str, _Append]) -> None:
+    """Append with 1 to 8 events to lists that share the observation. Each event is held alone once in each count."""
+    width = max(1, min(_MOST_LISTS, context.device.capabilities.independent_lists - len(gates) - 2))
+    counts: Sequence[int] = range(1, _MOST_EVENTS + 1) if width > _MOST_EVENTS else (2, _MOST_EVENTS)
+    if len(gates) == 1:
+        counts = (1,)
+    # A device with few lists would need an observation for each place.
+    places = [(what, count, index) for what in appends for count in counts
+              for index in (range(count) if width > _MOST_EVENTS else sorted({0, count - 1}))]
+    lists = [context.here.get(context.here.new_list()) for _ in range(width)]
+    for start in range(0, len(places), width):
+        shared = places[start:start + width]
+        events = gates.close_around([(count, index) for _, count, index in shared])
+        ends = [context.device.create_event() for _ in shared]
+        for (what, _, _), commands, awaited, end in zip(shared, lists, events, ends, strict=False):
+            appends[what](commands, awaited, end)
+        gates.open_all_but(0)
+        none_of(*((end.query, f"{what} was done before event {index + 1} of its {count}")
+                  for (what, count, index), end in zip(shared, ends, strict=True)))
+        gates.open(0)
+        for end in ends:
+            end.wait(timeout_s=context.patience_s)
 
 
 def _barrier_without_an_event_blocks_its_list(
@@ -132,6 +174,7 @@ def _barrier_without_an_event_blocks_its_list(
 @check("XSEM-EVT-001")
 def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> None:
     """A signal is invisible while any one of its wait events is not reached, for first and repeated signals."""
+    # The last part looks at the events of signals with up to eight wait events.
     exporter, device = context.ends(IN)
     # On an exporter with one list, a wait would hold the signals of the gates back.
     end = exporter if exporter.waits_early(case.handle_type) and exporter.independent_lists > 1 else device
@@ -150,6 +193,14 @@ def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> Non
         never(lambda: end.done(waits), f"signal {turn + 1} was seen before event {missing + 1} of {count}")
         gates.open(missing)
         end.finish(waits, "a wait for a signal whose events are reached")
+    for each, commands in ((device, number), (end, waits)):
+        each.release(commands)
+
+    def signal(commands: CommandList, events: Sequence[Event], done: Event) -> None:
+        fresh = context.here.get(context.semaphore(case.handle_type).here)
+        commands.append_signal(fresh, value_of(case.handle_type), wait_events=events, signal_event=done)
+
+    _up_to_eight_events_count(context, gates, {"a signal": signal})
 
 
 @check("XSEM-EVT-004")
@@ -178,7 +229,7 @@ def operation_without_events_waits_for_none(context: CaseContext, case: Case) ->
 def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case: Case) -> None:
     """A held fence is not reached, a wait for the fence times out in time, and a reached fence stays reached."""
     # The check also uses the fence of a barrier behind the wait, and queries the fences after the close of the queue.
-    type = context.driver_type()
+    type = case.handle_type
     value, shared = value_of(type), context.semaphore(type)
     token = context.driver_semaphore(shared)
     commands = context.driver.create_queue()
@@ -214,7 +265,7 @@ def fence_is_not_reached_while_its_operation_is_held(context: CaseContext, case:
 @check("XSEM-EVT-010")
 def released_fence_leaves_its_operation(context: CaseContext, case: Case) -> None:
     """Release the fence of a held wait: the release returns, the wait stays pending, and no other fence changes."""
-    type = context.driver_type()
+    type = case.handle_type
     driver, value, shared = context.driver, value_of(type), context.semaphore(type)
     token, commands = context.driver_semaphore(shared), context.driver.create_queue()
     producer, device = context.ends(IN)

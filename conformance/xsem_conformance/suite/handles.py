@@ -27,9 +27,11 @@ from xsem_conformance.system import handles
 # After NVIDIA's Vulkan driver refuses a semaphore's fd as memory, it refuses the next memory as well.
 @check("XSEM-IMP-004", spoils=True)
 def handle_of_another_sort_is_refused(context: CaseContext, case: Case) -> None:
-    """The driver refuses each other kind of object of the exporter in place of one of this type."""
+    """The driver refuses each other kind of object in place of one of this type, and keeps nothing of it."""
     taken = measures.other_sorts_taken(context, case.kind, case.handle_type)
     expect(not taken, f"the driver imports as a {case.kind} of type {case.handle_type}: {', '.join(taken)}")
+    for what, desc in measures.other_sorts(context, case.kind, case.handle_type):
+        measures.refusals_leave_nothing(context, what, desc)
 
 
 @check("XSEM-IMP-010")

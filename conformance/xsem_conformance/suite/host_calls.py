@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from xsem import Semaphore
 from xsem.errors import UnsupportedError, WaitTimeoutError
 from xsem.types import Feature, SemaphoreHandleType
-from xsem_conformance.case.case_participant import Shared
+from xsem_conformance.case.case_participant import CaseParticipant, Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.case.time_limits import TRIES, TimedWait, at_once
@@ -16,19 +17,42 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _LONG_NS: Final = 200_000_000
+_EDGES: Final = (2**31 - 1, 2**31 + 1, 2**32 - 1, 2**32 + 1, 2**33, 2**53 + 1, 2**63 - 1, 2**63 + 1, 2**64 - 2)
+"""Rising values beside the limits of signed and unsigned numbers, and of exact floating-point numbers."""
+
+
+def _edges(context: CaseContext, type: str) -> Iterator[int]:
+    """Yield the values of `_EDGES` that both sides allow behind the value before, first behind 1."""
+    last = 1
+    for value in _EDGES:
+        if value + 1 - last > context.largest_difference(type):
+            return
+        yield value
+        last = value
 
 
 @check("XSEM-TL-007")
 def device_reads_the_value(context: CaseContext, case: Case) -> None:
-    """The device reads the last value of the exporter's signals, and the last value of its own signals."""
+    """The device reads the last value of the exporter's signals, of its own signals, and of those of its host."""
     producer, device = context.ends(IN)
-    semaphore = context.semaphore(case.handle_type)
-    for end, value in ((producer, 5), (device, 9), (producer, 2**33)):
-        commands = end.new_list()
-        end.signal(commands, semaphore, value)
-        end.finish(commands, "a signal")
-        found = context.here.get(semaphore.here).value()
-        expect(found == value, f"the {end.name} signalled {value}, and the device reads {found}", Symptom.OTHER_VALUE)
+    semaphore, type = context.semaphore(case.handle_type), case.handle_type
+    imported: Semaphore = context.here.get(semaphore.here)
+    expect(imported.value() == 0, f"a new timeline is at {imported.value()}", Symptom.OTHER_VALUE)
+    lists = [(end, end.new_list()) for end in (producer, device)]
+    ends: list[tuple[str, Callable[[int], object]]] = [
+        (end.name, functools.partial(_signals, end, commands, semaphore)) for end, commands in lists]
+    if context.here.can(semaphore.here, Feature.HOST_SIGNAL):
+        ends.append(("device's host", imported.host_signal))
+    for turn, value in enumerate((5, 9, *_edges(context, type))):
+        name, signal = ends[turn % len(ends)]
+        signal(value)
+        found = imported.value()
+        expect(found == value, f"the {name} signalled {value}, and the device reads {found}", Symptom.OTHER_VALUE)
+
+
+def _signals(end: CaseParticipant, commands: int, semaphore: Shared, value: int) -> None:
+    end.signal(commands, semaphore, value)
+    end.finish(commands, "a signal")
 
 
 @check("XSEM-TL-008")
@@ -52,9 +76,8 @@ def signal_from_the_devices_host_meets_the_exporters_wait(context: CaseContext, 
         exporter.wait(waits, semaphore, value)
     exporter.finish(waits, "a wait")
     if value is not None:
-        for turn in range(1, 4):
-            _host_signal_sets(context, semaphore, case.handle_type,
-                              value + turn * context.wide_step(case.handle_type))
+        for edge in _edges(context, case.handle_type):
+            _host_signal_sets(context, semaphore, case.handle_type, edge)
     if device.waits_early(case.handle_type):
         others, signals = device.new_list(), exporter.new_list()
         device.wait(others, other, value)
@@ -90,8 +113,8 @@ def _host_signal_sets(context: CaseContext, semaphore: Shared, type: str, value:
 @check("XSEM-TL-009")
 def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
     """An unmet host wait times out, and a host wait returns after the exporter's signal."""
-    # At one below its value, a wait times out, too. A wait that times out does not change the semaphore. A met wait
-    # resets a binary semaphore. A second semaphore stays unsignalled.
+    # At one below its value, a wait times out, too, beside the limits of 31, 32, 63 and 64 bits. A wait that times out
+    # does not change the semaphore. A met wait resets a binary semaphore. A second semaphore stays unsignalled.
     exporter, _ = context.ends(IN)
     semaphore, value = context.semaphore(case.handle_type), value_of(case.handle_type)
     other = context.here.get(context.semaphore(case.handle_type).here)
@@ -104,7 +127,7 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
         return   # the host of Vulkan waits only for timelines; no capability states this
     _times_out_in_time(context, case.handle_type, value)
     commands = exporter.new_list()
-    for _ in range(3):
+    for _ in range(3 if value is None else 1):
         exporter.signal(commands, semaphore, value)
         exporter.finish(commands, "a signal")
         _times_out(other, value, "a host wait was met by a signal of another semaphore")
@@ -113,12 +136,22 @@ def wait_of_the_devices_host(context: CaseContext, case: Case) -> None:
             if not context.device.capabilities.resets_on_wait:
                 return
             _times_out(imported, value, "a second host wait was met by one signal of a binary semaphore")
-            continue
-        imported.host_wait(value, timeout_s=context.patience_s)   # no wait consumes the value
-        value += context.wide_step(case.handle_type)
-        exporter.signal(commands, semaphore, value - 1)
-        exporter.finish(commands, "a signal")
-        _times_out(imported, value, f"a host wait for {value} was met at {value - 1}")
+    if value is not None:
+        imported.host_wait(0, timeout_s=context.patience_s)
+        _host_waits_at_the_edges(context, case.handle_type, imported, functools.partial(
+            _signals, exporter, commands, semaphore))
+
+
+def _host_waits_at_the_edges(
+    context: CaseContext, type: str, imported: Semaphore, signal: Callable[[int], object]
+) -> None:
+    """A host wait is not met at one below its value, and met at its value. No wait consumes the value."""
+    for value in _edges(context, type):
+        signal(value)
+        _times_out(imported, value + 1, f"a host wait for {value + 1} was met at {value}")
+        signal(value + 1)
+        for awaited in (value + 1, value + 1, 1):
+            imported.host_wait(awaited, timeout_s=context.patience_s)
 
 
 def _times_out_in_time(context: CaseContext, type: str, value: int | None) -> None:

@@ -269,7 +269,7 @@ def parent_goes_on_after_a_child_was_forked(context: CaseContext, case: Case) ->
     """After a forked child has exited, a pending wait is still pending and then met, and new imports work."""
     if sys.platform == "win32":
         raise NotDeclaredError("Windows has no fork")
-    type = context.some_type()
+    type = case.handle_type
     value, semaphore = value_of(type), context.semaphore(type)
     commands = context.device.create_command_list()
     producer, device = context.ends(IN)

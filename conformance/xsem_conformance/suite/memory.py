@@ -10,14 +10,15 @@ from typing import Final
 import numpy as np
 
 import xsem
-from xsem.errors import BadArgumentError, UnsupportedError
+from xsem.errors import BadArgumentError, OutOfMemoryError, UnsupportedError
 from xsem.types import MemoryHandleType
 from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.noise import first_difference, noise
+from xsem_conformance.case.remote_participant import ParticipantFailedError
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, Symptom, expect
+from xsem_conformance.outcomes import Case, NotExaminedError, Symptom, expect
 
 SIZE = 1 << 16
 _CPU: Final = 1   # kDLCPU of DLPack
@@ -27,6 +28,12 @@ _CELL: Final = 16
 """Size of each fill and copy of many, in bytes: a page has as many cells as a byte has values."""
 _CREATED: Final = (1, 4096, 4097, 3 * SIZE)
 _OFFSETS: Final = (4096, 3 * 4096, 8192 + 256, SIZE - 4096)
+_LARGE: Final = (1 << 26) + 16_384
+"""Size of large memory: more than 64 MiB."""
+_LARGE_S: Final = 10.0
+"""Minimum limit for large copies and fills: with a short patience, a busy machine makes them too late."""
+_ODD_PARTS: Final = ((1, 7), (4095, 2), (4097, 12_289), ((1 << 24) - 5, 32_001), ((1 << 26) - 3, 11))
+"""Offset and size of each copy in large memory."""
 _PAGES: Final = [bytes([value]) * 256 for value in (1, 2, 3, 4)]
 _FILLS: Final = (
     (256, 64, b"\x01"),
@@ -37,6 +44,11 @@ _FILLS: Final = (
     (1538, 62, b"\x09\x0a"),
     (1796, 60, b"\x0b\x0c\x0d\x0e"),
     (2304, 48, b"\x20\x21\x22"),
+    (2432, 64, bytes(range(0x30, 0x38))),
+    (2560, 60, bytes(range(0x40, 0x4c))),
+    (2689, 60, bytes(range(0x50, 0x5c))),
+    (2816, 128, bytes(range(0x60, 0x80))),
+    (3008, 35, b"\x81\x82\x83\x84\x85"),
 )
 """Offset, size and pattern of each fill."""
 _SURE_FILLS: Final = 3
@@ -56,11 +68,13 @@ def _written(context: CaseContext, type: str, offsets: Sequence[int]) -> tuple[S
 
 @check("XSEM-BUF-001", deadline_s=60)
 def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> None:
-    """Both sides see the same bytes, from the first to the last, of one page, of seven pages and of 16 MiB."""
-    one, other = context.ends(case.direction)
+    """Both sides see the same bytes, from the first to the last, of one page, of seven pages and of over 64 MiB."""
+    # Then one side copies parts with odd offsets and sizes into the large memory.
+    one, other = context.ends(case.direction, _LARGE_S)
     commands, reads = one.new_list(), other.new_list()
-    for size in (4096, 7 * 4096, 1 << 24):
-        memory = context.memory(size, case.handle_type)
+    memories = [(size, context.memory(size, case.handle_type)) for size in (4096, 7 * 4096)]
+    large = _large_memory(context, case.handle_type)
+    for size, memory in (*memories, (_LARGE, large)):
         one.write_noise(commands, memory, size, seed=size)
         one.finish(commands, "a copy")
         reading = other.read(reads, memory, size)
@@ -68,6 +82,16 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
         wrong = other.first_difference(reading, seed=size)
         expect(wrong is None, f"{other.name} reads another byte at {wrong} of {size} than {one.name} wrote",
                Symptom.OTHER_BYTES)
+    for seed, (at, size) in enumerate(_ODD_PARTS):
+        data = noise(size, seed)
+        one.write(commands, large, data, at)
+        one.finish(commands, "a copy")
+        found = [(reads_at, other.read(reads, large, reads_size, reads_at))
+                 for reads_at, reads_size in ((at, size), (at + 1, size - 1))]
+        other.finish(reads, "a copy")
+        for reads_at, reading in found:
+            expect(other.fetch(reading) == data[reads_at - at:],
+                   f"{other.name} reads other bytes at {reads_at} than {one.name} wrote", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-BUF-002")
@@ -172,8 +196,8 @@ def _overlapping(context: CaseContext, type: str) -> None:
 @check("XSEM-BUF-003")
 def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
     """Fills with patterns of several lengths change exactly their bytes. The bytes before and after are unchanged."""
-    # A device may refuse a pattern of 3 or 16 bytes with ``bad_pattern``, and also an offset or a size that is not a
-    # multiple of four bytes. Then no byte changes.
+    # A device may refuse any pattern other than of 1, 2 or 4 bytes with ``bad_pattern``, and also an offset or a size
+    # that is not a multiple of four bytes. Then no byte changes.
     producer, _ = context.ends(IN)
     shared = context.memory(SIZE, case.handle_type)
     commands = producer.new_list()
@@ -194,8 +218,33 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
             found = measures.read_there(context, shared, size + 64, at - 32)
             expect(found == expected, f"a fill of {size} bytes at {at} with {pattern.hex()} left other bytes",
                    Symptom.OTHER_BYTES)
-    expect(measures.read_there(context, shared, 1024, 3072) == b"\x99" * 1024,
+    expect(measures.read_there(context, shared, 896, 3200) == b"\x99" * 896,
            "the fills changed bytes far behind the last fill", Symptom.OTHER_BYTES)
+    _large_fill(context, case.handle_type, fills)
+
+
+def _large_fill(context: CaseContext, type: str, fills: xsem.CommandList) -> None:
+    """Fill more than 64 MiB. The pages at the ends, around 16 MiB, and around 64 MiB are as the fill leaves them."""
+    shared = _large_memory(context, type)
+    with context.here.get(shared.here).map_buffer() as whole:
+        fills.append_fill(whole.view((_LARGE - 8192,), "uint8", offset=4096), b"\x0b\x0c\x0d\x0e")
+        fills.synchronize(timeout_s=max(context.patience_s, _LARGE_S))
+    filled = b"\x0b\x0c\x0d\x0e" * 1024
+    for at in (4096, (1 << 24) - 2048, 1 << 25, (1 << 26) - 2048, _LARGE - 8192):
+        expect(measures.read_there(context, shared, 4096, at) == filled,
+               f"a fill of {_LARGE - 8192} bytes left other bytes at {at}", Symptom.OTHER_BYTES)
+    expect(measures.read_there(context, shared, 4096) == bytes(4096), "a large fill changed the bytes before it",
+           Symptom.OTHER_BYTES)
+
+
+def _large_memory(context: CaseContext, type: str) -> Shared:
+    """Create memory of more than 64 MiB in the exporter, and import it; the case ends if such memory is missing."""
+    try:
+        return context.memory(_LARGE, type)
+    except (OutOfMemoryError, ParticipantFailedError) as error:
+        if error.reason != "out_of_memory":
+            raise
+        raise NotExaminedError(f"needs {_LARGE} bytes of memory: {error}") from error
 
 
 @check("XSEM-BUF-005")

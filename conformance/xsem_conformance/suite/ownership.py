@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from typing import Final, get_args
 
@@ -10,11 +11,11 @@ import xsem
 from xsem.data.handles import OwnedHandle
 from xsem.spi import HandleState, ImportFailure, Token
 from xsem.types import MemoryDesc, MemoryHandleType, OsHandleKind, SemaphoreDesc, SemaphoreHandleType
-from xsem_conformance.case import driver_use
+from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.canaries import Canaries
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, gets_through, value_of
-from xsem_conformance.case.direct import Given, duplicate
+from xsem_conformance.case.direct import Given, close_host_objects, duplicate
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.leaks import FILES, stays_level
 from xsem_conformance.case.polling import soon
@@ -24,6 +25,8 @@ from xsem_conformance.system import handles
 
 _AT_ONCE: Final = 3
 """Number of imports at the same time: a faulty driver may treat only the first import correctly."""
+
+_IMPORTS: Final = 2000
 
 _FREED_S: Final = 10.0
 """Minimum limit for the free of unused objects: with a short patience, a busy machine frees them too late."""
@@ -88,6 +91,7 @@ def nt_handle_stays_the_callers(context: CaseContext, case: Case) -> None:
 @check("XSEM-OWN-006", deadline_s=60)
 def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None:
     """Fifty imports with use and release leave the same number of descriptors, and the same files, as before."""
+    # Two thousand imports of one object follow, each with a release and without use.
     # A driver may fill a cache once. Only a count that grows in two successive series is a leak. After each import, the
     # suite opens another file at the number that xsem has closed. The release of the object must not close this file.
     def once() -> None:
@@ -105,9 +109,21 @@ def imports_and_releases_leave_nothing(context: CaseContext, case: Case) -> None
     context.let_go(max(_FREED_S, context.patience_s))   # the comparison must not include descriptors of these objects
     before = handles.opened()
     stays_level(once, 50, context.patience_s, "50 imports and releases", FILES)
+    with context.exported(case, context.object_of(case)) as desc:
+        stays_level(functools.partial(_import_again, context, case, desc), _IMPORTS, context.patience_s,
+                    f"{_IMPORTS} imports and releases of one object", FILES)
     now = handles.opened()
     changed = sorted(number for number, file in before.items() if now.get(number) != file)
     expect(not changed, f"the file descriptors {changed}, open before the imports, are closed or other files")
+
+
+def _import_again(context: CaseContext, case: Case, desc: SemaphoreDesc | MemoryDesc) -> None:
+    if desc.type in context.device.capabilities.bridged:
+        return   # the driver itself has no such semaphore
+    with duplicate(desc) as given:
+        token = given.imported_by(context.driver, desc)
+    driver_use.release(context, token, case.kind)
+    close_host_objects(token)
 
 
 def _memory_once(context: CaseContext, type: str, canaries: Canaries) -> None:
@@ -145,6 +161,13 @@ def driver_says_what_became_of_a_refused_handle(context: CaseContext, case: Case
         _refused(context, case, handles.null(), "the null device")
         expect(not canaries.lost(), "after a refused import the driver closed the file of another owner",
                Symptom.CLOSED_TWICE)
+
+
+@check("XSEM-OWN-011", deadline_s=60)
+def refused_imports_leave_nothing(context: CaseContext, case: Case) -> None:
+    """Twenty refusals of each misfit leave as many descriptors, threads and mappings of portable objects as before."""
+    for what, desc in measures.misfits(context, case.kind, case.handle_type):
+        measures.refusals_leave_nothing(context, what, desc)
 
 
 @check("XSEM-IMP-003")

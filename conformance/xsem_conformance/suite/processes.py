@@ -110,7 +110,7 @@ def exporter_and_object_outlive_a_killed_process_of_the_device(context: CaseCont
 @check("XSEM-LIFE-008", deadline_s=60)
 def process_ends_with_a_wait_unmet(context: CaseContext, case: Case) -> None:
     """A second process with a pending wait exits on request."""
-    type = context.some_type()
+    type = case.handle_type
     there, desc = context.exporter.create_semaphore(type, context.importer_uuid)
     desc.close()
     unseen = Shared(0, there)

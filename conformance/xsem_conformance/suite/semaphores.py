@@ -12,7 +12,7 @@ from xsem_conformance.case.polling import never
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 
-EDGES: Final = (1, 2**31, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+EDGES: Final = (1, 2**31, 2**31 + 1, 2**32, 2**32 + 1, 2**62, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1)
 WAITS_FIRST: Final = 200
 """Number of rounds that append the wait before its signal."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 import random
 import time
 from collections import deque
@@ -10,17 +13,21 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from xsem import CommandList, Event
-from xsem.types import SemaphoreKind
+from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.case_participant import Shared
-from xsem_conformance.case.context import IN, CaseContext
+from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.leaks import growth
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, Symptom, expect
+from xsem_conformance.outcomes import Case, NotDeclaredError, Symptom, expect
+from xsem_conformance.system import handles
 
 TIMELINES: Final = 16
 LISTS: Final = 4
 ROUNDS: Final = 6
 _PER_ROUND: Final = 24
+_APPENDS: Final = 10_000
+_PAIRS: Final = 250
 
 
 @dataclass
@@ -160,3 +167,31 @@ def _reader(context: CaseContext, semaphore: Shared, type: str) -> Callable[[], 
     if context.exporter_reads(type):
         return lambda: context.exporter.value(semaphore.there)
     return lambda: None
+
+
+@check("XSEM-STR-004", deadline_s=60)
+def ten_thousand_appends_leave_nothing(context: CaseContext, case: Case) -> None:
+    """Signals and waits of one semaphore alternate on one queue of the driver. A fence follows each part."""
+    type, driver = case.handle_type, context.driver
+    if not context.repeats(context.ends(IN)[1], type):
+        raise NotDeclaredError("a wait of the device does not reset a binary semaphore")
+    token, queue = context.driver_semaphore(context.semaphore(type)), driver.create_queue()
+    pairs = min(_PAIRS, max(1, (driver.capabilities.max_pending or _PAIRS) // 4))
+    values = itertools.count(1)
+
+    def part() -> None:
+        for _ in range(pairs):
+            value = next(values) if value_of(type) is not None else None
+            queue.append_signal([token], [SignalParams(value=value)], (), (), False)
+            queue.append_wait([token], [WaitParams(value=value)], (), (), False)
+        fence = queue.append_barrier((), True)
+        soon(functools.partial(driver.query_fence, fence), "signals, each with its wait, are not done",
+             context.patience_s)
+        driver.release_fence(fence)
+
+    part()   # this can fill a cache of the driver
+    files, tasks = growth(part, math.ceil(_APPENDS / 2 / pairs), context.patience_s, handles.count, handles.threads)
+    expect(not files, f"{_APPENDS} appends left {files} file descriptors open")
+    expect(not tasks, f"{_APPENDS} appends left {tasks} threads")
+    queue.close()
+    driver.release_semaphore(token)

@@ -34,7 +34,7 @@ _TURNS: Final = 100
 @check("XSEM-THR-003")
 def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
     """While one thread is inside the driver's wait, another queries fences, appends and makes the awaited signal."""
-    type = context.driver_type()
+    type = case.handle_type
     driver, value = context.driver, value_of(type)
     gate, free = context.semaphore(type), context.semaphore(type)
     held, other = context.driver_semaphore(gate), context.driver_semaphore(free)
@@ -89,7 +89,7 @@ def other_threads_run_while_one_waits(context: CaseContext, case: Case) -> None:
 @check("XSEM-THR-004")
 def objects_belong_to_no_thread(context: CaseContext, case: Case) -> None:
     """A new thread appends to, queries, maps and releases the objects that this thread imported and used before."""
-    type = context.driver_type()
+    type = case.handle_type
     driver, value = context.driver, value_of(type)
     shared, memory = context.semaphore(type), context.memory()
     semaphore, mine = context.driver_semaphore(shared), context.driver_memory(memory)
@@ -213,7 +213,7 @@ def wait_of_the_device_outlives_an_interrupt(context: CaseContext, case: Case) -
     """After Ctrl-C in a host wait the device's wait is still pending, its signal meets it, and the list continues."""
     if threading.current_thread() is not threading.main_thread():
         raise BlockedError("Python handles an interrupt only in the main thread, and this is another thread")
-    type = context.some_type()
+    type = case.handle_type
     producer, device = context.ends(IN)
     shared, after, value = context.semaphore(type), context.semaphore(type), value_of(type)
     waits, signals = device.new_list(), producer.new_list()

@@ -31,7 +31,7 @@ def fits(occurrence: str, method: Method) -> bool:
     if occurrence == "large":
         return method.owner != "Backend" and any(kind in _NUMBERS for _, kind in method.parameters)
     # A device is closed once, and a backend is a single object of which few calls are made.
-    return occurrence != "many" or method.owner != "Backend" and method.name != "close"
+    return occurrence != "many" or (method.owner != "Backend" and method.name != "close")
 
 
 def acts(occurrence: str, owner: Any, number: int, in_process: int, args: Mapping[str, Any]) -> bool:

@@ -17,7 +17,8 @@ __all__: list[str] = []
 _BATCHES = {
     "first": ("only the first", lambda count: [0]),
     "but-last": ("all but the last", lambda count: range(count - 1) if count > 1 else [0]),
-    "but-middle": ("all but the middle one", lambda count: [at for at in range(count) if count < 3 or at != count // 2]),
+    "but-middle": ("all but the middle one", lambda count: [
+        at for at in range(count) if count < 3 or at != count // 2]),
     "to-3": ("the first three", lambda count: range(min(count, 3))),
     "to-8": ("the first eight", lambda count: range(min(count, 8))),
     "to-64": ("the first 64", lambda count: range(min(count, 64))),
