@@ -10,7 +10,7 @@ CUDA backend on the stand-in. A first run without a fault notes which cases call
 that call the faulty method, and stops at the first failure of a MUST that a second run confirms.
 
 allowed.toml has the reason for each survivor. A caught fault with a reason is reported, unless its entry has
-`sometimes = true`. composed.toml has the last known result of each fault. A run of all faults takes 35 minutes on two
+`sometimes = true`. composed.toml has the last known result of each fault. A run of all faults takes an hour on two
 cores. --results keeps each result when it is known, and a later run with the same file continues.
 
 Exit: 0 each survivor has a reason, and no caught fault is reported; 1 not.

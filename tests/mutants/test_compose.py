@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from xsem_host.device import HostDevice
 
 FOLDER = TESTS / "mutants"
 OPERATORS = {"skip", "delay", "reorder", "duplicate", "wrong_object", "wrong_value", "wrong_thread", "early", "late",
-             "leak", "double_free"}
+             "leak", "double_free", "batch", "rounded", "rights"}
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +41,9 @@ def parts() -> Any:
 
 
 # ---- the list follows the interface
-def test_at_least_400_faults_of_every_operator(parts: Any) -> None:
+def test_at_least_2000_faults_of_every_operator(parts: Any) -> None:
     faults = parts.faults.all_faults()
-    assert len(faults) >= 400
+    assert len(faults) >= 2000
     assert {each.operator for each in faults.values()} == OPERATORS
     assert all(each.text.endswith(".") and each.name == name for name, each in faults.items())
     assert {each.base for each in faults.values()} == set(parts.trial.BASES)
@@ -152,6 +153,40 @@ def test_an_operator_changes_the_calls_of_its_occurrence(faulty: Any, fault: str
     for value in (1, 2, 3):
         _signal(queue, value)
     assert [given[1][0].value for name, given in inner.calls if name == "append_signal"] == values
+
+
+@pytest.mark.parametrize(("occurrence", "left_out"), [
+    ("seventh", [7, 14, 21]), ("many", [*range(65, 71)]), ("large", [70]), ("other-process", []),
+])
+def test_an_occurrence_is_of_some_calls(faulty: Any, occurrence: str, left_out: list[int]) -> None:
+    queue, inner = faulty(f"SemaphoreQueue.append_signal/skip@{occurrence}")
+    count = 21 if occurrence == "seventh" else 70
+    for value in range(1, count + 1):
+        _signal(queue, value if value != 70 else 1 << 40)
+    kept = [given[1][0].value for name, given in inner.calls if name == "append_signal"]
+    if os.getpid() != os.getpgrp() and occurrence == "other-process":
+        assert kept == []   # pytest itself was started by a process of its group
+    else:
+        assert kept == [value if value != 70 else 1 << 40 for value in range(1, count + 1) if value not in left_out]
+
+
+def test_a_fault_of_the_second_device_leaves_the_first(parts: Any) -> None:
+    composer = parts.forwarding.Composer("DeviceDriver.create_queue", lambda _call: "faulty", "second-device")
+    first, second = (parts.forwarding.wrapped(composer, HostDevice()) for _ in range(2))
+    queue = first.create_queue()
+    assert queue != "faulty"
+    assert second.create_queue() == "faulty"
+    queue.close()
+    for each in (first, second):
+        each.close()
+    composer.close()
+
+
+def test_a_part_of_a_batch(faulty: Any) -> None:
+    queue, inner = faulty("SemaphoreQueue.append_signal/batch:but-middle")
+    queue.append_signal(["a", "b", "c"], [SignalParams(value=each) for each in (1, 2, 3)], (), (), False)
+    assert inner.calls[0][1][0] == ["a", "c"]
+    assert [each.value for each in inner.calls[0][1][1]] == [1, 3]
 
 
 def test_reorder_exchanges_two_calls(faulty: Any) -> None:
