@@ -1,4 +1,4 @@
-"""Faults in the semaphores that the device itself creates: those of the exporter are sound."""
+"""Faults in the semaphores and the memory that the device itself creates: those of the exporter are sound."""
 
 from __future__ import annotations
 
@@ -92,3 +92,33 @@ def _file(handle: Any) -> int | None:
     """Return the number of the file behind a timeline. All binary semaphores are one file."""
     status = os.fstat(handle.fileno())
     return status.st_ino if stat.S_ISREG(status.st_mode) else None
+
+
+# ---- memory
+class _NotesCreatedMemory(Driver):
+    """No fault: a mapping of memory that it created has an attribute."""
+
+    def create_memory(self, type: Any, size: int, dedicated: bool) -> Any:
+        made = self.inner.create_memory(type, size, dedicated)
+        made[0].is_created = True
+        return made
+
+
+def _in_created(buffer: Any) -> bool:
+    return hasattr(getattr(buffer, "memory", None), "is_created")
+
+
+@a_driver
+class FillOfCreatedMemoryIsEarly(_NotesCreatedMemory):
+    """A fill of memory that the device created does not wait for the earlier work of its list."""
+
+    class list_type(List):  # noqa: N801
+        def append_fill(self, dst, offset, pattern, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+            if not _in_created(dst) or wait_fences:
+                return self.inner.append_fill(dst, offset, pattern, size, wait_fences, want_fence)
+            other = self.driver.inner.create_queue()
+            done = other.append_fill(dst, offset, pattern, size, (), True)
+            self.driver.inner.wait_fence(done, 10**9)
+            self.driver.inner.release_fence(done)
+            other.close()
+            return self.inner.append_barrier((), want_fence)
