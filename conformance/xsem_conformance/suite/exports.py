@@ -110,7 +110,7 @@ def _outlived(context: CaseContext, case: Case) -> None:
 
 def _released_behind_a_wait(context: CaseContext, case: Case) -> None:
     """Release created memory with a fill behind a wait: its import has the old bytes before and the new ones after."""
-    # A copy within the import keeps the bytes of before. Nothing is allocated or mapped beside the wait: that may block.
+    # A copy within the import keeps the bytes of before. Beside the wait, nothing is allocated or mapped: it may block.
     here, (_, device) = context.here, context.ends(IN)
     try:
         gate, opening = context.gate(device)
