@@ -240,6 +240,60 @@ class ReplaySignalsAsRecorded(Capable):
 
 
 @_capable
+class SecondOfTwoRecordedIgnored(Capable):
+    """A recorded wait for exactly two semaphores waits for the first."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+            if self.recorded is not None and len(semaphores) == 2:
+                semaphores, params = semaphores[:1], params[:1]
+            return super().append_wait(semaphores, params, wait_fences, acquire, want_fence)
+
+
+@_capable
+class LastOfThreeRecordedIgnored(Capable):
+    """A recorded wait for three semaphores or more leaves out the last."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
+            if self.recorded is not None and len(semaphores) > 2:
+                semaphores, params = semaphores[:-1], params[:-1]
+            return super().append_wait(semaphores, params, wait_fences, acquire, want_fence)
+
+
+@_capable
+class RecordedBatchHasOneValue(Capable):
+    """A replay signals all timelines of a batch with the value of the batch's first timeline."""
+
+    class list_type(_Recorder):  # noqa: N801
+        def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
+            if self.recorded is None:
+                return super().append_signal(semaphores, params, wait_fences, release, want_fence)
+
+            def append(values: dict[Any, tuple[int, int]]) -> Any:
+                given = [_replaced(semaphores, params, values, 1)[0]] * len(semaphores)
+                return self.inner.append_signal(semaphores, given, wait_fences, release, want_fence)
+
+            return self.recorded.append(append)
+
+
+@_capable
+class EmptyReplayRepeatsTheLast(Capable):
+    """The replay of an empty recording replays the recording before it on its list."""
+
+    class list_type(_Recorder):  # noqa: N801
+        last: Any = ()
+
+        def end_recording(self) -> Any:
+            made = super().end_recording()
+            self.last = made or self.last
+            return made
+
+        def replay(self, recording, values):  # type: ignore[no-untyped-def]
+            super().replay(recording or self.last, values)
+
+
+@_capable
 class SyncFileMinusOneIsPending(Capable):
     """The sync file -1 is never signalled."""
 

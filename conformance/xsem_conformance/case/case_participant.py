@@ -93,6 +93,10 @@ class CaseParticipant:
         """Return the offset of the first read byte that differs from `write_noise`; None if all bytes are equal."""
         return self.side.first_difference(reading, seed)
 
+    def value(self, shared: Shared) -> int:
+        """Return the current value of a timeline."""
+        return self.side.value(self._pick(shared))
+
     def done(self, commands: int) -> bool:
         """Return whether the list is idle."""
         return self.side.done(commands)

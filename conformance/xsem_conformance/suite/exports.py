@@ -12,13 +12,13 @@ import numpy as np
 import xsem
 from xsem.errors import UnsupportedError
 from xsem.types import MemoryDesc, MemoryHandleType, OwnedHandle
-from xsem_conformance.case.context import CaseContext
+from xsem_conformance.case.context import IN, CaseContext
 from xsem_conformance.case.leaks import leaves_nothing
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import Case, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 from xsem_conformance.system import handles
 
 _SIZE: Final = 1 << 16
@@ -83,10 +83,11 @@ def importers_and_the_creator_see_each_others_bytes(context: CaseContext, case: 
 
 @check("XSEM-BUF-013")
 def imports_and_handles_outlive_the_memory(context: CaseContext, case: Case) -> None:
-    """Release the memory with an import and an unimported handle; read both; release all; count the descriptors."""
+    """Release the memory with an import and an unimported handle, read both, release all; release behind a wait."""
     # The descriptors of the second round count: a driver may keep descriptors of its own after the first round.
     leaves_nothing(functools.partial(_outlived, context, case), "memory that was created, exported and released",
                    descriptors=handles.count)
+    _released_behind_a_wait(context, case)
 
 
 def _outlived(context: CaseContext, case: Case) -> None:
@@ -105,6 +106,37 @@ def _outlived(context: CaseContext, case: Case) -> None:
         for place, data in zip(_PLACES, written, strict=True):
             _shows(context, again, place, "a handle of released memory", data)
     context.let_go()
+
+
+def _released_behind_a_wait(context: CaseContext, case: Case) -> None:
+    """Release created memory with a fill behind a wait: its import has the old bytes before and the new ones after."""
+    # A copy within the import keeps the bytes of before. Beside the wait, nothing is allocated or mapped: it may block.
+    here, (_, device) = context.here, context.ends(IN)
+    try:
+        gate, opening = context.gate(device)
+    except BlockedError:
+        return   # nothing holds the fill back
+    memory = _create(context, case)
+    written = _written(context, memory, 0)
+    with memory.export() as desc:
+        imported = context.device.import_memory(desc)
+    buffer, seen, waits = memory.map_buffer(0, 64), imported.map_buffer(0, 2048), device.new_list()
+    copies = device.new_list() if device.independent_lists > 1 else None   # else a copy would be behind the wait
+    device.wait(waits, gate, opening)
+    here.get(waits).append_fill(buffer, b"\x5a")
+    buffer.release()
+    memory.release()
+    device.stays_pending(waits, "a fill of created memory behind a wait")
+    if copies is not None:
+        here.get(copies).append_copy(seen.view((64,), "uint8", offset=1024), seen.view((64,), "uint8"))
+        device.finish(copies, "a copy beside a wait")
+    context.exporter.host_signal(gate.there, opening)
+    device.finish(waits, "a fill of created and released memory")
+    _shows(context, imported, 0, "after a fill, an import of released memory", b"\x5a" * 64)
+    if copies is not None:
+        _shows(context, imported, 1024, "a copy of the bytes from before a fill", written)
+    for each in (seen, imported):
+        each.release()
 
 
 def _create(context: CaseContext, case: Case) -> xsem.Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -61,3 +62,15 @@ def recorded_fill_runs_at_once() -> None:
         with self._context:
             call(self._driver.cuMemsetD8, args[0].address + args[1], args[2][0], args[3])
         return self.append_barrier(args[4], args[5])
+
+
+@patch
+def recorded_image_copies_run_in_no_replay() -> None:
+    """Copies of images are not recorded."""
+    for name, fences in (("append_region_copy", 7), ("append_image_copy", 4)):
+        instead(StreamQueue, name)(functools.partial(_unless_recorded, fences))
+
+
+def _unless_recorded(fences: int, append: Any, queue: Any, *args: Any) -> Any:
+    """Append a copy; in a recording, append a barrier with its fences, which are the arguments from that number on."""
+    return queue.append_barrier(*args[fences:]) if queue._calls.captured else append(queue, *args)
