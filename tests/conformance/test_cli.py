@@ -24,6 +24,7 @@ from xsem_conformance import verdict
 from xsem_conformance.case.quirks import QUIRKS
 from xsem_conformance.cli.output_files import OutputFiles, _asked
 from xsem_conformance.outcomes import Case, Outcome, Result
+from xsem_conformance.history import SUITE_VERSION
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
@@ -377,8 +378,9 @@ def test_malformed_waivers_are_a_usage_error(tmp_path: Path, monkeypatch: pytest
 def test_list_has_every_requirement_and_how_it_is_checked() -> None:
     ended = called("conformance", "list")
     assert ended.exit_code == 0
-    rows = {line.split()[0]: line.split()[1:3] for line in ended.output.splitlines()}
+    rows = {line.split()[0]: line.split()[1:3] for line in ended.output.splitlines()[:-1]}
     listed = load().requirements
+    assert ended.output.endswith(f"{len(listed)} requirements of suite {SUITE_VERSION}\n")
     assert rows.keys() == listed.keys()
     for name, (level, how) in rows.items():
         assert level == listed[name].level
@@ -388,7 +390,7 @@ def test_list_has_every_requirement_and_how_it_is_checked() -> None:
 def test_list_of_an_area_has_only_that_area() -> None:
     ended = called("conformance", "list", "--area", "TL")
     assert ended.exit_code == 0
-    names = [line.split()[0] for line in ended.output.splitlines()]
+    names = [line.split()[0] for line in ended.output.splitlines()[:-1]]
     assert names == [each.id for each in load().requirements.values() if each.area == "TL"]
 
 
@@ -407,10 +409,10 @@ def test_show_prints_the_clauses_and_the_check() -> None:
 def test_list_of_a_profile_has_its_areas() -> None:
     for name, profile in profiles().items():
         ended = called("conformance", "list", "--profile", name)
-        assert [line.split()[0] for line in ended.output.splitlines()] == [
+        assert [line.split()[0] for line in ended.output.splitlines()[:-1]] == [
             each.id for each in load().requirements.values() if each.area in profile.areas]
     both = called("conformance", "list", "--profile", "core", "--area", "TL")
-    assert both.output == ""
+    assert both.output == f"0 requirements of suite {SUITE_VERSION}\n"
 
 
 def test_list_and_show_give_json() -> None:
@@ -436,14 +438,6 @@ def test_show_explains_a_profile() -> None:
                   if (one.area, one.level) == (each["area"], level) and one.subject != "facade"]
         assert Counter(levels) == Counter({level: each[level] for level in ("MUST", "SHOULD", "MAY") if each[level]})
         assert f"  {each['area']:8} {each['name']:26} {each['MUST']:4}" in output
-
-
-def test_list_names_every_case_of_a_report() -> None:
-    status, output = in_words("list", "--json")
-    listed = {key for each in json.loads(output)["requirements"] for key in each["cases"]}
-    run = {re.sub(r"^([^/]*/[^/]*)/[^/]*/", r"\1/*/", case["key"]) for report in REPORTS
-           for case in json.loads(report.read_text())["cases"]}
-    assert (status, run - listed) == (0, set())
 
 
 # ---- compare
@@ -512,7 +506,7 @@ def test_compare_of_one_device_gives_json(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(_report(a=outcome)))
     status, output = in_words("compare", tmp_path / "before.json", tmp_path / "after.json", "--json")
     assert status == 1
-    assert json.loads(output) == {"schema": 1, "same_device": True, "better": [], "new": [], "gone": [],
+    assert json.loads(output) == {"schema": 1, "same_device": True, "better": [], "new": [], "gone": [], "changed": [],
                                   "not_run": {}, "undecided": False,
                                   "worse": ["XSEM-TL-001/x/host/a: PASS, now FAIL"]}
 

@@ -151,7 +151,8 @@ def test_two_vendors_make_a_table_of_differences(committed: dict[str, Any]) -> N
         only_cuda, ("declared: yes, imports: yes, synchronises: yes", "not declared"))
     assert rows["capabilities"]["needs_handover"] == ("no", "yes")
     assert rows["requirements with different results"] == {
-        "XSEM-IMP-010 (SHOULD) memory opaque_fd": ("not met", "met"), "XSEM-ORD-013 (MUST)": ("met", "not examined")}
+        "XSEM-IMP-010 (SHOULD) memory opaque_fd": ("not met", "met"), "XSEM-ORD-013 (MUST)": ("met", "not examined"),
+        "XSEM-ORD-014 (MUST)": ("met", "not examined")}
     assert rows["cases that apply to one device only"]["TL: timelines"] == ("27", "0")
     assert rows["quirks"]["Check of the allocation size: opaque_fd"][0] != rows["quirks"][
         "Check of the allocation size: opaque_fd"][1]

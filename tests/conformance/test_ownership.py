@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -20,7 +21,8 @@ PATIENCE_S = 0.1
 
 @pytest.fixture
 def context() -> Any:
-    return SimpleNamespace(patience_s=PATIENCE_S, let_go=lambda _limit_s=None: None)
+    return SimpleNamespace(patience_s=PATIENCE_S, let_go=lambda _limit_s=None: None, object_of=lambda _case: None,
+                           exported=lambda *_: contextlib.nullcontext())
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ def run(context: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[Round], None
 
     def run_(work: Round) -> None:
         monkeypatch.setattr(ownership, "_semaphore_once", work)
+        monkeypatch.setattr(ownership, "_import_again", lambda *_: None)
         ownership.imports_and_releases_leave_nothing(context, Case("XSEM-OWN-006", "opaque_fd", kind="semaphore"))
 
     return run_
