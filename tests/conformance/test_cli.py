@@ -23,8 +23,8 @@ from xsem.cli.status import UsageError
 from xsem_conformance import verdict
 from xsem_conformance.case.quirks import QUIRKS
 from xsem_conformance.cli.output_files import OutputFiles, _asked
-from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.history import SUITE_VERSION
+from xsem_conformance.outcomes import Case, Outcome, Result
 from xsem_conformance.profiles import profiles
 from xsem_conformance.report.build import check
 from xsem_conformance.requirements import load
