@@ -327,8 +327,10 @@ def gets_through(
 ) -> None:
     """Check that a signal of the producer meets a wait of the consumer."""
     # If the consumer may wait before the signal, the wait is appended first and observed pending. With `one_queue`,
-    # both have the same native queue, and a wait before its signal would stall the signal.
-    waits, signals = consumer.new_list(), producer.new_list()
+    # both have the same native queue, where a wait before its signal would stall it. Then one device has one list.
+    waits = consumer.new_list()
+    shares = one_queue and producer.side is consumer.side
+    signals = waits if shares else producer.new_list()
     early = consumer.waits_early(type) and not one_queue
     if early:
         consumer.wait(waits, shared, value)
@@ -338,8 +340,9 @@ def gets_through(
         consumer.wait(waits, shared, value)
     consumer.finish(waits, f"a wait for the signal of {producer.name}", Symptom.NOT_MET)
     producer.finish(signals, "a signal")
-    for end, commands in ((consumer, waits), (producer, signals)):
-        end.release(commands)
+    consumer.release(waits)
+    if not shares:
+        producer.release(signals)
 
 
 def bytes_arrive(

@@ -140,6 +140,8 @@ def sixty_five_in_one_batch(context: CaseContext, case: Case) -> None:
     for index, semaphore in enumerate(semaphores):
         consumer.wait(waits, semaphore, value_of(case.handle_type, index + 1))
     consumer.finish(waits, f"{_MANY} waits for the members of a batch")
+    producer.release(signals)   # a device may have one list
+    consumer.release(waits)
     if context.repeats(consumer, case.handle_type):
         _batches_need_all(context, case, [(_MANY, each, False) for each in (_MANY - 1, 0, 40)])
 

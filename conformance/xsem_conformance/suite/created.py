@@ -53,8 +53,10 @@ class _Created:
         """Release the created semaphore behind its wait, and meet the wait through an import."""
         creator, producer = self.ends.pop(0), self.ends[-1]
         wanted = value_of(self._type, value)
-        waits, signals = creator.new_list(), producer.new_list()
-        early = creator.waits_early(self._type) and not self.on_one_queue(creator, producer)
+        shares = self.on_one_queue(creator, producer)
+        waits = creator.new_list()
+        signals = waits if shares else producer.new_list()
+        early = creator.waits_early(self._type) and not shares
         if not early:
             producer.signal(signals, _IT, wanted)
         creator.wait(waits, _IT, wanted)
@@ -63,9 +65,10 @@ class _Created:
             creator.stays_pending(waits, "a wait for a created and released semaphore")
             producer.signal(signals, _IT, wanted)
         creator.finish(waits, "a wait for a created and released semaphore", Symptom.NOT_MET)
-        for end, commands in ((creator, waits), (producer, signals)):
-            end.release(commands)   # some devices have few queues
-        self._context.let_go()
+        creator.release(waits)
+        if not shares:
+            producer.release(signals)
+        self._context.let_go()   # some devices have few queues
 
 
 @check("XSEM-OWN-012")
