@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import json
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from xsem_conformance.outcomes import Outcome, Result
 from xsem_conformance.profiles import Profile
 from xsem_conformance.requirements import Requirement
 from xsem_conformance.requirements import load as catalogue
+from xsem_conformance.tables import read_tables
 
 __all__ = ["BaselineError", "Compared", "Expected", "compare", "load", "status", "text_of"]
 
@@ -66,16 +66,8 @@ def _any_exporter(key: str) -> str:
 # ---- files
 def load(path: Path) -> list[Expected]:
     """Read the entries of a file; an entry without a reason, or of a case that no device can have, is refused."""
-    try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BaselineError(f"{path}: {error}") from error
-    listed = read.pop("expected", [])
-    if read or not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        # A misspelled table name must not result in a file without entries.
-        raise BaselineError(f"{path}: only tables [[expected]] are allowed, nothing else")
     entries: list[Expected] = []
-    for number, each in enumerate(listed, 1):
+    for number, each in enumerate(read_tables(path, "expected", BaselineError), 1):
         try:
             entry = _entry(each)
         except BaselineError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
-import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xsem_conformance.outcomes import Outcome, Result, Waived
+from xsem_conformance.tables import read_tables
 
 __all__ = ["Waiver", "WaiverError", "apply", "concerned", "load"]
 
@@ -42,16 +42,8 @@ class Waiver:
 
 def load(path: Path) -> list[Waiver]:
     """Read the waivers of a file."""
-    try:
-        read = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise WaiverError(f"{path}: {error}") from error
-    listed = read.pop("waiver", [])
-    if read or not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
-        # A misspelled table name must not result in a file without waivers.
-        raise WaiverError(f"{path}: only tables [[waiver]] are allowed, nothing else")
     waivers = []
-    for number, each in enumerate(listed, 1):
+    for number, each in enumerate(read_tables(path, "waiver", WaiverError), 1):
         case, reason, expires = each.get("case"), each.get("reason"), each.get("expires")
         if not isinstance(case, str) or case.count("/") != 3:
             raise WaiverError(f"{path}, waiver {number}: case is ID/handle_type/exporter/direction, not {case!r}")

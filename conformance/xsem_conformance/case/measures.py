@@ -29,7 +29,7 @@ from xsem.types import (
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue, close_host_objects, duplicate
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, MAPPINGS, THREADS, stays_level
 from xsem_conformance.case.other_thread import OtherThread
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.outcomes import expect
@@ -231,9 +231,7 @@ def refusals_leave_nothing(context: CaseContext, what: str, desc: SemaphoreDesc 
     # A driver may take a descriptor of the exporter. Its release leaves nothing, either.
     refuse = functools.partial(refuses, context, desc)
     refuse()   # the first one can fill a cache of the driver
-    grown = growth(refuse, _REFUSALS, context.patience_s, handles.count, handles.threads, handles.host_mappings)
-    for left, name in zip(grown, ("file descriptors", "threads", "mappings"), strict=True):
-        expect(not left, f"{_REFUSALS} imports of {what} left {left} {name}")
+    stays_level(refuse, _REFUSALS, context.patience_s, f"{_REFUSALS} imports of {what}", FILES, THREADS, MAPPINGS)
 
 
 def size_is_checked(context: CaseContext, type: str) -> bool:

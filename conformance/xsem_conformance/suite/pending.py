@@ -24,12 +24,11 @@ from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import CaseContext, value_of
 from xsem_conformance.case.direct import duplicate
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, THREADS, stays_level
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
-from xsem_conformance.system import handles
 
 _FEW: Final = 10
 
@@ -49,9 +48,7 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
         expect(found >= most, f"{found} appends behind an unmet wait returned, but {most} are declared")
 
     measures.pending_appends(context, type, min(most, _FEW), context.patience_s)   # this can fill a cache of the driver
-    files, tasks = growth(appends, 1, context.patience_s, handles.count, handles.threads)
-    expect(not files, f"{most} appends behind an unmet wait left {files} file descriptors open")
-    expect(not tasks, f"{most} appends behind an unmet wait left {tasks} threads")
+    stays_level(appends, 1, context.patience_s, f"{most} appends behind an unmet wait", FILES, THREADS)
 
 
 @check("XSEM-LIFE-005")

@@ -16,11 +16,10 @@ from xsem import CommandList, Event
 from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.leaks import growth
+from xsem_conformance.case.leaks import FILES, THREADS, stays_level
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import Case, NotDeclaredError, Symptom, expect
-from xsem_conformance.system import handles
 
 TIMELINES: Final = 16
 LISTS: Final = 4
@@ -190,8 +189,6 @@ def ten_thousand_appends_leave_nothing(context: CaseContext, case: Case) -> None
         driver.release_fence(fence)
 
     part()   # this can fill a cache of the driver
-    files, tasks = growth(part, math.ceil(_APPENDS / 2 / pairs), context.patience_s, handles.count, handles.threads)
-    expect(not files, f"{_APPENDS} appends left {files} file descriptors open")
-    expect(not tasks, f"{_APPENDS} appends left {tasks} threads")
+    stays_level(part, math.ceil(_APPENDS / 2 / pairs), context.patience_s, f"{_APPENDS} appends", FILES, THREADS)
     queue.close()
     driver.release_semaphore(token)

@@ -8,6 +8,8 @@ import weakref
 from typing import Any
 
 from faults.base import Driver, List, a_driver, a_list
+from faults.events import FenceEndsWithItsQueue
+from faults.threads import InterruptSignals
 from xsem import spi
 
 
@@ -37,22 +39,14 @@ class ForkMeetsTimelines(Driver):
 
 
 @a_driver
-class InterruptSignalsTimelines(Driver):
+class InterruptSignalsTimelines(InterruptSignals):
     """An interrupted host wait signals the timeline that the device waits for."""
 
     class list_type(List):  # noqa: N801
         def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
-            self.driver.last = list(zip(semaphores, params, strict=True))   # type: ignore[attr-defined]
+            pairs = zip(semaphores, params, strict=True)
+            self.driver.last = [each for each in pairs if each[1].value is not None]   # type: ignore[attr-defined]
             return self.inner.append_wait(semaphores, params, wait_fences, acquire, want_fence)
-
-    def wait_fence(self, fence: Any, timeout_ns: int) -> bool:
-        try:
-            return self.inner.wait_fence(fence, timeout_ns)   # type: ignore[no-any-return]
-        except KeyboardInterrupt:
-            for semaphore, param in self.last:   # type: ignore[attr-defined]
-                if param.value is not None:
-                    self.inner.host_signal(semaphore, param.value)
-            raise
 
 
 @a_list
@@ -70,28 +64,16 @@ class TimelineWaitsOfOtherThreadsAreEarly(List):
 
 
 @a_driver
-class FenceOfATimelineEndsWithItsQueue(Driver):
+class FenceOfATimelineEndsWithItsQueue(FenceEndsWithItsQueue):
     """The fence of a wait for a timeline is not reached any more after the close of its queue."""
 
-    class list_type(List):  # noqa: N801
+    class list_type(FenceEndsWithItsQueue.list_type):  # noqa: N801
+        def append_barrier(self, wait_fences, want_fence):  # type: ignore[no-untyped-def]
+            return self.inner.append_barrier(wait_fences, want_fence)
+
         def append_wait(self, semaphores, params, wait_fences, acquire, want_fence):  # type: ignore[no-untyped-def]
             fence = self.inner.append_wait(semaphores, params, wait_fences, acquire, want_fence)
-            if fence is not None and _are_timelines(params):
-                self.driver.queues[id(fence)] = self, fence   # type: ignore[attr-defined]
-            return fence
-
-        def close(self) -> None:
-            self.driver.closed.add(self)   # type: ignore[attr-defined]
-            self.inner.close()
-
-    def __init__(self, inner: spi.DeviceDriver) -> None:
-        super().__init__(inner)
-        self.queues: dict[int, tuple[Any, Any]] = {}
-        self.closed: set[Any] = set()
-
-    def query_fence(self, fence: Any) -> bool:
-        queue, _ = self.queues.get(id(fence), (None, None))
-        return queue not in self.closed and self.inner.query_fence(fence)
+            return self.note(fence) if _are_timelines(params) else fence
 
 
 @a_driver
