@@ -18,7 +18,7 @@ from xsem_conformance.requirements import Requirement
 from xsem_conformance.requirements import load as catalogue
 from xsem_conformance.tables import read_tables
 
-__all__ = ["BaselineError", "Compared", "Expected", "compare", "load", "status", "text_of"]
+__all__ = ["BaselineError", "Compared", "Expected", "compare", "load", "status", "text_of", "unexplained"]
 
 NOT_MET: Final = "not met"
 SOMETIMES: Final = "sometimes"
@@ -146,12 +146,22 @@ def compare(entries: Sequence[Expected], results: Sequence[Result], not_run: Ite
 
 
 def status(
+    compared: Compared, results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str]
+) -> int:
+    """Return the exit status of a run whose expected failures count as waived; `problems` are the unexplained ones."""
+    return verdict.status(_as_waived(compared, results), requirements, problems)
+
+
+def unexplained(
     compared: Compared, results: Sequence[Result], requirements: Sequence[Requirement], problems: Sequence[str],
     profile: Profile,
-) -> int:
-    """Return the exit status of a run whose expected failures count as waived; `problems` are those of the run."""
-    covered = {each.case for each in compared.expected}
-    waived = [dataclasses.replace(each, outcome=Outcome.WAIVED) if each.case in covered else each for each in results]
-    # An area of the profile whose every case fails as expected is not a further problem.
+) -> list[str]:
+    """Return the problems of a run without those of an area of the profile whose every case fails as expected."""
+    waived = _as_waived(compared, results)
     explained = {*verdict.unmet(profile, requirements, results)} - {*verdict.unmet(profile, requirements, waived)}
-    return verdict.status(waived, requirements, [each for each in problems if each not in explained])
+    return [each for each in problems if each not in explained]
+
+
+def _as_waived(compared: Compared, results: Sequence[Result]) -> list[Result]:
+    covered = {each.case for each in compared.expected}
+    return [dataclasses.replace(each, outcome=Outcome.WAIVED) if each.case in covered else each for each in results]

@@ -3,10 +3,11 @@
 Every case is a test in the order of the requirements. The name of the test is the key of the case. The test runs in
 the same processes as under ``xsem conformance run``. The last test checks the needs of the profile.
 
-A FAIL or an ERROR fails. An unmet SHOULD and a waived failure are expected failures. UNSUPPORTED and NOT_EXAMINED
-are skipped with their reason. If all cases of a session are skipped and it has no other test, its exit status is 5.
-BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker ``xsem``: ``-m xsem`` selects the
-cases, and ``-m "not xsem"`` the other tests. The node id of a case is also an argument::
+A FAIL or an ERROR fails. An unmet SHOULD, a waived failure and one with an entry in the baseline are expected failures.
+UNSUPPORTED and NOT_EXAMINED are skipped with their reason. If all cases of a session are skipped and it has no other
+test, its exit status is 5. BLOCKED, UNAVAILABLE and a case that was not run are errors. Each case has the marker
+``xsem``: ``-m xsem`` selects the cases, and ``-m "not xsem"`` the other tests. The node id of a
+case is also an argument::
 
     pytest -p xsem_conformance.pytest_plugin --xsem-device toy:0 toy:0::XSEM-BIN-003/opaque_fd/host/in
 
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from xsem_conformance.baseline import Expected
     from xsem_conformance.outcomes import Result
     from xsem_conformance.profiles import Profile
     from xsem_conformance.requirements import Requirement
@@ -53,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--xsem-profile", metavar="P", default="core",
                     help="core (default), timeline, memory, full or portable")
     group.addoption("--xsem-waivers", metavar="FILE", type=Path, help="TOML file of known failures")
+    group.addoption("--xsem-baseline", metavar="FILE", type=Path, help="TOML file of expected failures")
     group.addoption("--xsem-report", metavar="FILE", type=Path, help="write the report as JSON")
     group.addoption("--xsem-patience", metavar="S", type=float,
                     help="seconds until a result counts as missing, and for the opening of a device")
@@ -81,7 +84,7 @@ def pytest_collection_modifyitems(
         return
     # Imported here: a pytest session without --xsem-device does not load the suite.
     from xsem.cli.files import CannotWriteError, check_writable
-    from xsem_conformance import waivers
+    from xsem_conformance import baseline, waivers
     from xsem_conformance.profiles import profiles
     from xsem_conformance.report.packages import lacking
     from xsem_conformance.requirements import load
@@ -93,8 +96,10 @@ def pytest_collection_modifyitems(
         raise pytest.UsageError(f"--xsem-profile: {name!r} is not one of {', '.join(known)}")
     requirements = list(load().requirements.values())
     file, report = config.getoption("xsem_waivers"), config.getoption("xsem_report")
+    entries = config.getoption("xsem_baseline")
     try:
         waived = [] if file is None else waivers.load(file)
+        expected = None if entries is None else baseline.load(entries)
         if report is not None:
             check_writable(report)
             lacks = lacking(["jsonschema"])
@@ -104,12 +109,14 @@ def pytest_collection_modifyitems(
                           portable=known[name].portable)
     except waivers.WaiverError as error:
         raise pytest.UsageError(f"--xsem-waivers: {error}") from error
+    except baseline.BaselineError as error:
+        raise pytest.UsageError(f"--xsem-baseline: {error}") from error
     except CannotWriteError as error:
         raise pytest.UsageError(f"--xsem-report: {error}") from error
     except UnavailableError as error:   # unknown device, or an exporter that cannot be used
         raise pytest.UsageError(str(error)) from error
     suite = _Suite.from_parent(session, name=device, nodeid=device, profile=known[name], requirements=requirements,
-                               surveyed=surveyed, waived=waived)
+                               surveyed=surveyed, waived=waived, expected=expected)
     config.stash[_SUITE] = suite
     cases = _selected(list(suite.collect()), config)
     items += cases
@@ -161,13 +168,15 @@ class _Suite(pytest.Collector):
     workers: Workers
 
     def __init__(
-        self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, waived: list[Waiver], **node: Any
+        self, *, profile: Profile, requirements: list[Requirement], surveyed: Survey, waived: list[Waiver],
+        expected: list[Expected] | None, **node: Any,
     ) -> None:
         super().__init__(**node)
         self.profile = profile
         self.requirements = requirements
         self.surveyed = surveyed
         self.waived = waived
+        self.expected = expected
         self.began = dt.datetime.now(dt.UTC)
         self.clock = time.monotonic()
         self.results: dict[str, Result] = {}
@@ -232,7 +241,11 @@ class _Suite(pytest.Collector):
             problems += verdict.unmet(self.profile, self.requirements, results)
         return Run(surveyed.device, surveyed.exporter, surveyed.capabilities, self.profile, self.requirements,
                    self.began, results, list(self.refused.values()), {}, problems, surveyed.code, not_run,
-                   round(time.monotonic() - self.clock, 3))
+                   round(time.monotonic() - self.clock, 3), expected=self.expected)
+
+    def reason(self, key: str) -> str:
+        """Return the reason why a case is expected to fail; empty if the baseline has no entry."""
+        return next((each.reason for each in self.expected or () if each.matches(key)), "")
 
     def write(self, path: Path) -> None:
         """Write the report."""
@@ -273,6 +286,8 @@ class _Case(_Item):
             self.found = self.parent.result(self.planned)
         except NotRunError as error:
             pytest.fail(f"not run: {error}", pytrace=False)
+        if self.found.outcome is Outcome.BLOCKED and (why := self.parent.reason(self.name)):
+            pytest.xfail(f"expected: {why}: BLOCKED: {self.found.detail}")
         if self.found.outcome in (Outcome.BLOCKED, Outcome.UNAVAILABLE):
             pytest.fail(f"{self.found.outcome.value}: {self.found.detail}", pytrace=False)
 
@@ -287,6 +302,8 @@ class _Case(_Item):
         said = f"{found.outcome.value}: {found.detail}\n{requirement.id}, {requirement.level}: {requirement.text}"
         if requirement.level != "MUST" or found.outcome is Outcome.WAIVED:
             pytest.xfail(said)
+        if why := self.parent.reason(self.name):
+            pytest.xfail(f"expected: {why}: {said}")
         pytest.fail("\n".join([said, *self._evidence(found)]), pytrace=False)
 
     def _evidence(self, found: Result) -> list[str]:
@@ -307,6 +324,6 @@ class _Profile(_Item):
 
     def runtest(self) -> None:
         # With -k or xdist, this process does not have all results.
-        problems = self.parent.as_run().problems
+        problems = self.parent.as_run().unexplained
         if problems:
             pytest.fail("\n".join(problems), pytrace=False)

@@ -18,7 +18,7 @@ from support.command_line import called
 
 from xsem.types import DeviceInfo
 from xsem_conformance import history, verdict
-from xsem_conformance.baseline import BaselineError, Compared, Expected, compare, load, status, text_of
+from xsem_conformance.baseline import BaselineError, Compared, Expected, compare, load, status, text_of, unexplained
 from xsem_conformance.history import Gone, History
 from xsem_conformance.outcomes import Case, Outcome, Result, Waived
 from xsem_conformance.profiles import profiles
@@ -138,10 +138,11 @@ def test_area_whose_every_case_fails_as_expected_is_no_further_problem() -> None
     problems = verdict.unmet(profile, requirements, results)
     assert len(problems) == 1
     expected = compare([entry(areas["TL"])], results)
-    assert status(expected, results, requirements, problems, profile) == verdict.GOOD
-    assert status(compare([], results), results, requirements, problems, profile) == verdict.BAD
-    lacks = [*problems, "profile timeline: declares none of semaphore_import:opaque_fd"]
-    assert status(expected, results, requirements, lacks, profile) == verdict.BAD
+    lacks = "profile timeline: declares none of semaphore_import:opaque_fd"
+    assert unexplained(expected, results, requirements, [*problems, lacks], profile) == [lacks]
+    assert unexplained(compare([], results), results, requirements, problems, profile) == problems
+    assert status(expected, results, requirements, []) == verdict.GOOD
+    assert status(expected, results, requirements, [lacks]) == verdict.BAD
 
 
 def test_waived_failure_needs_no_entry() -> None:

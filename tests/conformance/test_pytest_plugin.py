@@ -238,6 +238,26 @@ def test_waived_failure_is_expected_and_a_failure_has_its_evidence(tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_failure_with_an_entry_in_the_baseline_is_expected(tmp_path: Path, plugins: Path) -> None:
+    key = "XSEM-OWN-008/semaphore.opaque_win32/host/-"
+    entries = tmp_path / "work" / "baseline.toml"
+    entries.parent.mkdir(exist_ok=True)
+    options = ("--xsem-device", "liar:0", f"liar:0::{key}", "--xsem-patience", "2", "--xsem-baseline", entries.name)
+    entries.write_text(f'[[expected]]\ncase = "{key}"\nexpected = "not met"\nreason = "bug 12"\n')
+    status, said = run(tmp_path, plugins, *options)
+    assert status == 0, said
+    assert f"XFAIL liar:0::{key} - expected: bug 12: " in said
+    entries.write_text(entries.read_text().replace(".opaque_win32", ".opaque_fd"))
+    status, said = run(tmp_path, plugins, *options)
+    assert status == 1, said
+    assert f"FAILED liar:0::{key}" in said
+    entries.write_text(entries.read_text().replace("bug 12", ""))
+    status, said = run(tmp_path, plugins, *options)
+    assert status == 4
+    assert "a reason is needed" in said
+
+
+@pytest.mark.slow
 def test_missing_device_is_an_error_of_every_case(tmp_path: Path, plugins: Path) -> None:
     status, said = run(tmp_path, plugins, "--xsem-device", "nosuch:0")
     assert status == 1

@@ -71,12 +71,19 @@ class Run:
         return baseline.compare(self.expected, self.results, [each.key for each in self.not_run])
 
     @property
+    def unexplained(self) -> list[str]:
+        """The problems that the baseline, if there is one, does not explain."""
+        compared = self.compared
+        return self.problems if compared is None else baseline.unexplained(
+            compared, self.results, self.requirements, self.problems, self.profile)
+
+    @property
     def exit_status(self) -> int:
         """The status of the command: `status`, or with a baseline the status without the expected failures."""
         compared = self.compared
         if compared is None:
             return self.status
-        found = baseline.status(compared, self.results, self.requirements, self.problems, self.profile)
+        found = baseline.status(compared, self.results, self.requirements, self.unexplained)
         return verdict.NOT_TRIED if found == verdict.GOOD and self.not_run else found
 
     @property

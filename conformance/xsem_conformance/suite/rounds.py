@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from xsem.errors import UnsupportedError
 from xsem.plugins import registry
@@ -27,14 +27,12 @@ from xsem.spi import (
 from xsem.types import Feature, MemoryHandleType, SemaphoreHandleType, SemaphoreKind, SignalParams, WaitParams
 from xsem_conformance.case.context import MEMORY_SIZE, CaseContext
 from xsem_conformance.case.direct import close_host_objects, duplicate
-from xsem_conformance.case.leaks import FILES, THREADS, stays_level
+from xsem_conformance.case.leaks import FILES, ROUNDS, THREADS, stays_level
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, NotExaminedError, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PITCHES, PLAIN, WHOLE
-
-_ROUNDS: Final = 10
 
 Round = Callable[[], object]
 
@@ -50,8 +48,8 @@ def rounds_of_calls_leave_nothing(context: CaseContext, case: Case) -> None:
                           _host_fences, _native):
             for name, work in abilities(context, queue, at_end):
                 work()   # the first round can fill a cache of the driver
-                stays_level(_on_two_threads(work, context.patience_s), _ROUNDS, context.patience_s,
-                            f"{_ROUNDS} rounds of {name}", FILES, THREADS)
+                stays_level(_on_two_threads(work, context.patience_s), ROUNDS, context.patience_s,
+                            f"{ROUNDS} rounds of {name}", FILES, THREADS)
 
 
 def _on_two_threads(work: Round, patience_s: float) -> Round:

@@ -15,13 +15,12 @@ from xsem.errors import BadArgumentError, UnsupportedError
 from xsem.spi import NativeArray
 from xsem.types import MemoryHandleType
 from xsem_conformance.case.context import CaseContext
-from xsem_conformance.case.leaks import leaves_nothing
+from xsem_conformance.case.leaks import FILES, ROUNDS, THREADS, stays_level
 from xsem_conformance.case.noise import noise
 from xsem_conformance.case.participant import Participant
 from xsem_conformance.case.polling import never, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
-from xsem_conformance.system import handles
 
 _SIZE: Final = 8192
 """Bytes of an array that the checks use."""
@@ -30,17 +29,19 @@ _SIZE: Final = 8192
 @check("XSEM-BUF-014", deadline_s=60)
 def shared_array_is_the_array(context: CaseContext, case: Case) -> None:
     """Write through the array, its mapping and its imports, read all; drop the array, and release the shared memory."""
-    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    leaves_nothing(functools.partial(_shared, context, MemoryHandleType(case.handle_type)),
-                   "memory that was shared, exported and released", descriptors=handles.count, threads=handles.threads)
+    _leaves_nothing(context, functools.partial(_shared, context, MemoryHandleType(case.handle_type)),
+                    "memory that was shared, exported and released")
 
 
 @check("XSEM-BUF-016", deadline_s=60)
 def shared_array_over_several_allocations_is_the_array(context: CaseContext, case: Case) -> None:
     """Do the same as XSEM-BUF-014 with an array over the end of an allocation, which goes on in the next."""
-    leaves_nothing(functools.partial(_shared, context, MemoryHandleType.OPAQUE_FD, "spanning_array"),
-                   "memory of several allocations that was shared, exported and released", descriptors=handles.count,
-                   threads=handles.threads)
+    _leaves_nothing(context, functools.partial(_shared, context, MemoryHandleType.OPAQUE_FD, "spanning_array"),
+                    "memory of several allocations that was shared, exported and released")
+
+
+def _leaves_nothing(context: CaseContext, work: Callable[[], object], what: str) -> None:
+    stays_level(work, ROUNDS, context.patience_s, f"{ROUNDS} times {what}", FILES, THREADS)
 
 
 def _shared(context: CaseContext, type: MemoryHandleType, hook: str = "native_array") -> None:
@@ -108,9 +109,8 @@ def _import(context: CaseContext, offset: int, name: str, side: Participant, mem
 @check("XSEM-BUF-015")
 def unshareable_array_is_refused(context: CaseContext, case: Case) -> None:
     """Share an array that the device cannot share; then read the array, and drop it."""
-    # The descriptors and threads of the second round count: a driver may keep some of its own after the first round.
-    leaves_nothing(functools.partial(_refused, context, MemoryHandleType(case.handle_type)), "a refused array",
-                   descriptors=handles.count, threads=handles.threads)
+    _leaves_nothing(context, functools.partial(_refused, context, MemoryHandleType(case.handle_type)),
+                    "a refused array")
 
 
 def _refused(context: CaseContext, type: MemoryHandleType) -> None:
