@@ -101,3 +101,15 @@ def test_identity_that_refuses_a_stream_is_reported(opened: Opened, error: Excep
     with pytest.raises((BadArgumentError, WrongDeviceError)) as caught:
         device.command_list(FakeStream(7))
     assert (caught.value.reason, caught.value.backend) == (reason, "fake")
+
+
+def test_semaphore_waits_and_signals_on_a_stream(opened: Opened) -> None:
+    device, driver = opened
+    sem = timeline(device)
+    sem.wait(1, stream=FakeStream(7))
+    sem.signal(2, stream=FakeStream(7))
+    [native] = driver.lists
+    assert [call[0] for call in native.calls] == ["wait", "signal"]
+    with pytest.raises(BadArgumentError, match="stream") as caught:
+        sem.wait(3, stream="7")   # type: ignore[arg-type]
+    assert caught.value.reason == "not_a_stream"

@@ -13,6 +13,7 @@ from xsem.data.handles import OwnedHandle, follow
 from xsem.data.params import UINT64_MAX, check_bool, check_int, parse_index, parse_member
 from xsem.data.peers import Peer
 from xsem.data.signallers import SENT, Ended, Signallers, signallers_of
+from xsem.data.streams import Stream
 from xsem.data.uuids import UUIDLike
 from xsem.errors import BadArgumentError, BusyError, UnsupportedError, WaitTimeoutError
 from xsem.facade.awaiting import wait_until_done
@@ -187,6 +188,50 @@ class Semaphore(Resource):
         self._check_timeline()
         with self._device_state.calling(held=self._lifetime):
             return read_value(self._device_state, self._state)
+
+    def wait(self, value: int | None = None, *, stream: Stream) -> None:
+        """Make later work of a stream wait for the semaphore. The host does not wait (`host_wait`).
+
+        It is ``device.command_list(stream).append_wait(semaphore, value)``. For events and hand-overs
+        (`Capabilities.needs_handover`), use the list.
+
+        Parameters
+        ----------
+        value : int, optional
+            Smallest value of a timeline that ends the wait. Required for timelines, refused for other kinds.
+        stream : object with ``__cuda_stream__``, ``int_ptr``, ``sycl_queue`` or ``addressof_ref``, or int
+            A stream of torch, CuPy or cuda.core, a queue of pyopencl or dpctl, or a native handle.
+
+        Raises
+        ------
+        BadArgumentError, WrongDeviceError, UnsupportedError
+            As for `Device.command_list` and `CommandList.append_wait`.
+
+        Examples
+        --------
+        >>> drawn.wait(5, stream=torch.cuda.current_stream())   # doctest: +SKIP
+        """
+        self.device.command_list(stream).append_wait(self, value)
+
+    def signal(self, value: int | None = None, *, stream: Stream) -> None:
+        """Signal the semaphore when all earlier work of a stream is done. The host does not wait.
+
+        It is ``device.command_list(stream).append_signal(semaphore, value)``.
+
+        Parameters
+        ----------
+        value : int, optional
+            New value of a timeline, above the last value signalled here. Required for timelines, refused for other
+            kinds.
+        stream : object with ``__cuda_stream__``, ``int_ptr``, ``sycl_queue`` or ``addressof_ref``, or int
+            As for `wait`.
+
+        Raises
+        ------
+        BadArgumentError, WrongDeviceError, UnsupportedError
+            As for `Device.command_list` and `CommandList.append_signal`.
+        """
+        self.device.command_list(stream).append_signal(self, value)
 
     def host_signal(self, value: int | None = None) -> None:
         """Signal the semaphore from the host, at once.
