@@ -204,7 +204,7 @@ class Semaphore(Resource):
 
         Raises
         ------
-        BadArgumentError, WrongDeviceError, UnsupportedError
+        BadArgumentError, WrongDeviceError, UnsupportedError, BusyError
             As for `Device.command_list` and `CommandList.append_wait`.
 
         Examples
@@ -228,7 +228,7 @@ class Semaphore(Resource):
 
         Raises
         ------
-        BadArgumentError, WrongDeviceError, UnsupportedError
+        BadArgumentError, WrongDeviceError, UnsupportedError, BusyError
             As for `Device.command_list` and `CommandList.append_signal`.
         """
         self.device.command_list(stream).append_signal(self, value)
