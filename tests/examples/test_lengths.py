@@ -9,7 +9,8 @@ from support.example_programs import EXAMPLES
 
 
 @pytest.mark.parametrize(("name", "behind"), [   # the columns behind the length
-    *((each, 1) for each in ("kv_blocks", "ring_viewer", "ring_encoder", "asyncio_server", "ray_pipeline")),
+    *((each, 1) for each in (
+        "kv_blocks", "ring_viewer", "ring_encoder", "asyncio_server", "ray_pipeline", "ray_transport")),
     *((each, 0) for each in ("opengl_torch", "opengl_texture", "opengl_viewer")),
 ])
 def test_example_tells_its_own_length(name: str, behind: int) -> None:

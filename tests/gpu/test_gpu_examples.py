@@ -79,6 +79,17 @@ def test_ray_actors_hand_on_frames_of_cuda() -> None:
     assert done.stdout.splitlines()[-1] == "40 frames right, 0 wrong, 0 filters refused"
 
 
+def test_ray_actors_share_tensors_of_cuda() -> None:
+    with tempfile.TemporaryDirectory(prefix="xsem-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        done = run(str(EXAMPLES / "ray_transport.py"), "--device", "cuda:0", RAY_TMPDIR=folder,
+                   RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="disabled",
+                   PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    if " is missing" in done.stdout + done.stderr:
+        pytest.skip((done.stdout + done.stderr).strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "3 tensors of 1000000 elements, 0 wrong"
+
+
 def test_fleet_of_one_node_has_a_row_for_each_device(tmp_path: Path) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed")
