@@ -48,6 +48,17 @@ def test_usage_errors_end_with_2(arguments: list[str]) -> None:
     assert done.stderr if arguments else done.stdout
 
 
+@pytest.mark.parametrize(("arguments", "said"), [
+    ("conformence", "argument COMMAND: 'conformence' does not exist: did you mean conformance?; see `xsem -h`"),
+    ("trace", ""),
+    ("conformance lst", "argument COMMAND: 'lst' does not exist: did you mean list?; see `xsem conformance -h`"),
+    ("conformance run --devic=host", "unknown option --devic: did you mean --device?; see `xsem conformance run -h`"),
+    ("devices more", "unexpected argument 'more'; see `xsem devices -h`"),
+])
+def test_usage_error_is_one_line_with_what_is_meant(arguments: str, said: str) -> None:
+    assert xsem(*arguments.split()).stderr == (f"xsem: {said}\n" if said else "")
+
+
 @pytest.mark.variants
 @pytest.mark.parametrize("arguments", [["--quiet", "devices"], ["devices", "-q"]])
 def test_quiet_devices_are_names(arguments: list[str]) -> None:

@@ -18,7 +18,6 @@ from xsem.types import Capabilities, DeviceInfo, Feature
 
 __all__ = ["answer", "run"]
 
-_WIDE: Final = 200   # a file or a pipe has no width
 _DIGITS: Final = (8, 13, 18, 23, 36)   # of a UUID: the groups of its text
 
 
@@ -141,10 +140,10 @@ def _backend(name: str, distribution: str, spi_version: int | None, unavailable:
 def _print(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     to = screen()
     identities = _identities(rows)
-    lines = table(
+    lines = None if to.width is None else table(
         ("device", "name", "uuid", "driver", "semaphores", "memory", "features"),
-        [_cells(row, identities[row["id"]]) for row in rows], to, _WIDE if to.width is None else to.width)
-    if lines is None:   # narrow: one block for each device
+        [_cells(row, identities[row["id"]]) for row in rows], to, to.width)
+    if lines is None:   # a narrow terminal, a file or a pipe: one block for each device
         blocks = ["\n".join(_block(row, identities[row["id"]], to)) for row in rows]
         lines = ["\n\n".join(blocks)]
     for line in lines if rows else ["no devices"]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import USAGE
@@ -21,6 +22,9 @@ COMMON: Final = {   # the flags of every command
 }
 
 
+_FEW: Final = 12
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser without abbreviations: a new option could make them ambiguous."""
 
@@ -31,6 +35,29 @@ class _Parser(argparse.ArgumentParser):
             # SUPPRESS: the default of a command must not replace the flag before the command.
             names = ("-q", name) if name == "--quiet" else (name,)
             self.add_argument(*names, action="store_true", default=argparse.SUPPRESS, help=text)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse an unknown option in the parser of its command, which knows the options that it resembles."""
+        asked, rest = super().parse_known_args(args, namespace)
+        options = [each.partition("=")[0] for each in rest if each.startswith("-")]
+        if options:
+            self.error(f"unknown option {options[0]}{_alike(options[0], self._option_string_actions)}")
+        if rest:
+            self.error(f"unexpected argument {rest[0]!r}")
+        return asked, rest
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line, as every other error of a command."""
+        self.exit(USAGE, f"xsem: {message}; see `{self.prog} -h`\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, f"{value!r} does not exist{_alike(value, list(action.choices))}")
+
+
+def _alike(word: str, known: Collection[str]) -> str:
+    found = difflib.get_close_matches(word, known, 1, 0.7)
+    return f": did you mean {found[0]}?" if found else f": choose from {', '.join(known)}" if len(known) < _FEW else ""
 
 
 def new_parser(

@@ -9,6 +9,7 @@ from typing import Any
 
 from xsem.cli.options import flag
 from xsem.cli.status import DONE, UsageError
+from xsem.cli.terminal import screen, wrap
 from xsem_conformance import history, strength
 from xsem_conformance.cli.reading import add_command, print_json
 from xsem_conformance.profiles import Profile, profiles
@@ -45,8 +46,12 @@ def _list(asked: argparse.Namespace) -> int:
                     "gone": [{"id": name} | dataclasses.asdict(each) for name, each in history.load().gone.items()]})
         return DONE
     quiet = flag(asked, "quiet")
+    to = screen()
+    if found and not quiet:
+        print(to.bold(f"{'requirement':16} {'level':6} {'check':6} text"))
     for each in found:
-        print(each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} {each.text}")
+        row = each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} "
+        print(row if quiet else "\n".join(wrap(each.text, to.width, first=row, later=" " * len(row))))
     if not quiet:
         print(f"{len(found)} requirements of suite {history.SUITE_VERSION}")
     return DONE
