@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Callable
 from fnmatch import fnmatch
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +20,10 @@ from site_markdown import SiteExtension
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
-    "CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "project/contributing.md",
+    "README.md": "index.md", "CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "project/contributing.md",
     "SECURITY.md": "project/security.md",
 }
 """The pages of files outside docs/."""
-
-SECTIONS: Final = ("Tutorial", "How-to", "Symptoms", "Explanation", "Reference", "Project")
-"""The titles of the top level of the navigation. A section without a page is left out."""
 
 FOR_BACKENDS: Final = ("reference/api/spi.md", "authoring-a-backend.md")
 """The pages for authors of backends."""
@@ -114,21 +110,5 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         source for source, there in PAGES.items() if there == place)
     links = Links(ROOT, str(config.repo_url), PAGES)
     text = links.on_site(markdown, file, place, lambda message: _log.warning("%s: %s", file, message))
-    parts = {**site_generated.PARTS, **_lists_of_pages(config.nav or [])}
-    return site_generated.filled(separated(text), parts, lambda message: _log.warning("%s: %s", file, message))
-
-
-def _lists_of_pages(nav: list[Any]) -> dict[str, Callable[[], str]]:
-    """Return the lists of the pages of each section, as generated parts of the home page."""
-    pages = {title: _named(below) for each in nav if isinstance(each, dict) for title, below in each.items()}
-    return {f"pages {title}": partial(_list_of, pages.get(title, [])) for title in SECTIONS}
-
-
-def _list_of(pages: list[str]) -> str:
-    return "".join(f"- [{_title(page)}]({page})\n" for page in pages)
-
-
-def _title(page: str) -> str:
-    source = next((source for source, place in PAGES.items() if place == page), f"docs/{page}")
-    return next(line for line in (ROOT / source).read_text(encoding="utf-8").splitlines()
-                if line.startswith("# ")).removeprefix("# ")
+    return site_generated.filled(separated(text), site_generated.PARTS,
+                                 lambda message: _log.warning("%s: %s", file, message))

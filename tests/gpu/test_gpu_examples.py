@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from support.doc_blocks import ALL
 from support.gpu import needs_gpu
 
 import xsem
@@ -66,6 +67,14 @@ def test_program_sees_every_frame(command: tuple[str, ...], last: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == last
     assert "Traceback" not in done.stderr
+
+
+def test_program_of_the_readme_sees_its_frame(tmp_path: Path) -> None:
+    [block] = [each for each in ALL if each.where.startswith("README.md") and each.needs_gpu]
+    program = tmp_path / "readme.py"
+    program.write_text(block.program)
+    done = run(str(program))
+    assert (done.returncode, done.stdout) == (0, "b'grey' 5.0\n"), done.stderr
 
 
 def test_ray_actors_hand_on_frames_of_cuda() -> None:
