@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import xsem
@@ -49,21 +49,22 @@ class CaseParticipant:
         self.side.release(number)
 
     def wait(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
-             memory: Shared | None = None) -> None:
+             memory: Shared | Collection[Shared] = ()) -> None:
         """Append a wait for one or several semaphores, and acquire the memory."""
         self.side.wait(commands, *self._numbers(shared, value, memory))
 
     def signal(self, commands: int, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None = None,
-               memory: Shared | None = None) -> None:
+               memory: Shared | Collection[Shared] = ()) -> None:
         """Release the memory to the other side, and append a signal of one or several semaphores."""
         self.side.signal(commands, *self._numbers(shared, value, memory))
 
     def _numbers(
-        self, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None, memory: Shared | None
+        self, shared: Shared | Sequence[Shared], value: int | Sequence[int | None] | None,
+        memory: Shared | Collection[Shared],
     ) -> tuple[list[int], list[int | None], list[int]]:
-        several = [shared] if isinstance(shared, Shared) else list(shared)
+        several, memories = ([each] if isinstance(each, Shared) else each for each in (shared, memory))
         values = list(value) if isinstance(value, Sequence) else [value] * len(several)
-        return [self._pick(each) for each in several], values, [] if memory is None else [self._pick(memory)]
+        return [self._pick(each) for each in several], values, [self._pick(each) for each in memories]
 
     def occupy(self, commands: int, seconds: float) -> int:
         """Append work that takes about `seconds`, and at most half the patience. Return the event of its end."""

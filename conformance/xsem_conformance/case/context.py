@@ -178,8 +178,8 @@ class CaseContext:
         """Return a distance of values. The distance needs more than 32 bits if both sides allow such a distance."""
         return min(2**33, self.largest_difference(type) // 2)
 
-    def some_type(self, kind: SemaphoreKind | None = None) -> str:
-        """Return the first semaphore type of that kind that the exporter creates and the device imports."""
+    def shared_types(self, kind: SemaphoreKind | None = None) -> list[str]:
+        """Return the semaphore types of that kind that the exporter creates and the device imports, at least one."""
         # A type that allows a wait before its signal comes first, and a portable type last, because a driver has more
         # to do for the others. Sync files are excluded: each stands for one signal.
         made, declared = self.exported_semaphores(), self.device.capabilities
@@ -190,15 +190,32 @@ class CaseContext:
         if not both:
             raise BlockedError(f"{self._about['id']} makes no {'' if kind is None else kind.value + ' '}semaphore that "
                                f"{self.device.info.id} imports")
-        return both[0].value
+        return [each.value for each in both]
+
+    def early_types(self) -> list[str]:
+        """Return the types of `shared_types` that allow a wait before its signal, at least one."""
+        early = [each for each in self.shared_types()
+                 if SemaphoreHandleType(each) in self.device.capabilities.wait_before_signal]
+        if not early:
+            raise BlockedError(f"{self._about['id']} makes no semaphore for which {self.device.info.id} waits before "
+                               "its signal")
+        return early
+
+    def some_type(self, kind: SemaphoreKind | None = None) -> str:
+        """Return the first type of `shared_types`."""
+        return self.shared_types(kind)[0]
+
+    def driver_types(self, kind: SemaphoreKind | None = None) -> list[str]:
+        """Return the types of `shared_types` whose semaphores are of the driver itself, at least one."""
+        types = [each for each in self.shared_types(kind)
+                 if SemaphoreHandleType(each) not in self.device.capabilities.bridged]
+        if not types:
+            raise NotDeclaredError("the driver itself has no semaphores: xsem bridges those of the device")
+        return types
 
     def driver_type(self, kind: SemaphoreKind | None = None) -> str:
-        """Return a type as `some_type` does, for semaphores of the driver itself."""
-        # A bridged type is a portable one and comes last, so without another the driver has no semaphores.
-        type = self.some_type(kind)
-        if SemaphoreHandleType(type) in self.device.capabilities.bridged:
-            raise NotDeclaredError("the driver itself has no semaphores: xsem bridges those of the device")
-        return type
+        """Return the first type of `driver_types`."""
+        return self.driver_types(kind)[0]
 
     def gate(self, producer: CaseParticipant) -> tuple[Shared, int | None]:
         """Return a semaphore and a value that block `producer` in a wait until the exporter's host signals them."""
@@ -215,15 +232,22 @@ class CaseContext:
         desc.close()
         return Shared(NOWHERE, there), value_of(type)
 
+    def shared_memories(self) -> list[str]:
+        """Return the memory types that the exporter creates and the device imports, at least one."""
+        known = {each.value for each in self.device.capabilities.memory_import}
+        both = [each for each in self.exported_memories() if each in known]
+        if not both:
+            raise BlockedError(f"{self._about['id']} exports no memory that {self.device.info.id} imports")
+        return both
+
     def memory(self, size: int = MEMORY_SIZE, type: str | None = None) -> Shared:
         """Create memory in the exporter and import it on the device; its first 4,096 bytes are zero."""
         exporter = self.exporter
-        both = [each for each in self.exported_memories()
-                if each in {each.value for each in self.device.capabilities.memory_import} and type in (None, each)]
-        if not both:
-            raise BlockedError(f"{self._about['id']} exports no memory{f' of type {type}' if type else ''} that "
-                               f"{self.device.info.id} imports")
-        there, desc = exporter.create_memory(both[0], size, self.importer_uuid)
+        if type is None:
+            type = self.shared_memories()[0]
+        elif type not in self.exported_memories():
+            raise BlockedError(f"{self._about['id']} exports no memory of type {type}")
+        there, desc = exporter.create_memory(type, size, self.importer_uuid)
         with desc:
             shared = Shared(self.here.import_memory(desc), there)
         commands = exporter.new_list()

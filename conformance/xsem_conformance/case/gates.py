@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from xsem import CommandList, Event
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
+from xsem_conformance.case.polling import none_of
 
-__all__ = ["Gates"]
+__all__ = ["Gates", "up_to_eight_events_count"]
 
 _MOST: Final = 3
+_MOST_EVENTS: Final = 8
+_MOST_LISTS: Final = 24
 
 
 class Gates:
@@ -21,7 +24,7 @@ class Gates:
         # `signals` is a list of the exporter for the signals: some exporters have few queues.
         count = max(1, min(_MOST, context.device.capabilities.independent_lists - 1))
         self._context = context
-        self._type = type
+        self.type = type
         self._lists = [context.here.get(context.here.new_list()) for _ in range(count)]
         self._semaphores: list[Shared] = []
         self._exporter = context.ends(IN)[0]
@@ -32,11 +35,11 @@ class Gates:
 
     def close(self, work: Callable[[CommandList], object] | None = None) -> list[Event]:
         """Append a wait and then `work` to each list. Return one event for each list, behind the wait and the work."""
-        self._semaphores = [self._context.semaphore(self._type) for _ in self._lists]
+        self._semaphores = [self._context.semaphore(self.type) for _ in self._lists]
         events = []
         for commands, semaphore in zip(self._lists, self._semaphores, strict=True):
             event = self._context.device.create_event()
-            commands.append_wait(self._context.here.get(semaphore.here), value_of(self._type))
+            commands.append_wait(self._context.here.get(semaphore.here), value_of(self.type))
             if work is not None:
                 work(commands)
             commands.append_barrier(signal_event=event)
@@ -55,7 +58,7 @@ class Gates:
 
     def open(self, index: int) -> None:
         """Signal the semaphore of one list."""
-        self._exporter.signal(self._signals, self._semaphores[index], value_of(self._type))
+        self._exporter.signal(self._signals, self._semaphores[index], value_of(self.type))
         self._exporter.finish(self._signals, "a signal")
 
     def open_all_but(self, missing: int) -> None:
@@ -64,3 +67,36 @@ class Gates:
             if index != missing:
                 self.open(index)
                 commands.synchronize(timeout_s=self._context.patience_s)
+
+
+_Append = Callable[[CommandList, Sequence[Event], Event], None]
+"""An append to a list, with the events to wait for and the event of its end."""
+
+
+def up_to_eight_events_count(
+    context: CaseContext, gates: Gates, appends: Mapping[str, _Append],
+    observed: Callable[[], object] = lambda: None,
+) -> None:
+    """Append with 1 to 8 events to lists that share the observation. Each event is held alone once in each count."""
+    # `observed` looks at other effects of the appends while one of their events is held back.
+    width = max(1, min(_MOST_LISTS, context.device.capabilities.independent_lists - len(gates) - 2))
+    counts: Sequence[int] = range(1, _MOST_EVENTS + 1) if width > _MOST_EVENTS else (2, _MOST_EVENTS)
+    if len(gates) == 1:
+        counts = (1,)
+    # A device with few lists would need an observation for each place.
+    places = [(what, count, index) for what in appends for count in counts
+              for index in (range(count) if width > _MOST_EVENTS else sorted({0, count // 2, count - 1}))]
+    lists = [context.here.get(context.here.new_list()) for _ in range(width)]
+    for start in range(0, len(places), width):
+        shared = places[start:start + width]
+        events = gates.close_around([(count, index) for _, count, index in shared])
+        ends = [context.device.create_event() for _ in shared]
+        for (what, _, _), commands, awaited, end in zip(shared, lists, events, ends, strict=False):
+            appends[what](commands, awaited, end)
+        gates.open_all_but(0)
+        none_of(*((end.query, f"{what} was done before event {index + 1} of its {count}")
+                  for (what, count, index), end in zip(shared, ends, strict=True)))
+        observed()
+        gates.open(0)
+        for end in ends:
+            end.wait(timeout_s=context.patience_s)

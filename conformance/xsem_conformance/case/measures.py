@@ -120,11 +120,13 @@ def pending_appends(context: CaseContext, type: str, most: int, hold_s: float = 
     return at_once
 
 
-def release_is_held(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -> bool:
+def release_is_held(
+    context: CaseContext, type: str, hold_s: float = BLOCKS_S, early: str | None = None
+) -> bool:
     """Return whether a pending wait for another semaphore holds the driver's release of an idle one."""
     # The released semaphore is never the awaited one: xsem releases no object that appended work uses, and drivers
     # crash on it. The rule is VUID-vkDestroySemaphore-semaphore-05149.
-    early = context.driver_type()
+    early = early or context.driver_type()
     shared, value = context.semaphore(early), value_of(early)
     token, idle = context.driver_semaphore(shared), context.driver_semaphore(context.semaphore(type))
     with _list_idle_at_end(context) as commands:
@@ -136,9 +138,11 @@ def release_is_held(context: CaseContext, type: str, hold_s: float = BLOCKS_S) -
     return held
 
 
-def free_is_held(context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S) -> bool:
+def free_is_held(
+    context: CaseContext, memory_type: str | None = None, hold_s: float = BLOCKS_S, early: str | None = None
+) -> bool:
     """Return whether a pending wait of a list holds the driver's unmapping and release of memory."""
-    type = context.some_type()
+    type = early or context.some_type()
     shared, value = context.semaphore(type), value_of(type)
     memory = context.driver_memory(context.memory(type=memory_type))
     buffer, _ = context.driver.map_buffer(memory, 0, 4096)

@@ -42,7 +42,7 @@ def two_drivers_of_one_device_share_an_object(context: CaseContext, case: Case) 
 @check("XSEM-DEV-008")
 def objects_have_native_handles_of_their_own(context: CaseContext, case: Case) -> None:
     """Different objects have different native handles, and each query of one object returns the same handle."""
-    type, driver = context.driver_type(), context.driver
+    type, driver = case.handle_type, context.driver
     tokens = [context.driver_semaphore(context.semaphore(type)) for _ in range(3)]
     queues = [driver.create_queue() for _ in range(min(2, context.device.capabilities.independent_lists))]
     handles = [_handles(driver, tokens) for _ in range(2)]
@@ -76,7 +76,7 @@ def another_device_runs_while_one_waits(context: CaseContext, case: Case) -> Non
     """While a list of the device waits, a list of another device of the backend runs to its end."""
     info = context.device.info
     other = next(each for each in xsem.devices(info.backend) if each.index != info.index)
-    type = context.some_type()
+    type = case.handle_type
     shared, value = context.semaphore(type), value_of(type)
     _, device = context.ends(IN)
     waits = device.new_list()

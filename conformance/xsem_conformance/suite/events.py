@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from xsem import CommandList, Event
@@ -13,7 +13,7 @@ from xsem.types import WaitParams
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.direct import AbleQueue
-from xsem_conformance.case.gates import Gates
+from xsem_conformance.case.gates import Gates, up_to_eight_events_count
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import on_another_thread
 from xsem_conformance.case.polling import never, none_of, soon
@@ -22,8 +22,6 @@ from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
 
 _SIGNALS = 20
-_MOST_EVENTS: Final = 8
-_MOST_LISTS: Final = 24
 _FENCES = 256
 _LONG_NS: Final = 200_000_000
 
@@ -118,35 +116,7 @@ def operation_waits_for_each_of_its_events(context: CaseContext, case: Case) -> 
     def barrier(commands: CommandList, events: Sequence[Event], done: Event) -> None:
         commands.append_barrier(wait_events=events, signal_event=done)
 
-    _up_to_eight_events_count(context, gates, {"a wait": wait, "a barrier": barrier})
-
-
-_Append = Callable[[CommandList, Sequence[Event], Event], None]
-"""An append to a list, with the events to wait for and the event of its end."""
-
-
-def _up_to_eight_events_count(context: CaseContext, gates: Gates, appends: Mapping[str, _Append]) -> None:
-    """Append with 1 to 8 events to lists that share the observation. Each event is held alone once in each count."""
-    width = max(1, min(_MOST_LISTS, context.device.capabilities.independent_lists - len(gates) - 2))
-    counts: Sequence[int] = range(1, _MOST_EVENTS + 1) if width > _MOST_EVENTS else (2, _MOST_EVENTS)
-    if len(gates) == 1:
-        counts = (1,)
-    # A device with few lists would need an observation for each place.
-    places = [(what, count, index) for what in appends for count in counts
-              for index in (range(count) if width > _MOST_EVENTS else sorted({0, count - 1}))]
-    lists = [context.here.get(context.here.new_list()) for _ in range(width)]
-    for start in range(0, len(places), width):
-        shared = places[start:start + width]
-        events = gates.close_around([(count, index) for _, count, index in shared])
-        ends = [context.device.create_event() for _ in shared]
-        for (what, _, _), commands, awaited, end in zip(shared, lists, events, ends, strict=False):
-            appends[what](commands, awaited, end)
-        gates.open_all_but(0)
-        none_of(*((end.query, f"{what} was done before event {index + 1} of its {count}")
-                  for (what, count, index), end in zip(shared, ends, strict=True)))
-        gates.open(0)
-        for end in ends:
-            end.wait(timeout_s=context.patience_s)
+    up_to_eight_events_count(context, gates, {"a wait": wait, "a barrier": barrier})
 
 
 def _barrier_without_an_event_blocks_its_list(
@@ -200,7 +170,7 @@ def signal_waits_for_each_of_its_events(context: CaseContext, case: Case) -> Non
         fresh = context.here.get(context.semaphore(case.handle_type).here)
         commands.append_signal(fresh, value_of(case.handle_type), wait_events=events, signal_event=done)
 
-    _up_to_eight_events_count(context, gates, {"a signal": signal})
+    up_to_eight_events_count(context, gates, {"a signal": signal})
 
 
 @check("XSEM-EVT-004")

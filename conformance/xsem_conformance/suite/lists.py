@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Sequence
+from typing import Final
 
-from xsem import CommandList
+from xsem import Buffer, CommandList, Event
 from xsem.errors import BusyError
 from xsem.types import SemaphoreDesc
 from xsem_conformance.case import measures
+from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
-from xsem_conformance.case.gates import Gates
+from xsem_conformance.case.gates import Gates, up_to_eight_events_count
 from xsem_conformance.case.holding import held
 from xsem_conformance.case.other_thread import all_at_once
 from xsem_conformance.case.polling import SETTLE_S, never, soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
+from xsem_conformance.outcomes import Case, NotDeclaredError, Symptom, expect
+
+_CELL: Final = 16
+"""Size of each copy and fill behind events, in bytes."""
 
 
 @check("XSEM-LIST-001")
@@ -166,8 +172,7 @@ def append_behind_an_unmet_wait_returns(context: CaseContext, case: Case) -> Non
 @check("XSEM-LIST-002")
 def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> None:
     """Of as many lists as are declared independent, at most 64, all but one wait, and the last list runs to its end."""
-    type = context.some_type()
-    value = value_of(type)
+    type, value = case.handle_type, value_of(case.handle_type)
     count = min(64, context.device.capabilities.independent_lists)
     other = context.semaphore(type)
     gates = [context.semaphore(type) for _ in range(count - 1 if value is None else 1)]
@@ -186,16 +191,15 @@ def last_list_runs_while_all_others_wait(context: CaseContext, case: Case) -> No
 @check("XSEM-LIST-003")
 def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseContext, case: Case) -> None:
     """Several lists write behind waits, and another list copies or fills behind the events of all these lists."""
-    # The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte.
+    # The first or the last event is missing in turn. Meanwhile, the copy or the fill has changed no byte. The waits are
+    # for semaphores of each type in turn. The last part copies and fills behind no event, and behind one to eight.
     producer, device = context.ends(IN)
-    type = context.some_type()
-    if not device.waits_early(type):
-        raise BlockedError("the suite cannot hold the device back: the device allows no wait before its signal")
+    types = itertools.cycle(context.early_types())
     old, new, filled = b"\x22" * 256, b"\xee" * 256, b"\x5a" * 256
-    source, middle, copied = (context.memory(4096) for _ in range(3))
+    source, middle, copied = (context.memory(4096, case.handle_type) for _ in range(3))
     views = [context.here.mapping(each.here).view((256,), "uint8") for each in (source, middle, copied)]
-    commands, puts = context.here.get(device.new_list()), producer.new_list()
-    gates = Gates(context, type, puts)
+    number, puts = device.new_list(), producer.new_list()
+    commands, gates = context.here.get(number), Gates(context, next(types), puts)
     for missing in (0, len(gates) - 1):
         for what in ("copy", "fill"):
             for memory, data in ((source, new), (middle, b"\x11" * 256), (copied, old)):
@@ -221,6 +225,57 @@ def copy_and_fill_behind_other_lists_events_follow_their_writes(context: CaseCon
             commands.synchronize(timeout_s=context.patience_s)
             expect(measures.read_there(context, copied, 256) == (new if what == "copy" else filled),
                    f"a {what} did not take effect after the writes of the other lists", Symptom.OTHER_BYTES)
+            gates.type = next(types)
+    _without_events_waits_for_none(context, gates, commands, copied)
+    device.release(number)   # some devices have few queues
+    _behind_up_to_eight_events(context, gates, source, copied)
+
+
+def _without_events_waits_for_none(context: CaseContext, gates: Gates, commands: CommandList, target: Shared) -> None:
+    """A copy and a fill without events take effect while all other lists wait."""
+    gates.close()
+    whole = context.here.mapping(target.here)
+    commands.append_fill(whole.view((_CELL,), "uint8"), b"\x5b")
+    commands.append_copy(whole.view((_CELL,), "uint8", offset=_CELL), whole.view((_CELL,), "uint8"))
+    commands.synchronize(timeout_s=context.patience_s)
+    expect(measures.read_there(context, target, 2 * _CELL) == b"\x5b" * 2 * _CELL,
+           "a fill and a copy without events copied other bytes", Symptom.OTHER_BYTES)
+    gates.open_all_but(0)
+    gates.open(0)
+
+
+def _behind_up_to_eight_events(context: CaseContext, gates: Gates, source: Shared, target: Shared) -> None:
+    """Each copy and each fill has a cell of its own. The cell is unchanged while one of its events is held back."""
+    producer, _ = context.ends(IN)
+    puts = producer.new_list()
+    for memory, value in ((source, b"\x31"), (target, b"\x11")):
+        producer.write(puts, memory, value * 4096)
+    producer.finish(puts, "copies")
+    producer.release(puts)
+    from_, to = (context.here.mapping(each.here) for each in (source, target))
+    expected, pending = bytearray(b"\x11" * 4096), bytearray(b"\x11" * 4096)
+    offsets = itertools.count(0, _CELL)
+
+    def cell(value: bytes) -> tuple[Buffer, Buffer]:
+        at = next(offsets)
+        pending[at:at + _CELL] = value * _CELL
+        return from_.view((_CELL,), "uint8", offset=at), to.view((_CELL,), "uint8", offset=at)
+
+    def copy(commands: CommandList, events: Sequence[Event], done: Event) -> None:
+        origin, place = cell(b"\x31")
+        commands.append_copy(place, origin, wait_events=events, signal_event=done)
+
+    def fill(commands: CommandList, events: Sequence[Event], done: Event) -> None:
+        commands.append_fill(cell(b"\x32")[1], b"\x32", wait_events=events, signal_event=done)
+
+    def unchanged() -> None:
+        found = measures.read_there(context, target, 4096)
+        wrong = [at // _CELL + 1 for at in range(0, 4096, _CELL) if found[at:at + _CELL] != expected[at:at + _CELL]]
+        expect(not wrong, f"cells {wrong[:3]} of the copies and fills are wrong while an event of later ones is held")
+        expected[:] = pending
+
+    up_to_eight_events_count(context, gates, {"a copy": copy, "a fill": fill}, unchanged)
+    unchanged()
 
 
 @check("XSEM-THR-001", deadline_s=60)

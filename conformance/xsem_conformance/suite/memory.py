@@ -27,9 +27,17 @@ _ALIGNED: Final = 256
 _CELL: Final = 16
 """Size of each fill and copy of many, in bytes: a page has as many cells as a byte has values."""
 _CREATED: Final = (1, 4096, 4097, 3 * SIZE)
-_OFFSETS: Final = (4096, 3 * 4096, 8192 + 256, SIZE - 4096)
+_RANGES: Final = (
+    (4096, 256), (3 * 4096, 256), (8192 + 256, 256), (SIZE - 4096, 256), (0, 1), (4096, 1), (3 * 4096, 4097), (1, 1),
+    (4095, 1), (4095, 2), (8191, 4098), (SIZE - 4096 + 3, 1021), (6 * 4096 + 257, 255), (7 * 4096 + 2, 2),
+    (SIZE - 4, 4), (SIZE - 1, 1), (SIZE - 8193, 8193))
+"""Offset and size of each mapping: in and across pages, at odd bytes, and up to the last byte."""
 _LARGE: Final = (1 << 26) + 16_384
 """Size of large memory: more than 64 MiB."""
+_HUGE: Final = (1 << 32) + SIZE
+"""Size of huge memory: more than 4 GiB."""
+_LOW: Final = 8192
+_HIGH: Final = (1 << 32) + _LOW
 _LARGE_S: Final = 10.0
 """Minimum limit for large copies and fills: with a short patience, a busy machine makes them too late."""
 _ODD_PARTS: Final = ((1, 7), (4095, 2), (4097, 12_289), ((1 << 24) - 5, 32_001), ((1 << 26) - 3, 11))
@@ -51,6 +59,9 @@ _FILLS: Final = (
     (3008, 35, b"\x81\x82\x83\x84\x85"),
 )
 """Offset, size and pattern of each fill."""
+_FAR_FILLS: Final = (((1 << 24) - 4, 8), ((1 << 24) + 1, 3), ((1 << 25) + 64, 64), ((1 << 26) - 4, 8),
+                     (_LARGE - 129, 1), (_LARGE - 64, 60), (_LARGE - 4, 4), (_LARGE - 1, 1))
+"""Offset and size of each fill in large memory."""
 _SURE_FILLS: Final = 3
 """Number of fills, from the first one, that no device may refuse."""
 
@@ -73,7 +84,7 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
     one, other = context.ends(case.direction, _LARGE_S)
     commands, reads = one.new_list(), other.new_list()
     memories = [(size, context.memory(size, case.handle_type)) for size in (4096, 7 * 4096)]
-    large = _large_memory(context, case.handle_type)
+    large = _memory_of(context, _LARGE, case.handle_type)
     for size, memory in (*memories, (_LARGE, large)):
         one.write_noise(commands, memory, size, seed=size)
         one.finish(commands, "a copy")
@@ -98,22 +109,28 @@ def consumer_reads_what_the_producer_wrote(context: CaseContext, case: Case) -> 
 def mapping_begins_at_its_offset(context: CaseContext, case: Case) -> None:
     """A mapping at an offset begins at this byte of the memory, for copies by its address and for appended work."""
     # A device may refuse an offset inside a page with `BadArgumentError`.
-    shared, pages = _written(context, case.handle_type, _OFFSETS)
+    producer, _ = context.ends(IN)
+    shared, expected = context.memory(SIZE, case.handle_type), bytearray(noise(SIZE, seed=2))
+    writes = producer.new_list()
+    producer.write_noise(writes, shared, SIZE, seed=2)
+    producer.finish(writes, "a copy")
+    producer.release(writes)   # some devices have few queues
     memory: xsem.Memory = context.here.get(shared.here)
     commands = context.device.create_command_list()
-    for offset, page in zip(_OFFSETS, pages, strict=True):
+    for offset, size in _RANGES:
         try:
-            buffer = memory.map_buffer(offset, 256)
+            buffer = memory.map_buffer(offset, size)
         except BadArgumentError as error:
             expect(offset % 4096, f"a mapping at {offset}, a multiple of a page, is refused: {error}")
             continue
         with buffer:
-            expect(buffer.size == 256, f"a mapping of 256 bytes has {buffer.size}")
+            expect(buffer.size == size, f"a mapping of {size} bytes has {buffer.size}")
+            page = bytes(expected[offset:offset + size])
             data = bytes(buffer.copy_to_host(timeout_s=context.patience_s).tobytes())
             expect(data == page, f"the mapping at {offset} shows {data[:4].hex()}…, not {page[:4].hex()}…",
                    Symptom.OTHER_BYTES)
             _address_is_right(buffer, offset, page)
-            _work_is_right(context, commands, buffer, shared, offset, page)
+            _work_is_right(context, commands, buffer, shared, offset, expected)
 
 
 def _address_is_right(buffer: xsem.Buffer, offset: int, page: bytes) -> None:
@@ -130,24 +147,34 @@ def _address_is_right(buffer: xsem.Buffer, offset: int, page: bytes) -> None:
 
 
 def _work_is_right(
-    context: CaseContext, commands: xsem.CommandList, buffer: xsem.Buffer, shared: Shared, offset: int, page: bytes
+    context: CaseContext, commands: xsem.CommandList, buffer: xsem.Buffer, shared: Shared, offset: int,
+    expected: bytearray,
 ) -> None:
+    """Copy from the mapping, and fill its middle. `expected` are the bytes of the memory, and then also the fill."""
     # On a device whose memory the host accesses, the facade copies by the address. Appended work uses the token.
+    size = buffer.size
     try:
-        copied = context.device.host_buffer(256)
+        copied = context.device.host_buffer(size)
     except UnsupportedError:
         return   # the device does not support host buffers, so the application makes the copies
+    start, length = (64, 64) if size >= 192 else (0, size)
     with copied:
         commands.append_copy(copied, buffer)
-        commands.append_fill(buffer.view((64,), "uint8", offset=64), b"\xaa")
+        try:
+            commands.append_fill(buffer.view((length,), "uint8", offset=start), b"\xaa")
+        except BadArgumentError as error:
+            expect(error.reason == "bad_pattern" and ((offset + start) % 4 or length % 4),
+                   f"a fill of {length} bytes at {start} of the mapping at {offset} is refused: {error}")
+            length = 0
         commands.synchronize(timeout_s=context.patience_s)
         found = copied.numpy().tobytes()
-    expect(found == page, f"a copy from the mapping at {offset} has {found[:4].hex()}…, not {page[:4].hex()}…",
+    expect(found == expected[offset:offset + size],
+           f"a copy from the mapping at {offset} has {found[:4].hex()}…, not {expected[offset:offset + 4].hex()}…",
            Symptom.OTHER_BYTES)
-    there = measures.read_there(context, shared, 256 + 128, offset - 64)
-    expected = there[:64] + page[:64] + b"\xaa" * 64 + page[128:] + there[-64:]
-    expect(there == expected and b"\xaa" not in there[:64] + there[-64:],
-           f"a fill of 64 bytes from byte 64 of the mapping at {offset} changed other bytes of the memory",
+    expected[offset + start:offset + start + length] = b"\xaa" * length
+    first, last = max(0, offset - 4096), min(SIZE, offset + size + 4096)
+    expect(measures.read_there(context, shared, last - first, first) == expected[first:last],
+           f"a fill of {length} bytes from byte {start} of the mapping at {offset} changed other bytes of the memory",
            Symptom.OTHER_BYTES)
 
 
@@ -225,26 +252,50 @@ def fill_changes_exactly_its_bytes(context: CaseContext, case: Case) -> None:
 
 def _large_fill(context: CaseContext, type: str, fills: xsem.CommandList) -> None:
     """Fill more than 64 MiB. The pages at the ends, around 16 MiB, and around 64 MiB are as the fill leaves them."""
-    shared = _large_memory(context, type)
-    with context.here.get(shared.here).map_buffer() as whole:
-        fills.append_fill(whole.view((_LARGE - 8192,), "uint8", offset=4096), b"\x0b\x0c\x0d\x0e")
-        fills.synchronize(timeout_s=max(context.patience_s, _LARGE_S))
+    shared = _memory_of(context, _LARGE, type)
+    whole = context.here.mapping(shared.here)
+    fills.append_fill(whole.view((_LARGE - 8192,), "uint8", offset=4096), b"\x0b\x0c\x0d\x0e")
+    fills.synchronize(timeout_s=max(context.patience_s, _LARGE_S))
     filled = b"\x0b\x0c\x0d\x0e" * 1024
     for at in (4096, (1 << 24) - 2048, 1 << 25, (1 << 26) - 2048, _LARGE - 8192):
         expect(measures.read_there(context, shared, 4096, at) == filled,
                f"a fill of {_LARGE - 8192} bytes left other bytes at {at}", Symptom.OTHER_BYTES)
     expect(measures.read_there(context, shared, 4096) == bytes(4096), "a large fill changed the bytes before it",
            Symptom.OTHER_BYTES)
+    _fills_far_in_large_memory(context, shared, whole, fills)
 
 
-def _large_memory(context: CaseContext, type: str) -> Shared:
-    """Create memory of more than 64 MiB in the exporter, and import it; the case ends if such memory is missing."""
+def _fills_far_in_large_memory(
+    context: CaseContext, shared: Shared, whole: xsem.Buffer, fills: xsem.CommandList
+) -> None:
+    """Fill few bytes at large offsets. The bytes beside them are unchanged, also at the end of the memory."""
+    producer, _ = context.ends(IN)
+    for at, size in _FAR_FILLS:
+        writes, around = producer.new_list(), min(at + size + 64, _LARGE)
+        producer.write(writes, shared, b"\x99" * (around - at + 64), at - 64)
+        producer.finish(writes, "a copy")
+        producer.release(writes)   # some devices have few queues
+        filled = b"\x77" * size
+        try:
+            fills.append_fill(whole.view((size,), "uint8", offset=at), b"\x77")
+        except BadArgumentError as error:
+            expect(error.reason == "bad_pattern" and (at % 4 or size % 4),
+                   f"a fill of {size} bytes at {at} is refused: {error}")
+            filled = b"\x99" * size
+        fills.synchronize(timeout_s=context.patience_s)
+        expect(measures.read_there(context, shared, around - at + 64, at - 64)
+               == b"\x99" * 64 + filled + b"\x99" * (around - at - size),
+               f"a fill of {size} bytes at {at} left other bytes", Symptom.OTHER_BYTES)
+
+
+def _memory_of(context: CaseContext, size: int, type: str) -> Shared:
+    """Create memory of many bytes in the exporter, and import it; the case ends if such memory is missing."""
     try:
-        return context.memory(_LARGE, type)
+        return context.memory(size, type)
     except (OutOfMemoryError, ParticipantFailedError) as error:
         if error.reason != "out_of_memory":
             raise
-        raise NotExaminedError(f"needs {_LARGE} bytes of memory: {error}") from error
+        raise NotExaminedError(f"needs {size} bytes of memory: {error}") from error
 
 
 @check("XSEM-BUF-005")
@@ -319,7 +370,7 @@ def memory_of_a_killed_process_stays(context: CaseContext, case: Case) -> None:
 @check("XSEM-ORD-006")
 def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) -> None:
     """Fills and copies alternate on one list: each copy has the bytes of the fill before it."""
-    shared = context.memory(SIZE)
+    shared = context.memory(SIZE, case.handle_type)
     buffer = context.here.mapping(shared.here).view((4096,), "uint8")
     commands, readings = context.here.new_list(), []
     for value in (1, 2, 3):
@@ -330,7 +381,7 @@ def copies_and_fills_of_a_list_are_in_order(context: CaseContext, case: Case) ->
     for value, reading in zip((1, 2, 3), readings, strict=True):
         expect(base64.b64decode(context.here.fetch(reading)) == bytes([value]) * 4096, f"copy {value} is out of order",
                Symptom.OTHER_BYTES)
-    _each_of_many_rounds_takes_effect(context, context.memory(SIZE), commands)
+    _each_of_many_rounds_takes_effect(context, context.memory(SIZE, case.handle_type), commands)
 
 
 def _each_of_many_rounds_takes_effect(context: CaseContext, shared: Shared, commands: int) -> None:
@@ -346,3 +397,57 @@ def _each_of_many_rounds_takes_effect(context: CaseContext, shared: Shared, comm
     for value in range(1, len(cells)):
         expect(found[value * _CELL:(value + 1) * _CELL] == bytes([value]) * _CELL,
                f"fill or copy {value} of {len(cells) - 1} is lost or out of order", Symptom.OTHER_BYTES)
+
+
+@check("XSEM-BUF-018")
+def offsets_above_four_gib_are_their_own(context: CaseContext, case: Case) -> None:
+    """Write different bytes at offsets above 2^32 and 2^32 below, by copies, fills and mappings, on both sides."""
+    # Memory of the host would become resident as a whole where a driver locks its pages. Other memory is touched only
+    # at a few pages.
+    producer, device = context.ends(IN)
+    shared = _huge_memory(context, case.handle_type)
+    puts, number = producer.new_list(), device.new_list()
+    for at, data in ((_LOW, b"\x11" * 4096), (_HIGH, b"\x22" * 4096)):
+        producer.write(puts, shared, data, at)
+    producer.finish(puts, "a copy")
+    producer.release(puts)   # some devices have few queues
+    try:
+        whole = context.here.mapping(shared.here)
+    except OutOfMemoryError as error:
+        raise NotExaminedError(f"a mapping of {_HUGE} bytes is refused: {error}") from error
+    expect(whole.size >= _HUGE, f"the mapping of {_HUGE} bytes has {whole.size}")
+    commands = context.here.get(number)
+    # A copy between both, in each direction, and a fill, beside each other.
+    commands.append_copy(_cell(whole, _LOW + 64), _cell(whole, _HIGH))
+    commands.append_copy(_cell(whole, _HIGH + 128), _cell(whole, _LOW + 1024))
+    commands.append_fill(_cell(whole, _HIGH + 192), b"\x33")
+    device.write(number, shared, b"\x44" * 64, _HIGH + 256)
+    reading = device.read(number, shared, 64, _HIGH + 512)
+    device.finish(number, "copies and a fill")
+    expect(device.fetch(reading) == b"\x22" * 64, "a copy from an offset above 4 GiB copied other bytes",
+           Symptom.OTHER_BYTES)
+    with context.here.get(shared.here).map_buffer(_HIGH, 4096, overlap=True) as part:
+        found = bytes(part.copy_to_host(timeout_s=context.patience_s).tobytes())
+        commands.append_fill(part.view((64,), "uint8", offset=320), b"\x55")
+        device.finish(number, "a fill")
+    low = b"\x11" * 64 + b"\x22" * 64 + b"\x11" * 3968
+    high = b"\x22" * 128 + b"\x11" * 64 + b"\x33" * 64 + b"\x44" * 64 + b"\x22" * 3776
+    expect(found == high, "a mapping at an offset above 4 GiB shows other bytes", Symptom.OTHER_BYTES)
+    high = high[:320] + b"\x55" * 64 + high[384:]
+    for at, data in ((_LOW, low), (_HIGH, high)):
+        expect(measures.read_there(context, shared, 4096, at) == data,
+               f"copies and fills above 4 GiB left other bytes at {at}", Symptom.OTHER_BYTES)
+
+
+def _cell(whole: xsem.Buffer, at: int) -> xsem.Buffer:
+    return whole.view((64,), "uint8", offset=at)
+
+
+def _huge_memory(context: CaseContext, type: str) -> Shared:
+    """Create and import memory of more than 4 GiB; the case ends if either side refuses it."""
+    try:
+        return _memory_of(context, _HUGE, type)
+    except (xsem.XsemError, ParticipantFailedError) as error:
+        if not error.reason:   # the exporter's process does not answer
+            raise
+        raise NotExaminedError(f"memory of {_HUGE} bytes is refused: {error}") from error

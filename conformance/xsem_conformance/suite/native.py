@@ -36,8 +36,7 @@ def _borrows(context: CaseContext) -> BorrowedQueues:
 @check("XSEM-LIST-005")
 def borrowed_queue_is_in_order_and_stays_open(context: CaseContext, case: Case) -> None:
     """Borrow a native queue, use its driver, and close the driver: the queue still works, and can be borrowed again."""
-    driver, borrowing = context.driver, _borrows(context)
-    type = context.driver_type()
+    driver, borrowing, type = context.driver, _borrows(context), case.handle_type
     native: NativeQueue = context.hook("native_queue")
     another: NativeQueue = context.hook("native_queue")   # the same queue on a device with one
     producer, device = context.ends(IN)
@@ -184,14 +183,16 @@ def _event_holds_back(context: CaseContext, native: NativeEvent, queue: QueueDri
     soon(lambda: driver.query_fence(again), "a reached native event, borrowed again, is not reached",
          context.patience_s)
     driver.release_fence(again)
-    with contextlib.suppress(BlockedError), _pending_wait(context):   # the borrow returns
-        driver.release_fence(driver.borrow_event(native.event))
+    with contextlib.suppress(BlockedError):
+        for type in context.driver_types():
+            with _pending_wait(context, type):   # the borrow returns
+                driver.release_fence(driver.borrow_event(native.event))
 
 
 @contextlib.contextmanager
-def _pending_wait(context: CaseContext) -> Iterator[None]:
+def _pending_wait(context: CaseContext, type: str) -> Iterator[None]:
     """Keep a wait pending on a queue of the device during the block."""
-    type, driver = context.driver_type(), context.driver
+    driver = context.driver
     producer, device = context.ends(IN)
     signals, shared, queue = producer.new_list(), context.semaphore(type), driver.create_queue()
     token, value = context.driver_semaphore(shared), value_of(type)

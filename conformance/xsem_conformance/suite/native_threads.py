@@ -57,7 +57,7 @@ class _Overlaps:
 @check("XSEM-THR-007", deadline_s=60)
 def no_call_overlaps_with_the_applications(context: CaseContext, case: Case) -> None:
     """Append signals to a borrowed queue. Call the queue natively while another thread releases the semaphores."""
-    type = context.some_type()
+    type = case.handle_type
     with contextlib.ExitStack() as at_end:
         device, driver = at_end.enter_context(_opened(context.device.info))
         hooks = registry().get(device.info.backend).suite_hooks(driver)

@@ -1,8 +1,12 @@
-"""Order of work by waits and signals: the checks hold the producer back, and a control runs without the wait."""
+"""Order of work by waits and signals: the checks hold the producer back, and a control runs without the wait.
+
+Each check writes and reads memory of every type that both sides have, behind one wait.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from xsem.types import SemaphoreHandleType, SemaphoreKind
 from xsem_conformance.case.case_participant import CaseParticipant, Shared
@@ -17,11 +21,34 @@ _WORK_S: Final = 0.5
 """Seconds of work before the write and the signal of a sync file: a wait that passes at once reads the old bytes."""
 
 
-def _put(end: CaseParticipant, memory: Shared, data: bytes) -> None:
+_Memories: TypeAlias = "Mapping[str, Shared]"
+"""Memory of each type that the exporter creates and the device imports."""
+
+
+def _memories(context: CaseContext) -> _Memories:
+    return {type: context.memory(type=type) for type in context.shared_memories()}
+
+
+def _put(end: CaseParticipant, memories: _Memories, data: bytes) -> None:
     commands = end.new_list()
-    end.write(commands, memory, data)
+    _write(end, commands, memories, data)
     end.finish(commands, "a copy with nothing before it")
     end.release(commands)
+
+
+def _write(end: CaseParticipant, commands: int, memories: _Memories, data: bytes) -> None:
+    for memory in memories.values():
+        end.write(commands, memory, data)
+
+
+def _read(end: CaseParticipant, commands: int, memories: _Memories) -> dict[str, int]:
+    return {type: end.read(commands, memory, len(NEW)) for type, memory in memories.items()}
+
+
+def _are(end: CaseParticipant, readings: Mapping[str, int], expected: bytes, where: str) -> None:
+    for type, reading in readings.items():
+        found = end.fetch(reading)
+        expect(found == expected, f"{end.name} read {_told(found)} from {type} memory {where}", Symptom.OTHER_BYTES)
 
 
 @check("XSEM-ORD-001")
@@ -29,47 +56,43 @@ def later_work_sees_what_was_written_before_the_signal(context: CaseContext, cas
     """The consumer's wait and read are pending until the producer writes and signals."""
     # If the signal must be submitted first, work of the producer holds write and signal back.
     producer, consumer = context.ends(case.direction)
-    semaphore, memory = context.semaphore(case.handle_type), context.memory()
+    semaphore, memories = context.semaphore(case.handle_type), _memories(context)
     value = value_of(case.handle_type)
-    _put(producer, memory, OLD)
+    _put(producer, memories, OLD)
     waits, writes = consumer.new_list(), producer.new_list()
 
     def submit() -> None:
-        producer.write(writes, memory, NEW)
-        producer.signal(writes, semaphore, value, memory)
+        _write(producer, writes, memories, NEW)
+        producer.signal(writes, semaphore, value, memories.values())
 
     with held(producer, consumer, writes, case.handle_type, submit) as hold:
-        consumer.wait(waits, semaphore, value, memory)
-        reading = consumer.read(waits, memory, len(NEW))
+        consumer.wait(waits, semaphore, value, memories.values())
+        readings = _read(consumer, waits, memories)
         hold.pending(lambda: consumer.done(waits), f"{consumer.name}: the read behind the wait")
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
-    found = consumer.fetch(reading)
-    expect(found == NEW, f"{consumer.name} read {_told(found)} behind its wait, not the bytes from before the signal",
-           Symptom.OTHER_BYTES)
+    _are(consumer, readings, NEW, "behind its wait, not the bytes from before the signal")
 
 
 @check("XSEM-ORD-002")
 def without_the_wait_the_same_read_sees_the_old_data(context: CaseContext, case: Case) -> None:
     """Control: the same read without the wait is done before the producer starts."""
     producer, consumer = context.ends(case.direction)
-    semaphore, memory = context.semaphore(case.handle_type), context.memory()
+    semaphore, memories = context.semaphore(case.handle_type), _memories(context)
     value = value_of(case.handle_type)
-    _put(producer, memory, OLD)
+    _put(producer, memories, OLD)
     reads, writes = consumer.new_list(), producer.new_list()
-    reading = consumer.read(reads, memory, len(NEW))
+    readings = _read(consumer, reads, memories)
     consumer.finish(reads, "a read without a wait")
-    producer.write(writes, memory, NEW)
-    producer.signal(writes, semaphore, value, memory)
+    _write(producer, writes, memories, NEW)
+    producer.signal(writes, semaphore, value, memories.values())
     producer.finish(writes, "write and signal")
-    found = consumer.fetch(reading)
-    expect(found == OLD, f"{consumer.name} read {_told(found)} before the new data were written", Symptom.OTHER_BYTES)
+    _are(consumer, readings, OLD, "before the new data were written")
     # The signal arrives: the same objects synchronise.
-    consumer.wait(reads, semaphore, value, memory)
-    reading = consumer.read(reads, memory, len(NEW))
+    consumer.wait(reads, semaphore, value, memories.values())
+    readings = _read(consumer, reads, memories)
     consumer.finish(reads, "the read behind the wait")
-    expect(consumer.fetch(reading) == NEW, f"{consumer.name} read old data behind a wait that was met",
-           Symptom.OTHER_BYTES)
+    _are(consumer, readings, NEW, "behind a wait that was met")
 
 
 @check("XSEM-ORD-003")
@@ -81,47 +104,43 @@ def signal_waits_for_the_work_before_it(context: CaseContext, case: Case) -> Non
         later_work_sees_what_was_written_before_the_signal(context, case)
         return
     gate, opening = context.gate(producer)
-    semaphore, memory = context.semaphore(case.handle_type), context.memory()
+    semaphore, memories = context.semaphore(case.handle_type), _memories(context)
     value = value_of(case.handle_type)
-    _put(producer, memory, OLD)
+    _put(producer, memories, OLD)
     writes, waits = producer.new_list(), consumer.new_list()
     producer.wait(writes, gate, opening)
-    producer.write(writes, memory, NEW)
-    producer.signal(writes, semaphore, value, memory)
-    consumer.wait(waits, semaphore, value, memory)
-    reading = consumer.read(waits, memory, len(NEW))
+    _write(producer, writes, memories, NEW)
+    producer.signal(writes, semaphore, value, memories.values())
+    consumer.wait(waits, semaphore, value, memories.values())
+    readings = _read(consumer, waits, memories)
     consumer.stays_pending(waits, "the read behind the wait")
     producer.stays_pending(writes, "the write behind the gate")
     context.exporter.host_signal(gate.there, opening)
     producer.finish(writes, "write and signal")
     consumer.finish(waits, "the read behind the wait")
-    found = consumer.fetch(reading)
-    expect(found == NEW, f"{consumer.name} read {_told(found)}: the signal overtook the write before it",
-           Symptom.OTHER_BYTES)
+    _are(consumer, readings, NEW, "behind its wait: the signal overtook the write before it")
 
 
 @check("XSEM-ORD-012")
 def work_behind_a_sync_file_sees_what_was_done_before_its_signal(context: CaseContext, case: Case) -> None:
     """Export a signal behind long work and a write, wait for it on the device and read; twice."""
     producer, device = context.ends(IN)
-    memory = context.memory()
+    memories = _memories(context)
     drawn, first = context.exporter.create_semaphore(SemaphoreHandleType.SYNC_FD.value, None)
     first.close()
     writes, reads = producer.new_list(), device.new_list()
     for turn in range(2):
-        producer.write(writes, memory, OLD)
+        _write(producer, writes, memories, OLD)
         producer.finish(writes, "a copy with nothing before it")
         producer.occupy(writes, _WORK_S)
-        producer.write(writes, memory, NEW)
-        context.exporter.signal(writes, [drawn], [None], [memory.there])
+        _write(producer, writes, memories, NEW)
+        context.exporter.signal(writes, [drawn], [None], [each.there for each in memories.values()])
         with context.exporter.export_semaphore(drawn, None) as desc:
             fence = Shared(context.here.import_semaphore(desc), drawn)
-        device.wait(reads, fence, None, memory)
-        reading = device.read(reads, memory, len(NEW))
+        device.wait(reads, fence, None, memories.values())
+        readings = _read(device, reads, memories)
         device.finish(reads, "the read behind the sync file")
-        found = device.fetch(reading)
-        expect(found == NEW, f"signal {turn + 1}: the device read {_told(found)} behind its sync file",
-               Symptom.OTHER_BYTES)
+        _are(device, readings, NEW, f"behind the sync file of signal {turn + 1}")
         producer.finish(writes, "write and signal")
 
 

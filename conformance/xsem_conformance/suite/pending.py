@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from xsem.errors import UnsupportedError
@@ -27,7 +27,7 @@ from xsem_conformance.case.direct import duplicate
 from xsem_conformance.case.leaks import FILES, THREADS, stays_level
 from xsem_conformance.case.polling import soon
 from xsem_conformance.checks import check
-from xsem_conformance.outcomes import BlockedError, Case, NotDeclaredError, Symptom, expect
+from xsem_conformance.outcomes import BlockedError, Case, Symptom, expect
 from xsem_conformance.suite.images import IMAGE_MEMORY, PLAIN
 
 _FEW: Final = 10
@@ -53,12 +53,14 @@ def as_many_appends_as_declared_return_behind_a_wait(context: CaseContext, case:
 
 @check("XSEM-LIFE-005")
 def memory_is_freed_while_a_wait_is_pending(context: CaseContext, case: Case) -> None:
-    """The driver's unmapping and release of memory, and release of a semaphore, return before another list's wait."""
-    expect(not measures.free_is_held(context, hold_s=context.patience_s),
-           "unmapping and releasing memory did not return before the wait of another list was met")
-    type = context.driver_type()
-    expect(not measures.release_is_held(context, type, hold_s=context.patience_s),
-           "releasing a semaphore did not return before the wait of another list was met")
+    """The driver's unmapping and release of memory, or release of a semaphore, return before another list's wait."""
+    # Another list waits for a semaphore of each type in turn.
+    what, is_held = (("unmapping and releasing memory", measures.free_is_held) if case.kind == "memory" else
+                     ("releasing a semaphore", measures.release_is_held))
+    for early in context.early_types():
+        if case.kind == "memory" or SemaphoreHandleType(early) not in context.device.capabilities.bridged:
+            expect(not is_held(context, case.handle_type, context.patience_s, early),
+                   f"{what} did not return before the {early} wait of another list was met")
 
 
 @check("XSEM-LIFE-006")
@@ -74,27 +76,26 @@ def release_while_a_wait_is_pending(context: CaseContext, case: Case) -> str:
 @check("XSEM-ORD-007", deadline_s=60)
 def other_calls_return_while_a_list_waits(context: CaseContext, case: Case) -> None:
     """Beside a pending wait, imports, exports, mappings, use of another list, host calls and queries return in time."""
-    imports = functools.partial(_imports, context, context.semaphore(context.driver_type()), context.memory())
-    _calls_return_beside_a_wait(context, imports)
-    _calls_return_beside_a_wait(context, functools.partial(_creations, context))
-    _calls_return_beside_a_wait(context, functools.partial(_host_objects, context))
-    _calls_return_beside_a_wait(context, functools.partial(_images, context, _memory_for_images(context)))
-    for kind in (SemaphoreKind.BINARY, SemaphoreKind.TIMELINE):
-        try:
-            type = context.driver_type(kind)
-        except (BlockedError, NotDeclaredError):   # the exporter, or the driver itself, has no such semaphore
-            continue
-        _calls_return_beside_a_wait(
-            context, functools.partial(_uses, context, context.driver_semaphore(context.semaphore(type)), type))
+    # The list waits for a semaphore of the case's type. The other calls use every type.
+    beside = functools.partial(_calls_return_beside_a_wait, context, case.handle_type)
+    types = context.driver_types()
+    beside(functools.partial(_imports, context, [context.semaphore(each) for each in types],
+                             [context.memory(type=each) for each in context.shared_memories()]))
+    beside(functools.partial(_creations, context))
+    beside(functools.partial(_host_objects, context))
+    beside(functools.partial(_images, context, _memory_for_images(context)))
+    for type in types:
+        beside(functools.partial(_uses, context, context.driver_semaphore(context.semaphore(type)), type))
 
 
 _Steps = Iterator[str]
 """The names of the steps of a function that makes calls. Each name precedes its calls."""
 
 
-def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextlib.ExitStack], _Steps]) -> None:
+def _calls_return_beside_a_wait(
+    context: CaseContext, type: str, calls: Callable[[contextlib.ExitStack], _Steps]
+) -> None:
     """Make the calls while a list waits. Afterwards, release the objects that the calls left on the stack."""
-    type = context.driver_type()
     driver, value = context.driver, value_of(type)
     gate = context.semaphore(type)
     held = context.driver_semaphore(gate)
@@ -123,19 +124,23 @@ def _calls_return_beside_a_wait(context: CaseContext, calls: Callable[[contextli
     expect(returned, f"{stuck}: a call did not return before another list's wait was met")
 
 
-def _imports(context: CaseContext, shared: Shared, memory: Shared, after: contextlib.ExitStack) -> _Steps:
+def _imports(
+    context: CaseContext, semaphores: Sequence[Shared], memories: Sequence[Shared], after: contextlib.ExitStack
+) -> _Steps:
     driver = context.driver
-    with (context.exporter.export_semaphore(shared.there, context.importer_uuid) as desc, duplicate(desc) as own,
-          context.exporter.export_memory(memory.there, context.importer_uuid) as memory_desc,
-          duplicate(memory_desc) as other):
-        yield "the import of a semaphore"
-        after.callback(driver.release_semaphore, own.imported_by(driver, desc))
-        yield "the import of memory"
-        imported = other.imported_by(driver, memory_desc)
-        after.callback(driver.release_memory, imported)
-        yield "a mapping"
-        buffer, _ = driver.map_buffer(imported, 0, 4096)
-        after.callback(driver.unmap_buffer, buffer)
+    for shared in semaphores:
+        with context.exporter.export_semaphore(shared.there, context.importer_uuid) as desc, duplicate(desc) as own:
+            yield f"the import of a {desc.type.value} semaphore"
+            after.callback(driver.release_semaphore, own.imported_by(driver, desc))
+    for memory in memories:
+        with context.exporter.export_memory(memory.there, context.importer_uuid) as described, \
+                duplicate(described) as other:
+            yield f"the import of {described.type.value} memory"
+            imported = other.imported_by(driver, described)
+            after.callback(driver.release_memory, imported)
+            yield f"a mapping of {described.type.value} memory"
+            buffer, _ = driver.map_buffer(imported, 0, 4096)
+            after.callback(driver.unmap_buffer, buffer)
 
 
 def _creations(context: CaseContext, after: contextlib.ExitStack) -> _Steps:

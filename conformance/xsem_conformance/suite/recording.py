@@ -10,7 +10,7 @@ from typing import Final
 
 import xsem
 from xsem.errors import UnsupportedError
-from xsem.types import Feature, MemoryHandleType, SemaphoreKind
+from xsem.types import Feature, MemoryHandleType
 from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext
@@ -32,7 +32,7 @@ def recorded_work_runs_in_replays_with_their_values(context: CaseContext, case: 
     # and is released without a replay before this last replay. The third copies and fills memory between its wait and
     # its signal. The fourth uses one timeline, with a pair of values to wait for and to signal. Then come batches, an
     # empty recording and, if the device copies images, a recording of such copies.
-    type = context.some_type(SemaphoreKind.TIMELINE)
+    type = case.handle_type
     _, device = context.ends(IN)
     gate, after = context.semaphore(type), context.semaphore(type)
     commands = context.device.create_command_list()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from xsem.types import SemaphoreHandleType
+from xsem.types import Feature, SemaphoreHandleType
 from xsem_conformance.case import measures
 from xsem_conformance.case.case_participant import Shared, stay_pending
 from xsem_conformance.case.context import IN, CaseContext, value_of
@@ -211,6 +212,63 @@ def timeline_starts_at_its_initial_value(context: CaseContext, case: Case) -> No
         declared = context.device.capabilities
         if SemaphoreHandleType(case.handle_type) in declared.semaphore_export and declared.independent_lists > 1:
             _own_timeline_starts_at(context, case.handle_type, initial)
+    for each, number in ((device, waits), (producer, signals)):
+        each.release(number)   # some devices have few queues
+    _waits_for_reached_values_are_met(context, case.handle_type, lambda: context.semaphore(case.handle_type))
+    if SemaphoreHandleType(case.handle_type) in context.device.capabilities.semaphore_export:
+        _waits_for_reached_values_are_met(context, case.handle_type, lambda: _created(context, case.handle_type))
+
+
+def _created(context: CaseContext, type: str) -> Shared:
+    made = context.here.keep(context.device.create_semaphore(SemaphoreHandleType(type)))
+    return Shared(made, made)
+
+
+def _waits_for_reached_values_are_met(context: CaseContext, type: str, new: Callable[[], Shared]) -> None:
+    """A wait for 0 is met at once, by a timeline without a signal, and later a wait for any value up to the current."""
+    # The device waits alone, first and behind other work, and in batches; its host waits, too.
+    _, device = context.ends(IN)
+    untouched, second, work = new(), new(), new()
+    commands = device.new_list()
+    device.wait(commands, [untouched, second], [0, 0])
+    device.finish(commands, "the first wait of a list, for 0 of two timelines without a signal,")
+    for turn in range(1, 3):   # from the second turn on, xsem uses the driver's prepared calls
+        device.signal(commands, work, turn)
+        device.wait(commands, untouched, 0)
+        device.wait(commands, [untouched, work], [0, turn])
+        device.wait(commands, [work, untouched], [turn, 0])
+        device.wait(commands, [second, work, untouched], [0, turn, 0])
+        device.finish(commands, "waits for 0 of timelines without a signal, behind other work and in batches,")
+    _host_waits_return(context, untouched, (0,))
+    device.signal(commands, untouched, 5)
+    for value in (0, 5, 3, 0):
+        device.wait(commands, untouched, value)
+        device.wait(commands, [untouched, second], [value, 0])
+        device.wait(commands, [second, untouched], [0, value])
+    device.finish(commands, "waits for 0, 3 and 5 at 5, alone and in batches,")
+    _host_waits_return(context, untouched, (0, 5, 3, 0))
+    device.release(commands)
+    if context.device.capabilities.independent_lists > 1:
+        _reached_value_leaves_the_rest_of_its_batch(context, new(), new())
+
+
+def _reached_value_leaves_the_rest_of_its_batch(context: CaseContext, untouched: Shared, other: Shared) -> None:
+    """A batch waits for 0 and for a value to come: it is pending until this value."""
+    _, device = context.ends(IN)
+    waits, signals = device.new_list(), device.new_list()
+    for value, pair, values in ((1, (untouched, other), (0, 1)), (2, (other, untouched), (2, 0))):
+        device.wait(waits, pair, values)
+        device.stays_pending(waits, f"a wait for {values[0]} and {values[1]} in a batch")
+        device.signal(signals, other, value)
+        device.finish(waits, f"a wait for {values[0]} and {values[1]} in a batch")
+    for each in (waits, signals):
+        device.release(each)
+
+
+def _host_waits_return(context: CaseContext, timeline: Shared, values: Sequence[int]) -> None:
+    if context.here.can(timeline.here, Feature.HOST_WAIT):
+        for value in values:
+            context.here.host_wait(timeline.here, value, 0.0)   # at once
 
 
 def _own_timeline_starts_at(context: CaseContext, type: str, initial: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, cast
 
 from xsem import CommandList, Event
-from xsem.types import SemaphoreKind, SignalParams, WaitParams
+from xsem.types import SignalParams, WaitParams
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, value_of
 from xsem_conformance.case.leaks import FILES, THREADS, stays_level
@@ -59,7 +59,7 @@ def random_waits_and_signals_end_as_a_model_says(context: CaseContext, case: Cas
     """Sixteen timelines, four lists, six rounds: done and pending operations are those of the model."""
     seed = 20
     chance, model = random.Random(seed), _Model()  # noqa: S311 - reproducible
-    handle_type = context.some_type(SemaphoreKind.TIMELINE)
+    handle_type = case.handle_type
     timelines = [context.semaphore(handle_type) for _ in range(TIMELINES)]
     lists = [context.device.create_command_list() for _ in range(LISTS)]
     submitted = [0] * TIMELINES

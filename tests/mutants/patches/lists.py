@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import xsem_cuda.device
+import xsem_cuda.recording
 from patches.base import instead, patch
 from xsem_cuda.queue import StreamQueue
 from xsem_cuda.results import call
@@ -44,6 +45,16 @@ def borrowed_stream_called_from_any_thread() -> None:
 
 
 @patch
+def timeline_waits_of_borrowed_streams_are_early() -> None:
+    """On a borrowed stream, a wait for a timeline passes at once."""
+    @instead(StreamQueue, "append_wait")
+    def append_wait(before: Any, self: Any, semaphores: Any, params: Any, *args: Any) -> Any:
+        if self._own or any(each.value is None for each in params):
+            return before(self, semaphores, params, *args)
+        return self.append_barrier(args[0], args[2])
+
+
+@patch
 def foreign_stream_accepted() -> None:
     """A stream of another context is borrowed."""
     @instead(xsem_cuda.device, "check_stream_device")
@@ -52,6 +63,16 @@ def foreign_stream_accepted() -> None:
 
 
 # ---- recordings
+@patch
+def replays_keep_the_values_of_portable_timelines() -> None:
+    """A replay uses the recorded values of portable timelines."""
+    @instead(xsem_cuda.recording, "_word_node")
+    def word_node(before: Any, *args: Any) -> Any:
+        node = before(*args)
+        node._slots = ()
+        return node
+
+
 @patch
 def recorded_fill_runs_at_once() -> None:
     """A recorded fill runs when it is recorded, and in no replay."""
