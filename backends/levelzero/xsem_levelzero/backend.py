@@ -19,6 +19,7 @@ from xsem_levelzero.core import Core, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.intel.compression import compresses
 from xsem_levelzero.intel.devices import device_class
 from xsem_levelzero.intel.releases import limit_of, never_blocks, signal_blocks, version_text
 from xsem_levelzero.known import Known, find_out, probed_exports
@@ -175,8 +176,9 @@ class LevelZeroBackend(Backend):
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
         kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
-        return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, own_context=own,
-                    causes=undeclared_causes(known))
+        compressed = bool(exports.types) and compresses(loader, gpu.device, gpu.properties.vendorId)
+        return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, compresses=compressed,
+                    own_context=own, causes=undeclared_causes(known))
 
     def _exports_of(self, loader: Loader, gpu: Gpu) -> Exports:
         """Return the result of the probe of exports. A probe without an answer is not remembered."""

@@ -65,13 +65,15 @@ class LevelZeroDevice(
     release_semaphore_blocks = False   # the driver only deletes an object
 
     def __init__(
-        self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, own_context: bool,
-        causes: Mapping[str, Sequence[str]],
+        self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, compresses: bool,
+        own_context: bool, causes: Mapping[str, Sequence[str]],
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
         self._driver_closes_exports = driver_closes_exports   # zeMemFree closes the fds of exported memory
+        # The addresses of created memory, if other memory may be compressed (`intel.compression`).
+        self._uncompressed: set[int] | None = set() if compresses else None
         self._own_context = own_context
         self.undeclared_causes = causes
         self._events = Events(core)
@@ -138,6 +140,8 @@ class LevelZeroDevice(
         """Call zeMemAllocDevice with ze_external_memory_export_desc_t. The size is a multiple of 4096 bytes."""
         # `dedicated` has no meaning here: Level Zero has no resource for an allocation.
         memory = create_allocation(self._core, type, size, driver_closes=self._driver_closes_exports)
+        if self._uncompressed is not None:
+            self._uncompressed.add(memory.address)
         return memory, memory.size
 
     def share_memory(
@@ -145,7 +149,8 @@ class LevelZeroDevice(
     ) -> tuple[Allocation, int, int]:
         """Call zeMemGetAllocProperties, to check that the driver exports the allocation of the range."""
         memory, offset = share_allocation(
-            self._core, type, address, size, owner, driver_closes=self._driver_closes_exports)
+            self._core, type, address, size, owner, driver_closes=self._driver_closes_exports,
+            only=self._uncompressed)
         return memory, memory.size, offset
 
     def export_memory(self, memory: Allocation) -> OwnedHandle:
@@ -169,6 +174,8 @@ class LevelZeroDevice(
 
     def release_memory(self, memory: Memory | SharedWithHost | Allocation) -> None:
         """Call zeMemFree, except for shared memory."""
+        if self._uncompressed is not None and isinstance(memory, Allocation) and not memory.shared:
+            self._uncompressed.discard(memory.address)   # before the driver gives the address to other memory
         memory.release(self._core)
 
     def host_buffer(self, size: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ void sim_settings(void) {
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES"), *copies = getenv("SIMZE_COPY_QUEUES");
     const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
     const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US"),
-               *entry = getenv("SIMZE_ENTRY_US");
+               *entry = getenv("SIMZE_ENTRY_US"), *ip = getenv("SIMZE_IP_VERSION");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -56,6 +56,11 @@ void sim_settings(void) {
     sim.keeps_exports = owner && *owner ? strcmp(owner, "driver") == 0 : sim.intel;
     if (owner && *owner && !sim.keeps_exports && strcmp(owner, "caller") != 0)
         sim_wrong_setting("EXPORT_FD", "is neither driver nor caller");
+    unsigned architecture = 12, release = 55; /* of a DG2 */
+    if (ip && *ip && sscanf(ip, "%u.%u", &architecture, &release) != 2) sim_wrong_setting("IP_VERSION", "is not like 20.1");
+    sim.ip_version = architecture << 22 | release << 14;
+    /* NEO: Xe2 and newer compress device memory, except Lunar Lake. */
+    sim.compresses = sim.intel && architecture >= 20 && !(architecture == 20 && release == 4);
     sim.append_us = append && *append ? (uint32_t)strtoul(append, NULL, 0) : 0;
     sim.lag_us = lag && *lag ? (uint32_t)strtoul(lag, NULL, 0) : 0;
     sim.entry_us = entry && *entry ? (uint32_t)strtoul(entry, NULL, 0) : 0;
@@ -183,6 +188,7 @@ ze_result_t zeDeviceGetProperties(ze_device_handle_t handle, ze_device_propertie
     TRY(sim_get(handle, SIM_DEVICE, &device));
     NEEDS(out);
     for (ze_base_properties_t *each = out->pNext; each; each = each->pNext) {
+        if (each->stype == ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT) ((ze_device_ip_version_ext_t *)each)->ipVersion = sim.ip_version;
         if (each->stype != ZE_STRUCTURE_TYPE_DEVICE_LUID_EXT_PROPERTIES) continue;
         if (!sim.windows) RETURN(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
         ze_device_luid_ext_properties_t *luid = (ze_device_luid_ext_properties_t *)each;

@@ -7,6 +7,7 @@
 
 #define POOL_BYTES ((size_t)2 << 20)
 #define LARGEST_POOLED ((size_t)64 << 10)
+#define LARGEST_UNCOMPRESSED 1024u
 
 static sim_allocation **table;
 static size_t count, room;
@@ -77,6 +78,15 @@ static void *map_file(size_t size, int *file) {
     void *map = *file < 0 ? MAP_FAILED : mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
     return map == MAP_FAILED ? NULL : map;
 #endif
+}
+
+/* The file of an export has the compressed bytes, which importers cannot read. */
+static void *map_compressed(size_t size, int *file) {
+    void *compressed = map_file(size, file);
+    if (!compressed) return NULL;
+    memset(compressed, 0xC0, size);
+    sim_pages_free(compressed, pages(size));
+    return sim_pages_new(pages(size));
 }
 
 /* ---- the pool: small device allocations that are not exportable, as in NEO. It ends with its last allocation. */
@@ -205,7 +215,8 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     sim_allocation *made = plain && sim.pool && size <= LARGEST_POOLED ? pooled(context, device, size) : NULL;
     if (!made) {
         /* NEO exports device memory that was not made exportable, too. */
-        if (exports || (plain && sim.intel)) map = map_file(size, &file);
+        if (plain && sim.compresses && size > LARGEST_UNCOMPRESSED) map = map_compressed(size, &file);
+        else if (exports || (plain && sim.intel)) map = map_file(size, &file);
         else if (!map) map = sim_pages_new(pages(size));
         if (!map) {
             if (file >= 0) close(file);
