@@ -12,13 +12,14 @@ from typing import ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
-from xsem.types import Capabilities, DeviceInfo, HealthCheck
+from xsem.types import Capabilities, DeviceInfo, HealthCheck, MemoryHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import capabilities_of, memory_types
-from xsem_levelzero.core import Core, create_context, queues_of
+from xsem_levelzero.core import Core, context_of_probe, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
 from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.image_probe import probe_images
 from xsem_levelzero.intel.compression import compresses
 from xsem_levelzero.intel.devices import device_class
 from xsem_levelzero.intel.releases import limit_of, never_blocks, signal_blocks, version_text
@@ -52,6 +53,7 @@ class LevelZeroBackend(Backend):
         self._platform = platform
         self._known: dict[tuple[int, int, int], Known] = {}
         self._exports: dict[tuple[int, int, int], Exports] = {}
+        self._images: dict[tuple[int, int, int], bool] = {}
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the GPUs of all drivers, in the loader's order."""
@@ -176,7 +178,7 @@ class LevelZeroBackend(Backend):
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
         kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
-        compressed = bool(exports.types) and compresses(loader, gpu.device, gpu.properties.vendorId)
+        compressed = bool(exports.types) and gpu.is_intel and compresses(loader, gpu.device)
         return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, compresses=compressed,
                     own_context=own, causes=undeclared_causes(known))
 
@@ -207,11 +209,31 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, exported=exports.types, lists=lists,
-            # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
-            # fails.
-            images=bool(memory_types(self._platform, external.imageImportTypes)), never_blocks=never_blocks(gpu.build),
+            images=self._has_images(loader, gpu, known, exports, external), never_blocks=never_blocks(gpu.build),
             platform=self._platform, host_memory=known.host_memory,
         )
+
+    def _has_images(
+        self, loader: Loader, gpu: Gpu, known: Known, exports: Exports, external: ze.DeviceExternalMemory
+    ) -> bool:
+        """Whether images are made of imported memory. A probe without an answer is not remembered."""
+        if self._platform != "linux":
+            return False   # an image is made of a second handle of its memory, and xsem keeps only fds for that
+        if memory_types("linux", external.imageImportTypes):
+            return True
+        # Intel's driver for Linux reports none, and has them. Images of a dma-buf would need its layout.
+        opaque = MemoryHandleType.OPAQUE_FD
+        types = memory_types("linux", external.memoryAllocationImportTypes)
+        if not gpu.is_intel or opaque not in exports.types & types:
+            return False
+        key = (os.getpid(), gpu.driver, gpu.device)
+        if key not in self._images:
+            with context_of_probe(loader, known.extension, gpu.driver, gpu.device) as core:
+                found = probe_images(core, opaque, driver_closes=exports.driver_closes)
+            if found is None:
+                return False
+            self._images[key] = found
+        return self._images[key]
 
     def _info(self, loader: Loader, gpu: Gpu, index: int) -> DeviceInfo:
         uuid = bytes(gpu.properties.uuid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from xsem.errors import DeviceNotFoundError, XsemError
 from xsem_levelzero import ze
@@ -12,6 +12,8 @@ from xsem_levelzero.native import Native
 
 __all__ = ["Gpu", "gpu_at", "list_gpus", "native_of"]
 
+_INTEL: Final = 0x8086
+
 
 class Gpu(NamedTuple):
     """A device as the loader lists it."""
@@ -20,6 +22,11 @@ class Gpu(NamedTuple):
     device: int
     driver_properties: ze.DriverProperties
     properties: ze.DeviceProperties
+
+    @property
+    def is_intel(self) -> bool:
+        """Whether Intel made the device."""
+        return bool(self.properties.vendorId == _INTEL)
 
     @property
     def build(self) -> int | None:

@@ -305,7 +305,7 @@ def test_copy_of_a_region_keeps_the_rest() -> None:
 
 
 # ---- images
-@on_level_zero
+@on_level_zero(SIMZE_IMAGES="1")
 def test_imported_image_is_linear_in_the_exporters_memory() -> None:
     with rig() as at:
         view, fd = at.memory_fd()

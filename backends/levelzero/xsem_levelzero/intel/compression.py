@@ -16,15 +16,12 @@ from xsem_levelzero.results import SUCCESS
 
 __all__ = ["compresses"]
 
-_INTEL: Final = 0x8086
 _XE2: Final = 20
 _LUNAR_LAKE: Final = (20, 4)
 
 
-def compresses(loader: Loader, device: int, vendor: int) -> bool:
-    """Whether memory of this device may be compressed. True also if the driver does not tell the GPU's version."""
-    if vendor != _INTEL:
-        return False
+def compresses(loader: Loader, device: int) -> bool:
+    """Whether memory of this device of Intel may be compressed. True also if the driver does not tell its version."""
     version, properties = ze.DeviceIpVersion.made(), ze.DeviceProperties.made()
     properties.pNext = addressof(version)
     if loader.raw("zeDeviceGetProperties", device, byref(properties)) != SUCCESS or not version.ipVersion:
