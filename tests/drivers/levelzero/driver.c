@@ -21,7 +21,7 @@ void sim_settings(void) {
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES"), *copies = getenv("SIMZE_COPY_QUEUES");
     const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
     const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US"),
-               *entry = getenv("SIMZE_ENTRY_US"), *ip = getenv("SIMZE_IP_VERSION");
+               *entry = getenv("SIMZE_ENTRY_US"), *ip = getenv("SIMZE_IP_VERSION"), *zero = getenv("SIMZE_WAIT_FOR_0");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -30,6 +30,8 @@ void sim_settings(void) {
     sim.intel = mode && strcmp(mode, "intel") == 0;
     sim.no_reset = is_set("SIMZE_NO_RESET", sim.intel);
     sim.sticky = is_set("SIMZE_STICKY", sim.intel);
+    sim.no_wait_for_0 = zero && *zero ? strcmp(zero, "never") == 0 : sim.intel;
+    if (zero && *zero && !sim.no_wait_for_0 && strcmp(zero, "met") != 0) sim_wrong_setting("WAIT_FOR_0", "is neither never nor met");
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
     sim.engines = is_set("SIMZE_ENGINES", false);

@@ -229,6 +229,12 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
 }
 
 /* ---- batches */
+/* The kernel refuses a wait of a syncobj that has no fence, and Intel's driver takes the refusal for "not yet". So a wait for 0 is met
+ * by the first signal only (SIMZE_WAIT_FOR_0). */
+static uint64_t wanted(const sim_semaphore *semaphore, sim_what what, uint64_t value) {
+    return what == DO_WAIT && sim.no_wait_for_0 && semaphore->payload.timeline && value == 0 ? 1 : value;
+}
+
 static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32_t count,
                           ze_external_semaphore_ext_handle_t *semaphores, const ze_external_semaphore_wait_params_ext_t *params,
                           ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
@@ -253,12 +259,12 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     op->batch.values = malloc((count ? count : 1) * sizeof(uint64_t));
     for (uint32_t i = 0; i < count; i++) {
         op->batch.semaphores[i] = semaphores[i];
-        op->batch.values[i] = params[i].value;
+        op->batch.values[i] = wanted(semaphores[i], what, params[i].value);
     }
     if (sim.controller) {
         op->batch.entries = malloc((count ? count : 1) * sizeof *op->batch.entries);
         for (uint32_t i = 0; i < count; i++)
-            op->batch.entries[i] = sim_controller_add(semaphores[i], params[i].value, what == DO_SIGNAL);
+            op->batch.entries[i] = sim_controller_add(semaphores[i], op->batch.values[i], what == DO_SIGNAL);
     }
     return sim_append(list, op, signal, wait_count, waits);
 }

@@ -194,7 +194,7 @@ class Passes:
             return
         event = self._events.take()
         try:
-            params = Batches(ze.WaitParams).fill([self._semaphore], [WaitParams(value=0)])
+            params = Batches(ze.WaitParams).fill([self._semaphore], [WaitParams(value=1)])
             self._core.extension.append(WAIT, self._native, [self._semaphore.handle], params, event.native, ())
         except BaseException:
             self._events.give_back(event)
