@@ -23,6 +23,7 @@ from xsem_levelzero.image_probe import probe_images
 from xsem_levelzero.intel.compression import compresses
 from xsem_levelzero.intel.devices import device_class
 from xsem_levelzero.intel.releases import limit_of, never_blocks, signal_blocks, version_text
+from xsem_levelzero.intel.windows import LIMIT, WindowsDevice
 from xsem_levelzero.known import Known, find_out, probed_exports
 from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
@@ -120,11 +121,12 @@ class LevelZeroBackend(Backend):
             "wrapped_handles": str(known.extension.wrapped).lower(),
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
-            "fresh_import_per_wait": str(known.late).lower(),
+            "fresh_import_per_wait": str(known.late or self._is_intel_on_windows(gpu)).lower(),
             "refused": refused_types(known),
             "exports_closed_by": closer_of(self._exports_of(loader, gpu)),
             "refused_exports": refused_exports(self._exports_of(loader, gpu)),
-            "signal_behind_wait": "refused" if signal_blocks(gpu.build) else "appended",
+            "signal_behind_wait": "refused" if self._is_intel_on_windows(gpu) or signal_blocks(gpu.build)
+                                   else "appended",
         }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
@@ -159,7 +161,7 @@ class LevelZeroBackend(Backend):
             return failed_check(f"levelzero:{index}", error, REINSTALL)
         layer, refused = validation_layer(known.extension.route), refused_types(known)
         remedy = "" if known.semaphores else remedy_of(loader, gpu, known)
-        limit = limit_of(gpu.build)
+        limit = LIMIT if self._is_intel_on_windows(gpu) else limit_of(gpu.build)
         return HealthCheck(
             name=f"levelzero:{index}", ok=bool(known.semaphores),
             detail=(f"{known.reasons[None]}; " if None in known.reasons else "") +
@@ -176,11 +178,15 @@ class LevelZeroBackend(Backend):
     ) -> LevelZeroDevice:
         exports = self._exports_of(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-        kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
+        kind = (WindowsDevice if self._is_intel_on_windows(gpu)
+                else device_class(blocks=signal_blocks(gpu.build), late=known.late))
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
         compressed = bool(exports.types) and gpu.is_intel and compresses(loader, gpu.device)
         return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, compresses=compressed,
                     own_context=own, causes=undeclared_causes(known))
+
+    def _is_intel_on_windows(self, gpu: Gpu) -> bool:
+        return self._platform == "win32" and gpu.is_intel
 
     def _exports_of(self, loader: Loader, gpu: Gpu) -> Exports:
         """Return the result of the probe of exports. A probe without an answer is not remembered."""

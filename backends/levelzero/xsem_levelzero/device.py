@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import ClassVar, Final
@@ -51,8 +50,6 @@ from xsem_levelzero.sycl import list_of_sycl, sycl_address
 __all__ = ["LevelZeroDevice"]
 
 _DLPACK_ONEAPI: Final = 14
-_NOT_EXPORTED_HERE: Final = "it is not {what} exported on this device" + (
-    "" if sys.platform == "win32" else ", by a driver that exports DRM syncobjs and dma-bufs (Mesa's does)")
 
 
 class LevelZeroDevice(
@@ -116,7 +113,7 @@ class LevelZeroDevice(
         try:
             made = self._import_semaphore(desc, handle)
         except XsemError as error:
-            raise ImportFailure(_blame(error, "semaphore"), handle="unknown") from error
+            raise ImportFailure(_blame(error, "semaphore", desc), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
     def _import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
@@ -133,7 +130,7 @@ class LevelZeroDevice(
         try:
             made = import_memory(self._core, desc, handle, keep=images)
         except XsemError as error:
-            raise ImportFailure(_blame(error, "memory"), handle="unknown") from error
+            raise ImportFailure(_blame(error, "memory", desc), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
@@ -288,13 +285,16 @@ def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
     return "unknown" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
 
-def _blame(error: XsemError, what: str) -> XsemError:
+def _blame(error: XsemError, what: str, desc: SemaphoreDesc | MemoryDesc) -> XsemError:
     """Translate a refused import into a bad handle."""
     # The driver has imported this type before. Therefore the handle is bad, also for codes with another meaning.
     known = error.code in INVALID or error.code in UNSUPPORTED
     if not known or not isinstance(error, DriverError | UnsupportedError):
         return error
+    is_fd = desc.type.os_handle_kind is OsHandleKind.FD
     return BadHandleError(
         f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call,
-        code=error.code, code_name=error.code_name, likely_causes=(_NOT_EXPORTED_HERE.format(what=what),),
+        code=error.code, code_name=error.code_name, likely_causes=(
+            f"it is not {what} exported on this device" +
+            (", by a driver that exports DRM syncobjs and dma-bufs (Mesa's does)" if is_fd else ""),),
     )

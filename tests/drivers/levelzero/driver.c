@@ -71,6 +71,7 @@ void sim_settings(void) {
                                                                      : CONTROLLER_NONE;
     if (controller && *controller && !sim.controller) sim_wrong_setting("CONTROLLER", "is neither fifo nor lifo");
     sim.images = is_set("SIMZE_IMAGES", false);
+    sim.no_d3d11_fence = !is_set("SIMZE_D3D11_FENCE", true);
     sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;
     if (sim.queues < 1 || sim.queues > MAX_DEVICES) sim.queues = 4;
     sim.copy_queues = copies && *copies ? (uint32_t)strtoul(copies, NULL, 0) : 2;
@@ -276,7 +277,7 @@ ze_result_t zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle, ze_de
     NEEDS(out);
     uint32_t types = sim.memory_types;
     if (sim.windows)
-        types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x8 | 0x10 | 0x20 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE;
+        types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE | (sim.intel ? 0 : 0x38);
     out->memoryAllocationImportTypes = types;
     out->memoryAllocationExportTypes = sim.windows ? 0 : sim.export_types;
     /* NEO reports no type, although zeImageCreate takes an fd. */

@@ -170,7 +170,8 @@ ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *ex
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 && sim.windows) {
             const ze_external_memory_import_win32_handle_t *import = (const void *)each;
             sim_note("# import handle=%p flags=%u named=%d", import->handle, import->flags, import->name != NULL);
-            code = map_win32(import, map, size);
+            /* NEO reads only the handle. */
+            code = sim.intel && !import->handle ? ZE_RESULT_ERROR_INVALID_ARGUMENT : map_win32(import, map, size);
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC && exports) {
             const ze_external_memory_export_desc_t *export = (const void *)each;
             sim_note("# exportable flags=%u", export->flags);

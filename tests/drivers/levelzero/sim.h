@@ -69,7 +69,7 @@ typedef struct {
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
     uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;
-    bool images, compresses;
+    bool images, compresses, no_d3d11_fence;
     uint32_t ip_version;
     int device_count;
     sim_counters *counters;
