@@ -18,7 +18,7 @@ from xsem_levelzero.capabilities import capabilities_of, memory_types
 from xsem_levelzero.core import Core, context_of_probe, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
-from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.gpus import Gpu, find_gpu, gpu_at, list_gpus, native_of
 from xsem_levelzero.image_probe import probe_images
 from xsem_levelzero.intel.compression import compresses
 from xsem_levelzero.intel.devices import device_class
@@ -91,11 +91,11 @@ class LevelZeroBackend(Backend):
                 "the levelzero backend takes xsem_levelzero.Native(driver, context, device), or a stream of "
                 f"torch.xpu or dpctl, as native=, not {native!r}", reason="bad_native",
             )
-        index, gpu = next(((index, gpu) for index, gpu in enumerate(list_gpus(loader))
-                           if gpu.driver == native.driver and gpu.device == native.device), (-1, None))
-        if gpu is None:
+        found = find_gpu(loader, native.device)
+        if found is None or found[1].driver != native.driver:
             raise BadArgumentError("native= names a driver and a device that the Level Zero loader does not list: pass "
-                                   "its own handles, of a whole GPU", reason="bad_native")
+                                   "its own handles, of a GPU or a tile of it", reason="bad_native")
+        index, gpu = found
         if not native.context:
             raise BadArgumentError("native= has a null context", reason="bad_native")
         known = self._look(loader, gpu)
@@ -215,7 +215,8 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, exported=exports.types, lists=lists,
-            images=self._has_images(loader, gpu, known, exports, external), never_blocks=never_blocks(gpu.build),
+            images=self._has_images(loader, gpu, known, exports, external),
+            never_blocks=never_blocks(gpu.build) and not self._is_intel_on_windows(gpu),
             platform=self._platform, host_memory=known.host_memory,
         )
 

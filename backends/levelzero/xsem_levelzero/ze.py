@@ -284,6 +284,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeDriverGetExtensionProperties": (_Handle, _Count, POINTER(DriverExtension)),
     "zeDriverGetExtensionFunctionAddress": (_Handle, ctypes.c_char_p, POINTER(c_void_p)),
     "zeDeviceGet": (_Handle, _Count, _Handles),
+    "zeDeviceGetSubDevices": (_Handle, _Count, _Handles),
     "zeDeviceGetProperties": (_Handle, POINTER(DeviceProperties)),
     "zeDeviceGetExternalMemoryProperties": (_Handle, POINTER(DeviceExternalMemory)),
     "zeDeviceGetCommandQueueGroupProperties": (_Handle, _Count, POINTER(QueueGroup)),

@@ -62,6 +62,7 @@ def test_windows_types_are_declared_with_the_extension() -> None:
         assert device.capabilities.memory_import == frozenset(MEMORIES)
         assert device.capabilities.wait_before_signal == frozenset()   # not measured yet
         assert not device.capabilities.resets_on_wait
+        assert not device.capabilities.append_never_blocks   # of Intel's driver
     assert backend.details(0)["seen_with"] == ""
 
 

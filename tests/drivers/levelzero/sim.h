@@ -9,6 +9,7 @@
 
 #define MAX_DEVICES 16
 #define MAX_GROUPS 2
+#define MAX_TILES 4
 #define MAX_PATTERN 128u
 
 /* ---- objects */
@@ -70,7 +71,7 @@ typedef struct {
     sim_controller_kind controller;
     uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;
     bool images, compresses, no_d3d11_fence;
-    uint32_t ip_version;
+    uint32_t ip_version, sub_devices;
     int device_count;
     sim_counters *counters;
 } sim_process;
@@ -85,6 +86,7 @@ typedef struct sim_driver {
 typedef struct sim_device {
     sim_object object;
     int number;
+    uint32_t tile;                   /* 0: the whole device; else the number of the sub-device, from 1 on */
 } sim_device;
 
 typedef struct sim_context {
