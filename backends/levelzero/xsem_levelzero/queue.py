@@ -98,7 +98,6 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
         """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if nothing can be unmet but events."""
-        _check_keyed(semaphores, params)
         # A timeline has at least 0. Intel's driver for Linux never meets a wait for 0 before the first signal.
         left = [each for each in zip(semaphores, params, strict=True)
                 if each[1].value or each[0].type.kind is not SemaphoreKind.TIMELINE]
@@ -276,10 +275,3 @@ def check_immediate(core: Core, handle: int) -> bool:
     if immediate == 0:
         raise BadArgumentError(_RULE_8, reason="not_immediate")
     return immediate is not None
-
-
-def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:
-    for semaphore, param in zip(semaphores, params, strict=True):
-        if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
-            raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
-                                   reason="not_supported")
