@@ -20,11 +20,21 @@ import pytest
 from support.paths import DRIVERS
 from support.stand_in import DEADLINE_S, run_there
 
-__all__ = ["level_zero_command", "loader_folder", "on_level_zero", "release_of"]
+__all__ = ["FIFO", "INTEL", "LIFO", "build", "level_zero_command", "loader_folder", "on_level_zero", "release_of"]
 
 _RUN = DRIVERS / "run"
 _CANNOT = 3
 _USUAL = "bookworm"
+
+
+def build(number: int) -> str:
+    """Return the value of SIMZE_DRIVER_VERSION for a build of Intel's driver."""
+    return str(1 << 24 | 6 << 16 | number)
+
+
+INTEL = {"SIMZE_MODE": "intel"}
+LIFO = {**INTEL, "SIMZE_CONTROLLER": "lifo", "SIMZE_DRIVER_VERSION": build(38645)}   # before 26.22
+FIFO = {**INTEL, "SIMZE_CONTROLLER": "fifo", "SIMZE_DRIVER_VERSION": build(38646)}   # 26.22
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,7 +14,7 @@ from support.fixtures import refused
 from support.paths import ROOT
 
 import xsem
-from xsem.errors import BadHandleError
+from xsem.errors import BadHandleError, BusyError, UnsupportedError
 from xsem.types import MemoryDesc, SemaphoreDesc
 from xsem_levelzero.backend import LevelZeroBackend
 
@@ -59,24 +59,20 @@ def test_loader_is_found_by_its_name_on_windows() -> None:
     assert "ze_loader.dll" in check.detail
 
 
-def given(handle: int, name: str | None) -> dict[str, Any]:
-    return {"device_uuid": None, **({"name": name} if name else {"handle": handle})}
-
-
 NAMES = [None, f"Local\\xsem-test-ß-{os.getpid()}"]
 
 
-@pytest.mark.parametrize("name", NAMES, ids=["handle", "name"])
-def test_event_is_signalled_and_reset_by_the_device(device: xsem.Device, name: str | None) -> None:
-    with nt.closing(nt.event(name=name)) as event:
-        semaphore = device.import_semaphore(SemaphoreDesc.opaque_win32(**given(event, name)))
+def test_event_is_signalled_and_reset_by_the_device(device: xsem.Device) -> None:
+    with nt.closing(nt.event()) as event, nt.closing(nt.timeline()) as timeline:
+        device.import_semaphore(SemaphoreDesc.timeline_win32(timeline, device_uuid=None))   # tells the end of signals
+        semaphore = device.import_semaphore(SemaphoreDesc.opaque_win32(event, device_uuid=None))
         commands = device.create_command_list()
         commands.append_signal(semaphore)
         commands.synchronize(timeout_s=nt.BOUND_S)
         assert nt.is_signalled(event)
         commands.append_wait(semaphore)
         nt.stays_pending(commands)
-        device.import_semaphore(SemaphoreDesc.opaque_win32(**given(event, name))).release()
+        device.import_semaphore(SemaphoreDesc.opaque_win32(event, device_uuid=None)).release()
         nt.set_event(event)
         commands.synchronize(timeout_s=nt.BOUND_S)
         assert not nt.is_signalled(event)
@@ -94,18 +90,26 @@ def test_timeline_orders_the_device_and_the_host(
             SemaphoreDesc.timeline_win32(handle, device_uuid=None))
         commands = device.create_command_list()
         commands.append_wait(theirs, 2**40)
-        commands.append_signal(theirs, 2**40 + 1)
         nt.stays_pending(commands)
+        refused(lambda: commands.append_signal(theirs, 2**40 + 1), "signal_behind_wait", BusyError)
         ours.host_signal(2**40)
+        commands.synchronize(timeout_s=nt.BOUND_S)
+        commands.append_signal(theirs, 2**40 + 1)
         commands.synchronize(timeout_s=nt.BOUND_S)
         assert ours.value() == 2**40 + 1
 
 
-@pytest.mark.parametrize("name", NAMES, ids=["handle", "name"])
-def test_memory_is_shared(device: xsem.Device, host: xsem.Device, name: str | None) -> None:
-    with nt.closing(nt.section(SIZE, name=name)) as handle:
-        desc = MemoryDesc.opaque_win32(allocation_size=SIZE, **given(handle, name))
-        memory = device.import_memory(desc)
+def test_names_that_intels_driver_does_not_read_are_refused(device: xsem.Device) -> None:
+    name = str(NAMES[1])
+    refused(lambda: device.import_semaphore(SemaphoreDesc.opaque_win32(name=name, device_uuid=None)), "name_not_taken",
+            UnsupportedError)
+    refused(lambda: device.import_memory(MemoryDesc.opaque_win32(name=name, allocation_size=SIZE, device_uuid=None)),
+            "name_not_taken", UnsupportedError)
+
+
+def test_memory_is_shared(device: xsem.Device, host: xsem.Device) -> None:
+    with nt.closing(nt.section(SIZE)) as handle:
+        memory = device.import_memory(MemoryDesc.opaque_win32(handle, allocation_size=SIZE, device_uuid=None))
         view = host.import_memory(MemoryDesc.opaque_win32(handle, allocation_size=SIZE, device_uuid=None)
                                   ).map_buffer().numpy()
         commands = device.create_command_list()

@@ -269,7 +269,7 @@ class Device(Releasable):
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
 
     def share(
-        self, array: Any, *, type: MemoryHandleType | str = MemoryHandleType.OPAQUE_FD, size: int | None = None,
+        self, array: Any, *, type: MemoryHandleType | str | None = None, size: int | None = None,
         read_only: bool = False,
     ) -> SharedArray:
         """Make an array of another library exportable, without a copy.
@@ -280,10 +280,11 @@ class Device(Releasable):
             An array of torch, CuPy, JAX or Numba on this device: any object with ``__cuda_array_interface__`` or
             DLPack. Or the address of device memory. xsem keeps a reference to the object until the shared memory is
             freed. An address must stay valid until then. The strides of the array are kept.
-        type : MemoryHandleType or str
-            One of `Capabilities.memory_export`, or its name, for example ``"DMABUF_FD"``. On CUDA, OPAQUE_FD needs
-            memory of cuMemCreate with an exportable handle type, for example a torch tensor in an expandable segment.
-            DMABUF_FD takes memory of cuMemAlloc, too.
+        type : MemoryHandleType or str, optional
+            One of `Capabilities.memory_export`, or its name, for example ``"DMABUF_FD"``. Without it, OPAQUE_FD, or
+            DMABUF_FD if the device declares only this one. On CUDA, OPAQUE_FD needs memory of cuMemCreate with an
+            exportable handle type, for example a torch tensor in an expandable segment. DMABUF_FD takes memory of
+            cuMemAlloc, too.
         size : int, optional
             Size in bytes, only with an address.
         read_only : bool
@@ -301,7 +302,8 @@ class Device(Releasable):
         ------
         UnsupportedError
             ``unsupported``: the device does not declare `Feature.MEMORY_SHARING` or this type. ``not_shareable``: the
-            device cannot export the memory; ``several_allocations``: the array spans several allocations, and the
+            device cannot export the memory; ``may_be_compressed``: importers could see other bytes (Level Zero on Xe2
+            and newer); ``several_allocations``: the array spans several allocations, and the
             device does not export each of them. The message names the setting that makes the library allocate
             exportable memory.
         BadArgumentError

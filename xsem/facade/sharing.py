@@ -82,10 +82,13 @@ class SharedArray(Memory):
 
 
 def share_array(
-    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType | str, size: int | None,
+    device: Device, device_state: DeviceState, array: Any, type: MemoryHandleType | str | None, size: int | None,
     *, read_only: bool,
 ) -> SharedArray:
     """Share an array, as `Device.share` describes."""
+    if type is None:
+        both = (MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD)
+        type = next((each for each in both if each in device_state.capabilities.memory_export), both[0])
     type = parse_member("type", type, MemoryHandleType, reason="bad_type")
     device_state.require(Feature.MEMORY_SHARING)
     if type not in device_state.capabilities.memory_export:

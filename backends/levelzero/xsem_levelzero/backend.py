@@ -12,15 +12,18 @@ from typing import ClassVar, cast
 
 from xsem.errors import BackendUnavailableError, BadArgumentError, XsemError
 from xsem.spi import Backend, DeviceDriver, SuiteHooks, failed_check, loaded_library
-from xsem.types import Capabilities, DeviceInfo, HealthCheck
+from xsem.types import Capabilities, DeviceInfo, HealthCheck, MemoryHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.capabilities import capabilities_of, memory_types
-from xsem_levelzero.core import Core, create_context, queues_of
+from xsem_levelzero.core import Core, context_of_probe, create_context, queues_of
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.exports import Exports
-from xsem_levelzero.gpus import Gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.gpus import Gpu, find_gpu, gpu_at, list_gpus, native_of
+from xsem_levelzero.image_probe import probe_images
+from xsem_levelzero.intel.compression import compresses
 from xsem_levelzero.intel.devices import device_class
 from xsem_levelzero.intel.releases import limit_of, never_blocks, signal_blocks, version_text
+from xsem_levelzero.intel.windows import LIMIT, WindowsDevice
 from xsem_levelzero.known import Known, find_out, probed_exports
 from xsem_levelzero.loader import INSTALL, Loader, filled, load
 from xsem_levelzero.native import Native
@@ -51,6 +54,7 @@ class LevelZeroBackend(Backend):
         self._platform = platform
         self._known: dict[tuple[int, int, int], Known] = {}
         self._exports: dict[tuple[int, int, int], Exports] = {}
+        self._images: dict[tuple[int, int, int], bool] = {}
 
     def devices(self) -> Sequence[DeviceInfo]:
         """List the GPUs of all drivers, in the loader's order."""
@@ -87,11 +91,11 @@ class LevelZeroBackend(Backend):
                 "the levelzero backend takes xsem_levelzero.Native(driver, context, device), or a stream of "
                 f"torch.xpu or dpctl, as native=, not {native!r}", reason="bad_native",
             )
-        index, gpu = next(((index, gpu) for index, gpu in enumerate(list_gpus(loader))
-                           if gpu.driver == native.driver and gpu.device == native.device), (-1, None))
-        if gpu is None:
+        found = find_gpu(loader, native.device)
+        if found is None or found[1].driver != native.driver:
             raise BadArgumentError("native= names a driver and a device that the Level Zero loader does not list: pass "
-                                   "its own handles, of a whole GPU", reason="bad_native")
+                                   "its own handles, of a GPU or a tile of it", reason="bad_native")
+        index, gpu = found
         if not native.context:
             raise BadArgumentError("native= has a null context", reason="bad_native")
         known = self._look(loader, gpu)
@@ -117,11 +121,12 @@ class LevelZeroBackend(Backend):
             "wrapped_handles": str(known.extension.wrapped).lower(),
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
-            "fresh_import_per_wait": str(known.late).lower(),
+            "fresh_import_per_wait": str(known.late or self._is_intel_on_windows(gpu)).lower(),
             "refused": refused_types(known),
             "exports_closed_by": closer_of(self._exports_of(loader, gpu)),
             "refused_exports": refused_exports(self._exports_of(loader, gpu)),
-            "signal_behind_wait": "refused" if signal_blocks(gpu.build) else "appended",
+            "signal_behind_wait": "refused" if self._is_intel_on_windows(gpu) or signal_blocks(gpu.build)
+                                   else "appended",
         }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
@@ -156,7 +161,7 @@ class LevelZeroBackend(Backend):
             return failed_check(f"levelzero:{index}", error, REINSTALL)
         layer, refused = validation_layer(known.extension.route), refused_types(known)
         remedy = "" if known.semaphores else remedy_of(loader, gpu, known)
-        limit = limit_of(gpu.build)
+        limit = LIMIT if self._is_intel_on_windows(gpu) else limit_of(gpu.build)
         return HealthCheck(
             name=f"levelzero:{index}", ok=bool(known.semaphores),
             detail=(f"{known.reasons[None]}; " if None in known.reasons else "") +
@@ -173,10 +178,15 @@ class LevelZeroBackend(Backend):
     ) -> LevelZeroDevice:
         exports = self._exports_of(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-        kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
+        kind = (WindowsDevice if self._is_intel_on_windows(gpu)
+                else device_class(blocks=signal_blocks(gpu.build), late=known.late))
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
-        return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, own_context=own,
-                    causes=undeclared_causes(known))
+        compressed = bool(exports.types) and gpu.is_intel and compresses(loader, gpu.device)
+        return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, compresses=compressed,
+                    own_context=own, causes=undeclared_causes(known))
+
+    def _is_intel_on_windows(self, gpu: Gpu) -> bool:
+        return self._platform == "win32" and gpu.is_intel
 
     def _exports_of(self, loader: Loader, gpu: Gpu) -> Exports:
         """Return the result of the probe of exports. A probe without an answer is not remembered."""
@@ -205,11 +215,32 @@ class LevelZeroBackend(Backend):
         memories = memory_types(self._platform, external.memoryAllocationImportTypes)
         return capabilities_of(
             known.semaphores, memories, known.behaviour, exported=exports.types, lists=lists,
-            # Intel's driver for Linux reports no image imports. It does import images, and may crash where an import
-            # fails.
-            images=bool(memory_types(self._platform, external.imageImportTypes)), never_blocks=never_blocks(gpu.build),
+            images=self._has_images(loader, gpu, known, exports, external),
+            never_blocks=never_blocks(gpu.build) and not self._is_intel_on_windows(gpu),
             platform=self._platform, host_memory=known.host_memory,
         )
+
+    def _has_images(
+        self, loader: Loader, gpu: Gpu, known: Known, exports: Exports, external: ze.DeviceExternalMemory
+    ) -> bool:
+        """Whether images are made of imported memory. A probe without an answer is not remembered."""
+        if self._platform != "linux":
+            return False   # an image is made of a second handle of its memory, and xsem keeps only fds for that
+        if memory_types("linux", external.imageImportTypes):
+            return True
+        # Intel's driver for Linux reports none, and has them. Images of a dma-buf would need its layout.
+        opaque = MemoryHandleType.OPAQUE_FD
+        types = memory_types("linux", external.memoryAllocationImportTypes)
+        if not gpu.is_intel or opaque not in exports.types & types:
+            return False
+        key = (os.getpid(), gpu.driver, gpu.device)
+        if key not in self._images:
+            with context_of_probe(loader, known.extension, gpu.driver, gpu.device) as core:
+                found = probe_images(core, opaque, driver_closes=exports.driver_closes)
+            if found is None:
+                return False
+            self._images[key] = found
+        return self._images[key]
 
     def _info(self, loader: Loader, gpu: Gpu, index: int) -> DeviceInfo:
         uuid = bytes(gpu.properties.uuid)

@@ -13,9 +13,9 @@ __all__ = ["WIN32_SEMAPHORES", "capabilities_of", "memory_types"]
 
 _S = SemaphoreHandleType
 
+# Every release of Intel's driver refuses the other types of the specification: KMT handles and keyed mutexes.
 WIN32_SEMAPHORES: Final = frozenset({
-    _S.OPAQUE_WIN32, _S.OPAQUE_WIN32_KMT, _S.D3D12_FENCE, _S.D3D11_FENCE, _S.D3D11_KEYED_MUTEX,
-    _S.D3D11_KEYED_MUTEX_KMT, _S.TIMELINE_SEMAPHORE_WIN32,
+    _S.OPAQUE_WIN32, _S.D3D12_FENCE, _S.D3D11_FENCE, _S.TIMELINE_SEMAPHORE_WIN32,
 })
 _FD_MEMORIES: Final = frozenset({MemoryHandleType.OPAQUE_FD, MemoryHandleType.DMABUF_FD})
 

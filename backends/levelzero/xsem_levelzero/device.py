@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import ClassVar, Final
@@ -51,8 +50,6 @@ from xsem_levelzero.sycl import list_of_sycl, sycl_address
 __all__ = ["LevelZeroDevice"]
 
 _DLPACK_ONEAPI: Final = 14
-_NOT_EXPORTED_HERE: Final = "it is not {what} exported on this device" + (
-    "" if sys.platform == "win32" else ", by a driver that exports DRM syncobjs and dma-bufs (Mesa's does)")
 
 
 class LevelZeroDevice(
@@ -65,13 +62,15 @@ class LevelZeroDevice(
     release_semaphore_blocks = False   # the driver only deletes an object
 
     def __init__(
-        self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, own_context: bool,
-        causes: Mapping[str, Sequence[str]],
+        self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, compresses: bool,
+        own_context: bool, causes: Mapping[str, Sequence[str]],
     ) -> None:
         self._core = core
         self._index = index
         self._capabilities = capabilities
         self._driver_closes_exports = driver_closes_exports   # zeMemFree closes the fds of exported memory
+        # The addresses of created memory, if other memory may be compressed (`intel.compression`).
+        self._uncompressed: set[int] | None = set() if compresses else None
         self._own_context = own_context
         self.undeclared_causes = causes
         self._events = Events(core)
@@ -114,7 +113,7 @@ class LevelZeroDevice(
         try:
             made = self._import_semaphore(desc, handle)
         except XsemError as error:
-            raise ImportFailure(_blame(error, "semaphore"), handle="unknown") from error
+            raise ImportFailure(_blame(error, "semaphore", desc), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
     def _import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
@@ -131,13 +130,15 @@ class LevelZeroDevice(
         try:
             made = import_memory(self._core, desc, handle, keep=images)
         except XsemError as error:
-            raise ImportFailure(_blame(error, "memory"), handle="unknown") from error
+            raise ImportFailure(_blame(error, "memory", desc), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
     def create_memory(self, type: MemoryHandleType, size: int, dedicated: bool) -> tuple[Allocation, int]:
         """Call zeMemAllocDevice with ze_external_memory_export_desc_t. The size is a multiple of 4096 bytes."""
         # `dedicated` has no meaning here: Level Zero has no resource for an allocation.
         memory = create_allocation(self._core, type, size, driver_closes=self._driver_closes_exports)
+        if self._uncompressed is not None:
+            self._uncompressed.add(memory.address)
         return memory, memory.size
 
     def share_memory(
@@ -145,7 +146,8 @@ class LevelZeroDevice(
     ) -> tuple[Allocation, int, int]:
         """Call zeMemGetAllocProperties, to check that the driver exports the allocation of the range."""
         memory, offset = share_allocation(
-            self._core, type, address, size, owner, driver_closes=self._driver_closes_exports)
+            self._core, type, address, size, owner, driver_closes=self._driver_closes_exports,
+            only=self._uncompressed)
         return memory, memory.size, offset
 
     def export_memory(self, memory: Allocation) -> OwnedHandle:
@@ -169,6 +171,8 @@ class LevelZeroDevice(
 
     def release_memory(self, memory: Memory | SharedWithHost | Allocation) -> None:
         """Call zeMemFree, except for shared memory."""
+        if self._uncompressed is not None and isinstance(memory, Allocation) and not memory.shared:
+            self._uncompressed.discard(memory.address)   # before the driver gives the address to other memory
         memory.release(self._core)
 
     def host_buffer(self, size: int) -> tuple[int, int]:
@@ -281,13 +285,16 @@ def _state_of(desc: SemaphoreDesc | MemoryDesc) -> HandleState:
     return "unknown" if desc.type.os_handle_kind is OsHandleKind.FD else "left"
 
 
-def _blame(error: XsemError, what: str) -> XsemError:
+def _blame(error: XsemError, what: str, desc: SemaphoreDesc | MemoryDesc) -> XsemError:
     """Translate a refused import into a bad handle."""
     # The driver has imported this type before. Therefore the handle is bad, also for codes with another meaning.
     known = error.code in INVALID or error.code in UNSUPPORTED
     if not known or not isinstance(error, DriverError | UnsupportedError):
         return error
+    is_fd = desc.type.os_handle_kind is OsHandleKind.FD
     return BadHandleError(
         f"the driver does not take the handle as {what}", reason="refused_by_driver", call=error.call,
-        code=error.code, code_name=error.code_name, likely_causes=(_NOT_EXPORTED_HERE.format(what=what),),
+        code=error.code, code_name=error.code_name, likely_causes=(
+            f"it is not {what} exported on this device" +
+            (", by a driver that exports DRM syncobjs and dma-bufs (Mesa's does)" if is_fd else ""),),
     )

@@ -4,6 +4,8 @@ From the source of Intel's driver for Linux, up to 26.31:
 
 - An allocation has one fd. Each export returns the number of this fd, and zeMemFree closes it.
 - zeMemGetAllocProperties does not read the flags. It also exports memory that was not allocated as exportable.
+- Newer GPUs compress memory that was not allocated as exportable (`intel.compression`), and no function tells whether
+  an allocation has the flag. Where this can be, only memory of `create_allocation` is shared.
 - Small allocations that are not exportable are parts of a pool. Their fd is the fd of the pool, and no function tells
   their offset. All allocations of a pool have the identifier of the pool.
 
@@ -13,7 +15,7 @@ The specification does not say who closes an exported fd. The probe finds out wh
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from ctypes import byref, c_size_t, c_void_p
 from typing import Final, NamedTuple
 
@@ -54,7 +56,7 @@ class Exports(NamedTuple):
 class Allocation:
     """Device memory that can be exported."""
 
-    __slots__ = ("_driver_closes", "_owner", "_shared", "address", "size", "type")
+    __slots__ = ("_driver_closes", "_owner", "address", "shared", "size", "type")
 
     def __init__(
         self, type: MemoryHandleType, address: int, size: int, *, driver_closes: bool, shared: bool = False,
@@ -64,7 +66,7 @@ class Allocation:
         self.address = address   # USM pointer to the first byte
         self.size = size
         self._driver_closes = driver_closes   # see `Exports`
-        self._shared = shared   # the memory belongs to another library
+        self.shared = shared   # the memory belongs to another library
         self._owner = owner     # keeps shared memory allocated
 
     def export(self, core: Core) -> OwnedHandle:
@@ -74,7 +76,7 @@ class Allocation:
     def release(self, core: Core) -> None:
         """Call zeMemFree. Importers keep the memory. Shared memory stays allocated; its owner is dropped."""
         try:
-            if not self._shared:
+            if not self.shared:
                 free(core, self.address)
         finally:
             self._owner = None
@@ -112,9 +114,13 @@ def create_allocation(core: Core, type: MemoryHandleType, size: int, *, driver_c
 
 
 def share_allocation(
-    core: Core, type: MemoryHandleType, address: int, size: int, owner: object, *, driver_closes: bool
+    core: Core, type: MemoryHandleType, address: int, size: int, owner: object, *, driver_closes: bool,
+    only: Container[int] | None = None,
 ) -> tuple[Allocation, int]:
-    """Return the allocation of a range that another library allocated on the device, and the range's offset in it."""
+    """Return the allocation of a range of device memory, and the range's offset in it.
+
+    `only`: the allocations that are certainly not compressed, by their first address. None: no allocation is.
+    """
     identifier = _check_place(core, address)
     found, length = c_void_p(), c_size_t()
     core.loader.do("zeMemGetAddressRange", core.context, address, byref(found), byref(length))
@@ -123,6 +129,12 @@ def share_allocation(
         raise BadArgumentError(
             f"the allocation ends at {base + whole:#x}, before the end of {size} bytes at {address:#x}",
             reason="out_of_range", call="zeMemGetAddressRange")
+    if only is not None and base not in only:
+        raise UnsupportedError(
+            "Intel's driver compresses device memory on this GPU unless it was allocated for export, importers would "
+            "see other bytes, and no function tells how an allocation was made: copy the array into memory of "
+            "create_memory(), whose buffers can be shared",
+            capability=f"memory.share.{type.value}", reason="may_be_compressed", call="zeMemGetAddressRange")
     # Only parts of a pool have neighbours with their identifier.
     for outside in (base - 1, base + whole):
         kind, neighbour, _ = _properties(core, outside)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from xsem.errors import DeviceNotFoundError, XsemError
 from xsem_levelzero import ze
@@ -10,7 +11,9 @@ from xsem_levelzero.intel.releases import build_of
 from xsem_levelzero.loader import Loader, filled
 from xsem_levelzero.native import Native
 
-__all__ = ["Gpu", "gpu_at", "list_gpus", "native_of"]
+__all__ = ["Gpu", "find_gpu", "gpu_at", "list_gpus", "native_of"]
+
+_INTEL: Final = 0x8086
 
 
 class Gpu(NamedTuple):
@@ -20,6 +23,11 @@ class Gpu(NamedTuple):
     device: int
     driver_properties: ze.DriverProperties
     properties: ze.DeviceProperties
+
+    @property
+    def is_intel(self) -> bool:
+        """Whether Intel made the device."""
+        return bool(self.properties.vendorId == _INTEL)
 
     @property
     def build(self) -> int | None:
@@ -61,9 +69,23 @@ def gpu_at(loader: Loader, index: int) -> Gpu:
     return gpus[index]
 
 
+def find_gpu(loader: Loader, device: int) -> tuple[int, Gpu] | None:
+    """Find a GPU, or a tile of a GPU (a sub-device), by its handle. Return it with the index of the GPU."""
+    gpus = list_gpus(loader)
+    for index, gpu in enumerate(gpus):
+        if gpu.device == device:
+            return index, gpu
+    for index, gpu in enumerate(gpus):
+        with suppress(XsemError):   # another GPU fails
+            if device in loader.handles("zeDeviceGetSubDevices", gpu.device):
+                properties = filled(ze.DeviceProperties, loader, "zeDeviceGetProperties", device)
+                return index, gpu._replace(device=device, properties=properties)
+    return None
+
+
 def native_of(loader: Loader, commands: int) -> Native:
     """Return the driver, context and device of a command list."""
     context = loader.make("zeCommandListGetContextHandle", commands)
     device = loader.make("zeCommandListGetDeviceHandle", commands)
-    driver = next((gpu.driver for gpu in list_gpus(loader) if gpu.device == device), 0)   # `borrow` refuses 0
-    return Native(driver, context, device)
+    found = find_gpu(loader, device)
+    return Native(found[1].driver if found else 0, context, device)   # `borrow` refuses 0

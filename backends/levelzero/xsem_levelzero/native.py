@@ -25,7 +25,7 @@ class Native:
     context : int
         ze_context_handle_t.
     device : int
-        ze_device_handle_t.
+        ze_device_handle_t: a GPU, or a tile of it (a sub-device, in the COMPOSITE hierarchy).
 
     Examples
     --------

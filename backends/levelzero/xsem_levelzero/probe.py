@@ -164,24 +164,24 @@ def _eventfd() -> OwnedHandle | None:
     return OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
 
-def _timeline_page() -> OwnedHandle | None:
-    """A timeline of docs/host-objects.md at 0: {magic, version, kind, value, sequence} in a sealed memfd."""
+def _timeline_page(value: int = 0) -> OwnedHandle | None:
+    """A timeline of docs/host-objects.md: {magic, version, kind, value, sequence} in a sealed memfd."""
     if sys.platform != "linux":
         return None
     import fcntl
 
     page = OwnedHandle(os.memfd_create("xsem-timeline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 2, 2, 0, 0).ljust(4096, b"\0"))
+    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 2, 2, value, 0).ljust(4096, b"\0"))
     fcntl.fcntl(page.fileno(), _F_ADD_SEALS, _SEAL_SHRINK_GROW_SEAL)
     return page
 
 
 def met_object() -> tuple[SemaphoreHandleType, OwnedHandle] | None:
-    """Create an object whose waits for value 0 are always met: a signalled syncobj, or a timeline of the host."""
+    """Create an object whose waits for 1 are always met: a signalled binary syncobj, or a timeline of the host."""
     syncobj = _syncobj(signalled=True)
     if syncobj is not None:
         return _BINARY, syncobj
-    page = _timeline_page()
+    page = _timeline_page(1)   # no driver need meet a wait for 0: see `ImmediateList.append_wait`
     return None if page is None else (_TIMELINE, page)
 
 

@@ -97,10 +97,17 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if there are only events."""
-        if not semaphores:
+        """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if nothing can be unmet but events."""
+        # A timeline has at least 0. Intel's driver for Linux never meets a wait for 0 before the first signal.
+        left = [each for each in zip(semaphores, params, strict=True)
+                if each[1].value or each[0].type.kind is not SemaphoreKind.TIMELINE]
+        if not left:
             return self.append_barrier(wait_fences, want_fence)
-        _check_keyed(semaphores, params)
+        return self._append_wait([each for each, _ in left], [each for _, each in left], wait_fences, want_fence)
+
+    def _append_wait(
+        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool
+    ) -> Fence | None:
         structs = self._waits.fill(semaphores, params)
         step = _SemaphoreStep(self._core.extension, WAIT, self._native, semaphores, structs)
         return self._issue(step, wait_fences, want_fence)
@@ -238,7 +245,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
                               code=self._refused.code, code_name=self._refused.code_name)
         raise BadArgumentError(
             "neither the loader nor the driver tells whether the list is immediate, and a regular list would never "
-            "execute this operation: append a wait or a signal first, because a regular list refuses them",
+            "execute this operation: append a wait (not for 0) or a signal first, because a regular list refuses them",
             reason="not_immediate",
         )
 
@@ -268,10 +275,3 @@ def check_immediate(core: Core, handle: int) -> bool:
     if immediate == 0:
         raise BadArgumentError(_RULE_8, reason="not_immediate")
     return immediate is not None
-
-
-def _check_keyed(semaphores: Sequence[Semaphore], params: Sequence[WaitParams]) -> None:
-    for semaphore, param in zip(semaphores, params, strict=True):
-        if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX and param.timeout_ms not in (None, 0xFFFFFFFF):
-            raise UnsupportedError("Level Zero's wait for a keyed mutex has no timeout", capability="timeout_ms",
-                                   reason="not_supported")

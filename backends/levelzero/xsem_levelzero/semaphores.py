@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from xsem.spi import DriverFd
-from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
+from xsem.types import MemoryDesc, OsHandleKind, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 
@@ -81,13 +81,13 @@ class Batches:
         self._by_count: dict[int, Any] = {}
 
     def fill(self, semaphores: Sequence[Semaphore], params: Sequence[Any]) -> Any:
-        """Return a contiguous array of structs. The value is 0 for a binary semaphore and the key for a keyed mutex."""
+        """Return a contiguous array of structs. The value is 0 for a binary semaphore."""
         count = len(semaphores)
         structs = self._by_count.get(count)
         if structs is None:
             structs = self._by_count[count] = (self._struct * count)()
             for each in structs:
                 each.stype = self._struct.STYPE
-        for each, semaphore, param in zip(structs, semaphores, params, strict=True):
-            each.value = (param.key if semaphore.type.kind is SemaphoreKind.KEYED_MUTEX else param.value) or 0
+        for each, param in zip(structs, params, strict=True):
+            each.value = param.value or 0
         return structs

@@ -98,6 +98,12 @@ class DeviceLuid(Base):
     _fields_: ClassVar = [("luid", c_uint8 * 8), ("nodeMask", c_uint32)]
 
 
+class DeviceIpVersion(Base):
+    STYPE = 0x1000F
+    NAME = "ze_device_ip_version_ext_t"
+    _fields_: ClassVar = [("ipVersion", c_uint32)]
+
+
 class DeviceExternalMemory(Base):
     STYPE = 0xC
     NAME = "ze_device_external_memory_properties_t"
@@ -236,8 +242,8 @@ class ComponentVersion(ctypes.Structure):
 
 STRUCTS: Final[tuple[type[ctypes.Structure], ...]] = (
     ExternalSemaphoreDesc, ExternalSemaphoreWin32Desc, ExternalSemaphoreFdDesc, SignalParams, WaitParams,
-    DriverProperties, DeviceProperties, DeviceLuid, DeviceExternalMemory, QueueGroup, ExportDesc, ExportFd,
-    MemoryAllocationProperties, ImportFd, ImportWin32,
+    DriverProperties, DeviceProperties, DeviceLuid, DeviceIpVersion, DeviceExternalMemory, QueueGroup,
+    ExportDesc, ExportFd, MemoryAllocationProperties, ImportFd, ImportWin32,
     ContextDesc, QueueDesc, EventPoolDesc, EventDesc, DeviceMemAllocDesc, HostMemAllocDesc, SystemMemory,
     ImageFormat, ImageDesc,
     ImageRegion, InitDriverTypeDesc, DriverExtension, LoaderVersion, ComponentVersion,
@@ -278,6 +284,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "zeDriverGetExtensionProperties": (_Handle, _Count, POINTER(DriverExtension)),
     "zeDriverGetExtensionFunctionAddress": (_Handle, ctypes.c_char_p, POINTER(c_void_p)),
     "zeDeviceGet": (_Handle, _Count, _Handles),
+    "zeDeviceGetSubDevices": (_Handle, _Count, _Handles),
     "zeDeviceGetProperties": (_Handle, POINTER(DeviceProperties)),
     "zeDeviceGetExternalMemoryProperties": (_Handle, POINTER(DeviceExternalMemory)),
     "zeDeviceGetCommandQueueGroupProperties": (_Handle, _Count, POINTER(QueueGroup)),

@@ -8,21 +8,13 @@ import sys
 
 import pytest
 from support.levelzero_facade import BINARY, BOUND_S, TIMELINE, UNKNOWN, driver_of, failing, library, opened, soon
-from support.levelzero_sim import on_level_zero
+from support.levelzero_sim import FIFO, LIFO, build, on_level_zero
 from support.paths import TESTS
 
 import xsem
 from xsem.types import OwnedHandle
 from xsem_levelzero.backend import LevelZeroBackend
 from xsem_levelzero.suite_hooks import LevelZeroHooks
-
-
-def build(number: int) -> str:
-    return str(1 << 24 | 6 << 16 | number)
-
-
-LIFO = {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "lifo", "SIMZE_DRIVER_VERSION": build(38645)}
-FIFO = {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "fifo", "SIMZE_DRIVER_VERSION": build(38646)}
 
 
 # ---- before 26.22: a signal behind an unmet wait blocks the thread for ever

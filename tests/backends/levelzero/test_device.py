@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import uuid
+from ctypes import c_void_p
 from functools import partial
 from typing import Any
 
@@ -301,6 +302,29 @@ def test_borrows_the_applications_own_wrapped_objects() -> None:
 @on_level_zero(LOADER="forky", ZE_ENABLE_LOADER_INTERCEPT="1")
 def test_borrows_the_applications_objects_on_the_newest_loader() -> None:
     borrows()
+
+
+@on_level_zero(SIMZE_SUB_DEVICES="2", SIMZE_DEVICES="2")
+def test_tile_of_a_gpu_is_opened_by_its_handle() -> None:
+    from xsem_levelzero import Native
+
+    with rig(device=1) as app:
+        root = xsem.devices("levelzero")[1].uuid
+        for number, tile in enumerate(app.every("zeDeviceGetSubDevices", c_void_p(app.device)), 1):
+            with opened("levelzero", native=Native(app.driver, app.context, tile)) as at:
+                assert root is not None
+                assert at.here.info.uuid == uuid.UUID(bytes=root.bytes[:15] + bytes([number]))
+                assert at.here.info.id == "levelzero:1"
+                there, here = at.semaphore()
+                _, memory = at.memory()
+                commands = at.here.create_command_list()
+                commands.append_wait(here, 1)
+                commands.append_fill(memory.map_buffer(), b"\5")
+                commands.append_signal(here, 2)
+                there.host_signal(1)
+                there.host_wait(2, timeout_s=BOUND_S)
+                commands.synchronize(timeout_s=BOUND_S)
+                assert (memory.map_buffer(overlap=True).copy_to_host(timeout_s=BOUND_S) == 5).all()
 
 
 @on_level_zero

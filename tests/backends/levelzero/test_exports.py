@@ -302,6 +302,45 @@ def test_memory_of_the_drivers_pool_is_refused() -> None:
         device.share(exportable, size=64).release()
 
 
+def memory_is_shared(*, any_memory: bool) -> None:
+    with xsem.open_device("levelzero:0") as device, Application(device) as application:
+        for exportable in (0, 3):   # no function of the driver tells the flag
+            address = application.allocate(LARGE, exportable=exportable)
+            if any_memory:
+                device.share(address, size=64).release()
+            else:
+                assert "create_memory" in refused(device, xsem.UnsupportedError, "may_be_compressed", address)
+        created = device.create_memory(OPAQUE, LARGE)
+        write(created, np.arange(64, dtype=np.uint8))
+        with device.share(created.map_buffer(0, 64)).export() as desc, device.import_memory(desc) as imported:
+            assert read(imported, 64) == list(range(64))
+        address = created.map_buffer().address
+        created.release()
+        until_freed(device)
+        refused(device, xsem.BadArgumentError, "not_device_memory", address)
+
+
+@on_level_zero(**INTEL, SIMZE_IP_VERSION="20.1")
+def test_battlemage_shares_created_memory_only_because_other_memory_may_be_compressed() -> None:
+    memory_is_shared(any_memory=False)
+
+
+@on_level_zero(**INTEL, SIMZE_IP_VERSION="30.0")
+def test_panther_lake_shares_created_memory_only_because_other_memory_may_be_compressed() -> None:
+    memory_is_shared(any_memory=False)
+
+
+@on_level_zero(**INTEL, SIMZE_IP_VERSION="20.4")
+def test_lunar_lake_compresses_no_memory() -> None:
+    memory_is_shared(any_memory=True)
+
+
+@on_level_zero(SIMZE_MODE="intel", SIMZE_EXPORT_TYPES="2", SIMZE_MEMORY_TYPES="2")
+def test_type_of_shared_memory_is_the_first_that_the_device_exports() -> None:
+    with xsem.open_device("levelzero:0") as device:
+        assert device.share(device.create_memory(DMABUF, PAGE).map_buffer()).export().type is DMABUF
+
+
 @on_level_zero(SIMZE_TILES="1")
 def test_array_beyond_one_tile_is_refused() -> None:
     with xsem.open_device("levelzero:0") as device, Application(device) as application:

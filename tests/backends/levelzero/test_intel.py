@@ -12,6 +12,7 @@ from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem.types import Capabilities, Feature, MemoryHandleType, OwnedHandle, SemaphoreDesc, SemaphoreHandleType
+from xsem_levelzero.images import FLAGS, FORMATS
 
 INTEL = {"SIMZE_MODE": "intel"}
 KINDS = frozenset({TIMELINE, BINARY})
@@ -31,7 +32,9 @@ def test_reset_on_wait_is_not_declared() -> None:
         assert at.here.capabilities == Capabilities(
             semaphore_import=KINDS | host, semaphore_export=host, bridged=host,
             memory_import=memories, memory_export=memories,
-            features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MEMORY_SHARING}),
+            features=frozenset({Feature.NATIVE_EVENTS, Feature.NATIVE_CONTEXT, Feature.MEMORY_SHARING, Feature.IMAGE,
+                                Feature.IMAGE_COPY}),
+            image_formats=FORMATS, image_flags=FLAGS,
             wait_before_signal=KINDS | host,
             resets_on_wait=False, append_never_blocks=True, release_never_blocks=True, independent_lists=4,
             max_value_difference=2**64 - 1)

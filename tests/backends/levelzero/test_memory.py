@@ -7,13 +7,14 @@ import os
 from typing import Any
 
 import pytest
-from support.levelzero_facade import BOUND_S, PAGE, driver_of, fd_of, opened
+from support.levelzero_facade import BOUND_S, PAGE, driver_of, failing, fd_of, library, opened
 from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem.data.image_formats import FORMATS
 from xsem.spi import ImageRegion, ImportFailure
 from xsem.types import MemoryDesc, MemoryHandleType, MipmapDesc, OwnedHandle
+from xsem_levelzero.backend import LevelZeroBackend
 from xsem_levelzero.images import image_desc
 
 IMAGES = {"SIMZE_IMAGES": "1"}
@@ -119,6 +120,56 @@ def test_image_that_level_zero_cannot_make_is_refused_by_name(what: str, more: d
         _, here = at.memory(64 * PAGE)
         with pytest.raises(xsem.UnsupportedError, match=what):
             here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4, **more))
+
+
+INTEL = {"SIMZE_MODE": "intel"}
+
+
+@on_level_zero(**INTEL)
+def test_images_of_intel_are_made_although_its_driver_reports_none() -> None:
+    with opened() as at:
+        assert {xsem.Feature.IMAGE, xsem.Feature.IMAGE_COPY} <= at.here.capabilities.features
+        there, here = at.memory(16 * PAGE)
+        there.map_buffer().numpy()[:] = 7
+        level = here.map_mipmapped_array(MipmapDesc(extent=(16, 16, 0), format="uint8", channels=4)).level(0)
+        commands, buffer = at.here.create_command_list(), at.here.host_buffer(1024)
+        commands.append_copy(buffer, level)
+        commands.synchronize(timeout_s=BOUND_S)
+        assert (buffer.numpy() == 7).all()
+
+
+def images_are_not_declared() -> None:
+    alive, fds = set(), set()
+    for _ in range(3):   # the first opening starts the driver
+        driver = LevelZeroBackend().open(0)   # with a probe of its own
+        assert not {xsem.Feature.IMAGE, xsem.Feature.IMAGE_COPY} & driver.capabilities.features
+        driver.close()
+        alive.add(library().simze_alive())
+        fds.add(len(os.listdir("/proc/self/fd")))
+    assert len(alive) == len(fds) == 1
+
+
+@on_level_zero(**INTEL, SIMZE_FAIL="zeImageCreate:0x78000003")
+def test_gpu_without_images_declares_none() -> None:
+    images_are_not_declared()
+
+
+@on_level_zero(**INTEL, SIMZE_MEMORY_TYPES="2")
+def test_driver_without_opaque_fds_declares_no_images() -> None:
+    images_are_not_declared()
+
+
+@on_level_zero(**INTEL)
+@pytest.mark.parametrize("call", ["zeMemAllocDevice:0x70000003:3", "zeImageCreate:0x70000002"])
+def test_probe_of_images_without_memory_is_not_remembered(call: str) -> None:
+    backend = LevelZeroBackend()
+    with failing(call):
+        driver = backend.open(0)
+        assert xsem.Feature.IMAGE not in driver.capabilities.features
+        driver.close()
+    driver = backend.open(0)
+    assert xsem.Feature.IMAGE in driver.capabilities.features
+    driver.close()
 
 
 @on_level_zero(**IMAGES)

@@ -55,6 +55,7 @@ TABLE: Mapping[str, tuple[int, int | None, dict[str, int]]] = {
     "ze_driver_properties_t": (40, 0x1, {"uuid": 16, "driverVersion": 32}),
     "ze_init_driver_type_desc_t": (24, 0x20021, {"flags": 16}),
     "ze_device_luid_ext_properties_t": (32, 0x1000D, {"luid": 16, "nodeMask": 24}),
+    "ze_device_ip_version_ext_t": (24, 0x1000F, {"ipVersion": 16}),
     "ze_driver_extension_properties_t": (260, None, {"name": 0, "version": 256}),
     # The first notes lack these structs; the headers have them.
     "ze_image_format_t": (24, None, {"layout": 0, "type": 4, "x": 8, "y": 12, "z": 16, "w": 20}),

@@ -1,8 +1,9 @@
-/* The semaphore controller of Intel's driver for Linux (SIMZE_CONTROLLER), after its source.
+/* The semaphore controller of Intel's driver (SIMZE_CONTROLLER), after its source.
  *
  * One thread of the driver makes all waits and signals. A list only waits for, or sets, an event of the entry. So a signal is made
  * after the list has passed it (SIMZE_LAG_US), and the thread uses the semaphore then.
  *   fifo: from 26.22 on. The thread looks at all entries in turn.
+ *   On Windows, the thread waits in the kernel for each wait that it looks at, with its lock.
  *   lifo: before 26.22. The thread begins with the newest entry, and a signal blocks it, with its lock, until the list passes it. */
 #include "work.h"
 
@@ -27,11 +28,6 @@ static void take_out(sim_entry *entry) {
     pthread_cond_broadcast(&sim.changed);
 }
 
-static void look_at_wait(sim_entry *entry) {
-    if (!sim_semaphore_passes(entry->semaphore, entry->value)) return;
-    take_out(entry); /* its list frees it */
-}
-
 static bool is_due(const sim_entry *entry) {
     return entry->passed_ns && xsem_host_now_ns() >= entry->passed_ns + (int64_t)sim.lag_us * 1000;
 }
@@ -48,6 +44,17 @@ static void nap(void) {
     until.tv_sec = now / 1000000000;
     until.tv_nsec = now % 1000000000;
     pthread_cond_timedwait(&sim.changed, &sim.lock, &until);
+}
+
+static void look_at_wait(sim_entry *entry) {
+    bool passes = sim_semaphore_passes(entry->semaphore, entry->value);
+    while (!passes && sim.windows) {
+        blocked = true;
+        nap();
+        passes = sim_semaphore_passes(entry->semaphore, entry->value);
+    }
+    blocked = false;
+    if (passes) take_out(entry); /* its list frees it */
 }
 
 /* The pause between two entries of a pass (SIMZE_ENTRY_US). Lists continue. Appends wait for the end of the pass. */
@@ -105,7 +112,7 @@ void sim_controller_lock(void) {
     while (passing) {
         nap();
         if (blocked && xsem_host_now_ns() - from > STUCK_NS)
-            sim_abort("an append waits for ever: a signal behind an unmet wait has blocked the thread of the driver");
+            sim_abort("an append waits for ever: an operation behind an unmet wait, and the thread of the driver is blocked");
     }
 }
 

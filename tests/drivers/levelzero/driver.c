@@ -8,6 +8,7 @@
 sim_process sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static sim_driver *driver;
 static sim_device *devices[MAX_DEVICES];
+static sim_device *tiles[MAX_DEVICES][MAX_TILES]; /* sub-devices */
 
 /* ---- settings */
 static bool is_set(const char *name, bool otherwise) {
@@ -21,7 +22,8 @@ void sim_settings(void) {
     const char *memory = getenv("SIMZE_MEMORY_TYPES"), *queues = getenv("SIMZE_QUEUES"), *copies = getenv("SIMZE_COPY_QUEUES");
     const char *exports = getenv("SIMZE_EXPORT_TYPES"), *owner = getenv("SIMZE_EXPORT_FD");
     const char *append = getenv("SIMZE_APPEND_US"), *controller = getenv("SIMZE_CONTROLLER"), *lag = getenv("SIMZE_LAG_US"),
-               *entry = getenv("SIMZE_ENTRY_US");
+               *entry = getenv("SIMZE_ENTRY_US"), *ip = getenv("SIMZE_IP_VERSION"), *zero = getenv("SIMZE_WAIT_FOR_0"),
+               *parts = getenv("SIMZE_SUB_DEVICES");
     unsigned major = 1, minor = 12;
     if (mode && *mode && strcmp(mode, "intel") != 0 && strcmp(mode, "conforming") != 0) {
         fprintf(stderr, "simze: SIMZE_MODE=%s is neither conforming nor intel\n", mode);
@@ -30,6 +32,8 @@ void sim_settings(void) {
     sim.intel = mode && strcmp(mode, "intel") == 0;
     sim.no_reset = is_set("SIMZE_NO_RESET", sim.intel);
     sim.sticky = is_set("SIMZE_STICKY", sim.intel);
+    sim.no_wait_for_0 = zero && *zero ? strcmp(zero, "never") == 0 : sim.intel;
+    if (zero && *zero && !sim.no_wait_for_0 && strcmp(zero, "met") != 0) sim_wrong_setting("WAIT_FOR_0", "is neither never nor met");
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
     sim.engines = is_set("SIMZE_ENGINES", false);
@@ -56,6 +60,11 @@ void sim_settings(void) {
     sim.keeps_exports = owner && *owner ? strcmp(owner, "driver") == 0 : sim.intel;
     if (owner && *owner && !sim.keeps_exports && strcmp(owner, "caller") != 0)
         sim_wrong_setting("EXPORT_FD", "is neither driver nor caller");
+    unsigned architecture = 12, release = 55; /* of a DG2 */
+    if (ip && *ip && sscanf(ip, "%u.%u", &architecture, &release) != 2) sim_wrong_setting("IP_VERSION", "is not like 20.1");
+    sim.ip_version = architecture << 22 | release << 14;
+    /* NEO: Xe2 and newer compress device memory, except Lunar Lake. */
+    sim.compresses = sim.intel && architecture >= 20 && !(architecture == 20 && release == 4);
     sim.append_us = append && *append ? (uint32_t)strtoul(append, NULL, 0) : 0;
     sim.lag_us = lag && *lag ? (uint32_t)strtoul(lag, NULL, 0) : 0;
     sim.entry_us = entry && *entry ? (uint32_t)strtoul(entry, NULL, 0) : 0;
@@ -64,10 +73,13 @@ void sim_settings(void) {
                                                                      : CONTROLLER_NONE;
     if (controller && *controller && !sim.controller) sim_wrong_setting("CONTROLLER", "is neither fifo nor lifo");
     sim.images = is_set("SIMZE_IMAGES", false);
+    sim.no_d3d11_fence = !is_set("SIMZE_D3D11_FENCE", true);
     sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;
     if (sim.queues < 1 || sim.queues > MAX_DEVICES) sim.queues = 4;
     sim.copy_queues = copies && *copies ? (uint32_t)strtoul(copies, NULL, 0) : 2;
     if (sim.copy_queues > MAX_DEVICES) sim.copy_queues = 2;
+    sim.sub_devices = parts && *parts ? (uint32_t)strtoul(parts, NULL, 0) : 0;
+    if (sim.sub_devices > MAX_TILES) sim_wrong_setting("SUB_DEVICES", "is more than 4");
     sim.device_count = count && *count ? atoi(count) : 1;
     if (sim.device_count < 0 || sim.device_count > MAX_DEVICES) sim.device_count = 1;
 }
@@ -79,6 +91,11 @@ static void start(void) {
     for (int i = 0; i < sim.device_count; i++) {
         devices[i] = sim_new(SIM_DEVICE, sizeof **devices);
         devices[i]->number = i;
+        for (uint32_t tile = 0; tile < sim.sub_devices; tile++) {
+            tiles[i][tile] = sim_new(SIM_DEVICE, sizeof **devices);
+            tiles[i][tile]->number = i;
+            tiles[i][tile]->tile = tile + 1;
+        }
     }
     sim.initialised = true;
 }
@@ -162,11 +179,8 @@ ze_result_t zeDeviceGet(ze_driver_handle_t handle, uint32_t *count, ze_device_ha
 ze_result_t zeDeviceGetSubDevices(ze_device_handle_t handle, uint32_t *count, ze_device_handle_t *out) {
     CALL("device=%p", (void *)handle);
     sim_device *device;
-    (void)out;
     TRY(sim_get(handle, SIM_DEVICE, &device));
-    NEEDS(count);
-    *count = 0;
-    RETURN(ZE_RESULT_SUCCESS);
+    RETURN(give(count, out, (void *const *)tiles[device->number], device->tile ? 0 : sim.sub_devices));
 }
 
 /* NEO's layout: vendor, device, revision, PCI domain (16 bits each), bus, device, function, four reserved, the tile. */
@@ -175,6 +189,7 @@ static void uuid_of(const sim_device *device, ze_device_uuid_t *out) {
     memset(out, 0, sizeof *out);
     memcpy(out->id, ids, sizeof ids);
     out->id[8] = (uint8_t)(3 + device->number);
+    out->id[15] = (uint8_t)device->tile;
 }
 
 ze_result_t zeDeviceGetProperties(ze_device_handle_t handle, ze_device_properties_t *out) {
@@ -183,6 +198,7 @@ ze_result_t zeDeviceGetProperties(ze_device_handle_t handle, ze_device_propertie
     TRY(sim_get(handle, SIM_DEVICE, &device));
     NEEDS(out);
     for (ze_base_properties_t *each = out->pNext; each; each = each->pNext) {
+        if (each->stype == ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT) ((ze_device_ip_version_ext_t *)each)->ipVersion = sim.ip_version;
         if (each->stype != ZE_STRUCTURE_TYPE_DEVICE_LUID_EXT_PROPERTIES) continue;
         if (!sim.windows) RETURN(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
         ze_device_luid_ext_properties_t *luid = (ze_device_luid_ext_properties_t *)each;
@@ -193,6 +209,8 @@ ze_result_t zeDeviceGetProperties(ze_device_handle_t handle, ze_device_propertie
     ze_device_properties_t made = {.stype = out->stype, .pNext = out->pNext};
     made.type = ZE_DEVICE_TYPE_GPU;
     made.vendorId = 0x8086;
+    made.flags = device->tile ? 2 : 0; /* ZE_DEVICE_PROPERTY_FLAG_SUBDEVICE */
+    made.subdeviceId = device->tile ? device->tile - 1 : 0;
     made.deviceId = 0x51f0;
     made.coreClockRate = 1000;
     made.maxMemAllocSize = (uint64_t)1 << 30;
@@ -268,7 +286,7 @@ ze_result_t zeDeviceGetExternalMemoryProperties(ze_device_handle_t handle, ze_de
     NEEDS(out);
     uint32_t types = sim.memory_types;
     if (sim.windows)
-        types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x8 | 0x10 | 0x20 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE;
+        types = ZE_EXTERNAL_MEMORY_TYPE_FLAG_OPAQUE_WIN32 | 0x40 | ZE_EXTERNAL_MEMORY_TYPE_FLAG_D3D12_RESOURCE | (sim.intel ? 0 : 0x38);
     out->memoryAllocationImportTypes = types;
     out->memoryAllocationExportTypes = sim.windows ? 0 : sim.export_types;
     /* NEO reports no type, although zeImageCreate takes an fd. */

@@ -46,8 +46,13 @@ ze_result_t zeImageCreate(ze_context_handle_t context_handle, ze_device_handle_t
     TRY(sim_get(device_handle, SIM_DEVICE, &device));
     NEEDS(desc && out);
     TRY(shape(&made, desc));
+    const ze_base_desc_t *chain = desc->pNext;
+    REFUSE_IF(chain && chain->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD && !sim.images && !sim.intel,
+              ZE_RESULT_ERROR_UNSUPPORTED_FEATURE);
     size_t there = made.size;
-    TRY(sim_import(desc->pNext, &map, &there, NULL));
+    ze_result_t code = sim_import(chain, &map, &there, NULL);
+    if (code == ZE_RESULT_ERROR_INVALID_ARGUMENT && sim.intel) sim_abort("NEO uses the allocation of an image that it could not import");
+    TRY(code);
     if (map && there < made.size) sim_abort("this image is larger than the memory that is imported for it");
     if (!map) map = sim_pages_new(there);
     REFUSE_IF(!map, ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY);

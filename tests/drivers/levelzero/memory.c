@@ -7,6 +7,7 @@
 
 #define POOL_BYTES ((size_t)2 << 20)
 #define LARGEST_POOLED ((size_t)64 << 10)
+#define LARGEST_UNCOMPRESSED 1024u
 
 static sim_allocation **table;
 static size_t count, room;
@@ -77,6 +78,15 @@ static void *map_file(size_t size, int *file) {
     void *map = *file < 0 ? MAP_FAILED : mmap(NULL, pages(size), PROT_READ | PROT_WRITE, MAP_SHARED, *file, 0);
     return map == MAP_FAILED ? NULL : map;
 #endif
+}
+
+/* The file of an export has the compressed bytes, which importers cannot read. */
+static void *map_compressed(size_t size, int *file) {
+    void *compressed = map_file(size, file);
+    if (!compressed) return NULL;
+    memset(compressed, 0xC0, size);
+    sim_pages_free(compressed, pages(size));
+    return sim_pages_new(pages(size));
 }
 
 /* ---- the pool: small device allocations that are not exportable, as in NEO. It ends with its last allocation. */
@@ -160,7 +170,8 @@ ze_result_t sim_import(const void *chain, void **map, size_t *size, uint32_t *ex
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 && sim.windows) {
             const ze_external_memory_import_win32_handle_t *import = (const void *)each;
             sim_note("# import handle=%p flags=%u named=%d", import->handle, import->flags, import->name != NULL);
-            code = map_win32(import, map, size);
+            /* NEO reads only the handle. */
+            code = sim.intel && !import->handle ? ZE_RESULT_ERROR_INVALID_ARGUMENT : map_win32(import, map, size);
         } else if (each->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC && exports) {
             const ze_external_memory_export_desc_t *export = (const void *)each;
             sim_note("# exportable flags=%u", export->flags);
@@ -205,7 +216,8 @@ static ze_result_t allocate(sim_context *context, sim_device *device, int type, 
     sim_allocation *made = plain && sim.pool && size <= LARGEST_POOLED ? pooled(context, device, size) : NULL;
     if (!made) {
         /* NEO exports device memory that was not made exportable, too. */
-        if (exports || (plain && sim.intel)) map = map_file(size, &file);
+        if (plain && sim.compresses && size > LARGEST_UNCOMPRESSED) map = map_compressed(size, &file);
+        else if (exports || (plain && sim.intel)) map = map_file(size, &file);
         else if (!map) map = sim_pages_new(pages(size));
         if (!map) {
             if (file >= 0) close(file);

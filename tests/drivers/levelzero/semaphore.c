@@ -1,5 +1,5 @@
-/* External semaphores: objects of the host device, and inert objects in place of those of Windows.
- * On Windows, only keyed mutexes and objects with KMT handles are inert. */
+/* External semaphores: objects of the host device, and inert objects in place of those of Windows: keyed mutexes, objects with KMT
+ * handles, and, on Linux, names and handles of other things than objects of the host. */
 #include "work.h"
 
 #define ALL_FLAGS 0x1ffu
@@ -48,7 +48,12 @@ static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 #else
+/* The fd of an object of the host stands for an NT handle; the caller keeps it. */
 static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaphore_win32_ext_desc_t *desc) {
+    int fd = (int)(intptr_t)desc->handle;
+    xsem_host_kind wanted = is_timeline(semaphore->type) ? XSEM_HOST_TIMELINE : XSEM_HOST_BINARY;
+    if (desc->handle && !(semaphore->type & INERT_FLAGS) && xsem_host_recognise(fd) == wanted)
+        return sim_payload_take(&semaphore->payload, fd) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     semaphore->payload.inert = sim_inert_of(is_timeline(semaphore->type), desc->handle, desc->name ? desc->name : "");
     return ZE_RESULT_SUCCESS;
 }
@@ -81,6 +86,12 @@ static ze_result_t import(sim_semaphore *semaphore, const ze_external_semaphore_
     sim_note("# import handle=%p name=%s flags=0x%x", win32->handle, win32->name ? win32->name : "", desc->flags);
     if (!sim.windows) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
     if (is_fd || (win32->handle == NULL) == (win32->name == NULL)) return ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (sim.intel) { /* NEO on Windows */
+        bool refused = (desc->flags & INERT_FLAGS) || (desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_D3D11_FENCE && sim.no_d3d11_fence);
+        if (refused) return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
+        if (desc->flags == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_WIN32 && !win32->handle)
+            sim_abort("NEO maps the null handle of an opaque semaphore that has only a name");
+    }
     return take_win32(semaphore, win32);
 }
 
@@ -112,15 +123,17 @@ ze_result_t zeDeviceReleaseExternalSemaphoreExt(ze_external_semaphore_ext_handle
 
 /* ---- signal and wait, on a worker */
 void sim_semaphore_signal(sim_semaphore *semaphore, uint64_t value) {
+    if (!sim.controller) pthread_mutex_lock(&sim.lock); /* the controller has it */
+    /* NEO on Windows: after a signal, too, every wait on the handle passes. */
+    if (sim.windows) semaphore->satisfied = true;
     if (semaphore->payload.inert) {
-        pthread_mutex_lock(&sim.lock);
         semaphore->payload.inert->signalled = true;
         semaphore->payload.inert->value = value;
         pthread_cond_broadcast(&sim.changed);
-        pthread_mutex_unlock(&sim.lock);
     } else {
         sim_payload_signal(&semaphore->payload, value);
     }
+    if (!sim.controller) pthread_mutex_unlock(&sim.lock);
     atomic_fetch_add(&sim.counters->signals, 1);
 }
 
@@ -229,6 +242,12 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
 }
 
 /* ---- batches */
+/* The kernel refuses a wait of a syncobj that has no fence, and Intel's driver takes the refusal for "not yet". So a wait for 0 is met
+ * by the first signal only (SIMZE_WAIT_FOR_0). */
+static uint64_t wanted(const sim_semaphore *semaphore, sim_what what, uint64_t value) {
+    return what == DO_WAIT && sim.no_wait_for_0 && !sim.windows && semaphore->payload.timeline && value == 0 ? 1 : value;
+}
+
 static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32_t count,
                           ze_external_semaphore_ext_handle_t *semaphores, const ze_external_semaphore_wait_params_ext_t *params,
                           ze_event_handle_t signal, uint32_t wait_count, ze_event_handle_t *waits) {
@@ -253,12 +272,12 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     op->batch.values = malloc((count ? count : 1) * sizeof(uint64_t));
     for (uint32_t i = 0; i < count; i++) {
         op->batch.semaphores[i] = semaphores[i];
-        op->batch.values[i] = params[i].value;
+        op->batch.values[i] = wanted(semaphores[i], what, params[i].value);
     }
     if (sim.controller) {
         op->batch.entries = malloc((count ? count : 1) * sizeof *op->batch.entries);
         for (uint32_t i = 0; i < count; i++)
-            op->batch.entries[i] = sim_controller_add(semaphores[i], params[i].value, what == DO_SIGNAL);
+            op->batch.entries[i] = sim_controller_add(semaphores[i], op->batch.values[i], what == DO_SIGNAL);
     }
     return sim_append(list, op, signal, wait_count, waits);
 }

@@ -9,6 +9,7 @@
 
 #define MAX_DEVICES 16
 #define MAX_GROUPS 2
+#define MAX_TILES 4
 #define MAX_PATTERN 128u
 
 /* ---- objects */
@@ -65,11 +66,12 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
-    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, pool, keeps_exports, tiles;
+    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, no_wait_for_0, pool, keeps_exports, tiles;
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
     uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;
-    bool images;
+    bool images, compresses, no_d3d11_fence;
+    uint32_t ip_version, sub_devices;
     int device_count;
     sim_counters *counters;
 } sim_process;
@@ -84,6 +86,7 @@ typedef struct sim_driver {
 typedef struct sim_device {
     sim_object object;
     int number;
+    uint32_t tile;                   /* 0: the whole device; else the number of the sub-device, from 1 on */
 } sim_device;
 
 typedef struct sim_context {

@@ -156,6 +156,20 @@ def test_intel_exports_the_pool_for_small_memory() -> None:
         assert not is_open(fd)
 
 
+@pytest.mark.parametrize("exportable", [True, False])
+@on_level_zero(**INTEL, SIMZE_IP_VERSION="20.1")
+def test_intel_exports_compressed_bytes_of_memory_without_the_flag(exportable: bool) -> None:
+    with rig() as at:
+        size = 32 * PAGE   # not in the pool
+        address = at.allocate(size, **({"fd": 0, "flags": ze.MEMORY_OPAQUE_FD, "stype": 0x18} if exportable else {}))
+        commands, (event,) = at.stream(), at.events(1)
+        assert at.fill_code(commands, address, b"\7", size, event=event) == 0
+        assert at.reached(event)
+        code, fd = exported(at, address, ze.MEMORY_OPAQUE_FD)
+        assert (code, os.pread(fd, size, 0) == b"\7" * size) == (0, exportable)
+        at.free(address)
+
+
 @on_level_zero(SIMZE_EXPORT_TYPES="0")
 def test_driver_without_exports_refuses_the_structures() -> None:
     with rig() as at:
@@ -291,7 +305,7 @@ def test_copy_of_a_region_keeps_the_rest() -> None:
 
 
 # ---- images
-@on_level_zero
+@on_level_zero(SIMZE_IMAGES="1")
 def test_imported_image_is_linear_in_the_exporters_memory() -> None:
     with rig() as at:
         view, fd = at.memory_fd()

@@ -65,6 +65,7 @@ enum {
     ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_WIN32 = 0x22,
     ZE_STRUCTURE_TYPE_PCI_EXT_PROPERTIES = 0x10008,
     ZE_STRUCTURE_TYPE_DEVICE_LUID_EXT_PROPERTIES = 0x1000d,
+    ZE_STRUCTURE_TYPE_DEVICE_IP_VERSION_EXT = 0x1000f,
     ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC = 0x20001,
     ZE_STRUCTURE_TYPE_BINDLESS_IMAGE_EXP_DESC = 0x2001e,
     ZE_STRUCTURE_TYPE_INIT_DRIVER_TYPE_DESC = 0x20021,
@@ -148,6 +149,7 @@ typedef struct {
     ZE_HEAD uint32_t memoryAllocationImportTypes, memoryAllocationExportTypes, imageImportTypes, imageExportTypes;
 } ze_device_external_memory_properties_t;
 typedef struct { ZE_HEAD ze_device_luid_ext_t luid; uint32_t nodeMask; } ze_device_luid_ext_properties_t;
+typedef struct { ZE_HEAD uint32_t ipVersion; } ze_device_ip_version_ext_t;
 typedef struct { ZE_HEAD uint32_t flags; size_t maxMemoryFillPatternSize; uint32_t numQueues; } ze_command_queue_group_properties_t;
 
 typedef struct { ZE_HEAD uint32_t flags; } ze_context_desc_t;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, ClassVar
 
 from faults.base import Driver, List, a_driver
@@ -60,46 +59,6 @@ class EachFiftiethFillOfPortableMemoryIsLost(_Portable):
             if self.count % 50 == 0 and self.driver.is_portable(dst):   # type: ignore[attr-defined]
                 return self.inner.append_barrier(wait_fences, want_fence)
             return self.inner.append_fill(dst, offset, pattern, size, wait_fences, want_fence)
-
-
-@a_driver
-class PortableMemoryIsWrittenBehindTheSignal(_Portable):
-    """A copy to portable memory is made 50 ms after the next signal of its list."""
-
-    class list_type(List):  # noqa: N801
-        late = None
-
-        def append_copy(self, dst, dst_offset, src, src_offset, size, wait_fences, want_fence):  # type: ignore[no-untyped-def]
-            self._flush()
-            if self.driver.is_portable(dst) and not wait_fences:   # type: ignore[attr-defined]
-                self.late = (dst, dst_offset, src, src_offset, size, (), False)
-                return self.inner.append_barrier((), want_fence)
-            return self.inner.append_copy(dst, dst_offset, src, src_offset, size, wait_fences, want_fence)
-
-        def append_signal(self, semaphores, params, wait_fences, release, want_fence):  # type: ignore[no-untyped-def]
-            late, self.late = self.late, None
-            fence = self.inner.append_signal(semaphores, params, wait_fences, release, want_fence)
-            if late is not None:
-                self.inner.append_work(lambda: time.sleep(0.05))
-                self.inner.append_copy(*late)
-            return fence
-
-        def append_wait(self, *args):  # type: ignore[no-untyped-def]
-            self._flush()
-            return self.inner.append_wait(*args)
-
-        def append_barrier(self, *args):  # type: ignore[no-untyped-def]
-            self._flush()
-            return self.inner.append_barrier(*args)
-
-        def append_fill(self, *args):  # type: ignore[no-untyped-def]
-            self._flush()
-            return self.inner.append_fill(*args)
-
-        def _flush(self) -> None:
-            late, self.late = self.late, None
-            if late is not None:
-                self.inner.append_copy(*late)
 
 
 @a_driver

@@ -15,7 +15,7 @@ import logging
 import time
 from contextlib import ExitStack, suppress
 from ctypes import byref
-from typing import Final
+from typing import ClassVar, Final
 
 from xsem.errors import BusyError, OutOfMemoryError, XsemError
 from xsem.spi import Lock, duplicate_fd
@@ -38,6 +38,8 @@ _CLOSE_NS: Final = 2_000_000_000
 
 class Passes:
     """The passes of the driver's thread over its entries, as far as one device has observed them."""
+
+    met_value: ClassVar[int] = 1   # of the wait that is always met
 
     def __init__(self, core: Core, events: Events, waits: int) -> None:
         self._core = core
@@ -194,7 +196,7 @@ class Passes:
             return
         event = self._events.take()
         try:
-            params = Batches(ze.WaitParams).fill([self._semaphore], [WaitParams(value=0)])
+            params = Batches(ze.WaitParams).fill([self._semaphore], [WaitParams(value=self.met_value)])
             self._core.extension.append(WAIT, self._native, [self._semaphore.handle], params, event.native, ())
         except BaseException:
             self._events.give_back(event)

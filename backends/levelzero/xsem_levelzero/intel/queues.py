@@ -25,13 +25,11 @@ class BlockingList(ImmediateList):
         super().__init__(core, *args, **more)
         self._unmet = unmet_waits_of(core.driver)
 
-    def append_wait(
-        self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
-        acquire: Sequence[object], want_fence: bool,
+    def _append_wait(
+        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Append a wait, and record it as unmet."""
         with self._unmet.lock:
-            fence = super().append_wait(semaphores, params, wait_fences, acquire, True)
+            fence = super()._append_wait(semaphores, params, wait_fences, True)
             return self._recorded(fence, want_fence)
 
     def append_signal(
@@ -66,15 +64,13 @@ class LateList(ImmediateList):
         super().__init__(core, *args, **more)
         self._sent = Signals()
 
-    def append_wait(
-        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
-        acquire: Sequence[object], want_fence: bool,
+    def _append_wait(
+        self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
-        """Append a wait on a fresh import of each semaphore."""
         fresh: list[Semaphore] = []
         try:
             fresh.extend(semaphore.for_one_wait() for semaphore in semaphores)
-            fence = super().append_wait(fresh, params, wait_fences, acquire, True)
+            fence = super()._append_wait(fresh, params, wait_fences, True)
         except Exception:   # after Ctrl-C the driver may have the wait, so the imports stay
             for each in fresh:
                 each.release(self._core)

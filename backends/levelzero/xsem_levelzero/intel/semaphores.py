@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack
+from typing import cast
 
 from xsem.errors import XsemError
 from xsem.spi import Lock, duplicate_fd
@@ -22,12 +23,12 @@ class LateSemaphore(Semaphore):
     __slots__ = ("_core", "_events", "_kept", "_lock", "_signals", "_waits")
 
     def __init__(
-        self, core: Core, events: Events, handle: int, type: SemaphoreHandleType, kept: OwnedHandle
+        self, core: Core, events: Events, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None
     ) -> None:
         super().__init__(handle, type)
         self._core = core
         self._events = events
-        self._kept = kept   # owned: another number of the imported file
+        self._kept = kept   # owned: another number of the imported file. None: `_import_again` is overridden
         self._lock = Lock()
         # Fresh imports in use, oldest first, each with the event of its wait. The record owns one use of the event.
         self._waits: deque[tuple[Semaphore, Fence]] = deque()
@@ -40,8 +41,11 @@ class LateSemaphore(Semaphore):
         """Import the fd again. The caller gives the import to `waits_with`, or releases it."""
         # After the first completed wait, every later wait on the same import passes at once, whatever its value.
         self._sweep()
-        fresh = duplicate_fd(self._kept.fileno())
-        return Semaphore(import_fd(self._core, self.type, fresh, self._kept), self.type)
+        return self._import_again()
+
+    def _import_again(self) -> Semaphore:
+        kept = cast("OwnedHandle", self._kept)
+        return Semaphore(import_fd(self._core, self.type, duplicate_fd(kept.fileno()), kept), self.type)
 
     def waits_with(self, fresh: Semaphore, over: Fence) -> None:
         """Take over a fresh import and one use of `over`: both are released when `over` is signalled."""
@@ -96,7 +100,8 @@ class LateSemaphore(Semaphore):
     def release(self, core: Core) -> None:
         """Release all imports and uses of events. No appended operation may still use them."""
         with ExitStack() as rest:   # each call is made, also after a failure
-            rest.callback(self._kept.close)
+            if self._kept is not None:
+                rest.callback(self._kept.close)
             for _, _, over in self._signals:
                 rest.callback(self._events.release, over)
             rest.callback(super().release, core)

@@ -34,11 +34,16 @@ class UnmetWaits:
         # xsem's fences end by themselves, or behind a recorded operation. Only the application sets its own events.
         return any(each.source is not None and not events.done(each) for each in fences)
 
+    def count(self, events: Events, fences: Iterable[Fence]) -> int:
+        """The number of unmet waits, with one behind these fences."""
+        with self.lock:
+            self._sweep()
+            return len(self._waits) + self.holds(events, fences)
+
     def check(self, events: Events, fences: Iterable[Fence]) -> None:
         """Refuse a signal behind these fences while a wait is unmet."""
         with self.lock:
-            self._sweep()
-            count = len(self._waits) + self.holds(events, fences)
+            count = self.count(events, fences)
             if count:
                 raise BusyError(
                     f"{count} waits of this process are not met yet, and this release of Intel's driver "
