@@ -173,7 +173,7 @@ class LevelZeroBackend(Backend):
     ) -> LevelZeroDevice:
         exports = self._exports_of(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-        kind = device_class(blocks=signal_blocks(gpu.build), late=known.late)
+        kind = device_class(blocks=signal_blocks(gpu.build), late=known.late, host_functions=known.host_functions)
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
         return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, own_context=own,
                     causes=undeclared_causes(known))

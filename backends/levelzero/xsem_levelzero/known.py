@@ -12,7 +12,7 @@ from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.extension import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
-from xsem_levelzero.intel.releases import flaw_of, is_late
+from xsem_levelzero.intel.releases import flaw_of, has_host_functions, is_late
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.results import UNINITIALIZED, UNSUPPORTED_FEATURE
@@ -32,6 +32,7 @@ class Known(NamedTuple):
     reasons: dict[SemaphoreHandleType | None, str]
     semaphores: frozenset[SemaphoreHandleType]
     late: bool   # `xsem_levelzero.intel.releases.is_late`
+    host_functions: bool   # `xsem_levelzero.intel.releases.has_host_functions`
 
 
 def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
@@ -60,8 +61,11 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
                 break
         semaphores = frozenset() if flaw else behaviour.types
         reasons.update((type, why) for type, why in behaviour.refusals.items())
-    late = bool(semaphores) and is_late(platform, gpu.properties.vendorId, resets=behaviour.resets)
-    return Known(extension, listed, ze.SYSTEM_MEMORY.encode() in names, behaviour, reasons, semaphores, late)
+    usable = platform == "linux" and bool(semaphores)
+    late = usable and is_late(gpu.build, gpu.properties.vendorId, resets=behaviour.resets)
+    host_functions = usable and has_host_functions(gpu.build)
+    return Known(
+        extension, listed, ze.SYSTEM_MEMORY.encode() in names, behaviour, reasons, semaphores, late, host_functions)
 
 
 def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:

@@ -206,6 +206,7 @@ bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value) {
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     bool met = true;
     pthread_mutex_lock(&sim.lock);
+    sim.blocked++;
     bool passes = sim.sticky && semaphore->satisfied;
     if (passes) met = is_met(semaphore, value);
     pthread_mutex_unlock(&sim.lock);
@@ -224,9 +225,20 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     }
     pthread_mutex_lock(&sim.lock);
     semaphore->satisfied = true;
+    sim.blocked--;
+    pthread_cond_broadcast(&sim.changed);
     pthread_mutex_unlock(&sim.lock);
     atomic_fetch_add(&sim.counters->waits, 1);
 }
+
+#ifndef _WIN32
+/* With host functions, the end of the process waits for the workers, which wait for semaphores without a limit. */
+__attribute__((destructor)) static void join_workers(void) {
+    pthread_mutex_lock(&sim.lock);
+    while (sim.host_functions && sim.blocked) pthread_cond_wait(&sim.changed, &sim.lock);
+    pthread_mutex_unlock(&sim.lock);
+}
+#endif
 
 /* ---- batches */
 /* The kernel refuses a wait of a syncobj that has no fence, and Intel's driver takes the refusal for "not yet". So a wait for 0 is met
@@ -242,7 +254,7 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     sim_semaphore *found;
     ze_result_t code = sim_list_open(handle, &list);
     if (code) return code;
-    if (!list->lane) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (!list->lane && !sim.host_functions) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
     if (sim.controller) sim_controller_lock();
     if (count && (!semaphores || !params)) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     for (uint32_t i = 0; i < count; i++) {

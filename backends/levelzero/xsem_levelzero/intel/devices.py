@@ -10,6 +10,7 @@ from xsem.types import OwnedHandle, SemaphoreDesc
 from xsem_levelzero.core import Core
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.fences import Fence
+from xsem_levelzero.intel.host_functions import HostFunctionDevice
 from xsem_levelzero.intel.passes import Passes, own_queues
 from xsem_levelzero.intel.queues import BlockingLateList, BlockingList, LateList
 from xsem_levelzero.intel.semaphores import LateSemaphore
@@ -85,8 +86,10 @@ class BlockingLateDevice(LateDevice, BlockingDevice):
     waits_for_a_pass = 2   # the thread begins with the newest entry
 
 
-def device_class(*, blocks: bool, late: bool) -> type[LevelZeroDevice]:
+def device_class(*, blocks: bool, late: bool, host_functions: bool) -> type[LevelZeroDevice]:
     """Return the class of a device with these quirks."""
+    if host_functions:
+        return HostFunctionDevice
     if blocks:
         return BlockingLateDevice if late else BlockingDevice
     return LateDevice if late else LevelZeroDevice
