@@ -8,6 +8,7 @@ the other for each handle type. The backend declares the types whose import succ
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import sys
@@ -23,11 +24,15 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.extension import WAIT
 from xsem_levelzero.fences import Events, Fence
+from xsem_levelzero.intel.releases import flaw_of, signal_blocks
 from xsem_levelzero.objects import Syncobj, eventfd, timeline_page
 from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
+from xsem_levelzero.trial import Seen, try_syncobj
 
 __all__ = ["Behaviour", "probe"]
+
+_log = logging.getLogger("xsem")
 
 _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
@@ -45,10 +50,11 @@ class Behaviour(NamedTuple):
     found_by: str = ""     # the objects that were imported, for reports
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # the reasons, by type; never changed
     codes: frozenset[int] = frozenset()   # of the refused imports
+    seen: Seen = Seen()   # of the trial with a DRM syncobj
 
 
-def probe(core: Core) -> Behaviour:
-    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
+def probe(core: Core, build: int | None = None) -> Behaviour:
+    """Import one object of each type that is a file descriptor, and try a syncobj. The probe runs only on Linux."""
     # Without memory or file descriptors the probe tells nothing, so OutOfMemoryError or BusyError passes through.
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
@@ -90,7 +96,21 @@ def probe(core: Core) -> Behaviour:
                     early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
     taken = ", ".join(sorted(found_by)) or "no object was imported"
-    return Behaviour(frozenset(types), early, resets, taken, refusals, frozenset(codes))
+    seen = Seen()
+    if _TIMELINE in types and found_by == {_NAMES[_syncobj]} and flaw_of(build) is None:
+        seen = _tried(core, build)
+    return Behaviour(frozenset(types), early, resets, taken, refusals, frozenset(codes), seen)
+
+
+def _tried(core: Core, build: int | None) -> Seen:
+    try:
+        return try_syncobj(core, signal_blocks=signal_blocks(build))
+    except (BusyError, OutOfMemoryError):
+        raise   # the next opening tries again
+    except (XsemError, OSError):
+        _log.warning("the trial of the driver with a DRM syncobj failed, so the number of its build decides",
+                     exc_info=True)
+        return Seen()
 
 
 def _watch(core: Core, handle: int, counter: int) -> tuple[bool, bool, bool]:

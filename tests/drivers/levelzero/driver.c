@@ -33,6 +33,7 @@ void sim_settings(void) {
     sim.sticky = is_set("SIMZE_STICKY", sim.intel && !sim.host_functions);
     sim.no_wait_for_0 = zero && *zero ? strcmp(zero, "never") == 0 : sim.intel;
     if (zero && *zero && !sim.no_wait_for_0 && strcmp(zero, "met") != 0) sim_wrong_setting("WAIT_FOR_0", "is neither never nor met");
+    sim.syncobjs = is_set("SIMZE_SYNCOBJS", false);
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
     sim.engines = is_set("SIMZE_ENGINES", sim.host_functions);

@@ -57,7 +57,8 @@ static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaph
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     ze_result_t code = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
     xsem_host_kind wanted = semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD ? XSEM_HOST_BINARY : XSEM_HOST_TIMELINE;
-    if (xsem_host_recognise(fd) == wanted)
+    xsem_host_kind kind = xsem_host_recognise(fd);
+    if (kind == wanted || (sim.syncobjs && kind == XSEM_HOST_TIMELINE))
         code = sim_payload_take(&semaphore->payload, fd) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     bool closes = code ? sim.fd_fate == FD_CLOSED : sim.fd_fate != FD_OPEN;
     if (closes && !(sim.intel && fd == 0)) close(fd);
@@ -244,6 +245,7 @@ __attribute__((destructor)) static void join_workers(void) {
 /* The kernel refuses a wait of a syncobj that has no fence, and Intel's driver takes the refusal for "not yet". So a wait for 0 is met
  * by the first signal only (SIMZE_WAIT_FOR_0). */
 static uint64_t wanted(const sim_semaphore *semaphore, sim_what what, uint64_t value) {
+    if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD && semaphore->payload.timeline) return 1; /* a syncobj */
     return what == DO_WAIT && sim.no_wait_for_0 && semaphore->payload.timeline && value == 0 ? 1 : value;
 }
 

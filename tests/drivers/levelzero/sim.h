@@ -65,7 +65,7 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
-    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, no_wait_for_0, host_functions, pool, keeps_exports, tiles;
+    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, no_wait_for_0, host_functions, syncobjs, pool, keeps_exports, tiles;
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
     uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;

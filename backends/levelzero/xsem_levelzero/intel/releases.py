@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "build_of", "flaw_of", "has_host_functions", "is_late", "limit_of", "never_blocks", "signal_blocks", "version_text",
+    "INTEL", "build_of", "flaw_of", "has_host_functions", "is_late", "limit_of", "never_blocks", "signal_blocks",
+    "version_text",
 ]
 
-_INTEL: Final = 0x8086
+INTEL: Final = 0x8086
 _OLDEST_BUILD: Final = 20000  # of 2021; smaller numbers do not follow the numbering of Intel's driver
 
 # The first build without the flaw, and the flaw.
@@ -29,7 +30,7 @@ _HOST_FUNCTIONS: Final = 39758  # 26.35
 def build_of(vendor: int, driver_version: int) -> int | None:
     """The build number of Intel's driver; None for another vendor's driver."""
     build = driver_version & 0xFFFF
-    return build if vendor == _INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
+    return build if vendor == INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
 
 
 def flaw_of(build: int | None) -> str | None:
@@ -65,7 +66,7 @@ def has_host_functions(build: int | None) -> bool:
 def is_late(build: int | None, vendor: int, *, resets: bool) -> bool:
     """Whether an import supports one wait, and a signal comes after its event. `resets`: the probe saw a reset."""
     # Intel's driver for Linux without host functions. None of its releases resets a semaphore in a wait.
-    return vendor == _INTEL and not resets and not has_host_functions(build)
+    return vendor == INTEL and not resets and not has_host_functions(build)
 
 
 def never_blocks(build: int | None) -> bool:
