@@ -48,7 +48,7 @@ LAYERS = {
         borrowed | image_copies
         queue
         semaphores | memory
-        imports | callers | append_path | libraries
+        imports | callers | append_path | libraries | process_end
         tokens
     """,
     "xsem.portable": """

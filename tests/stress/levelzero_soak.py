@@ -250,7 +250,8 @@ def _one_round(seed: int, seconds: float) -> int:
 
 # ---- all rounds
 def _settings(chance: random.Random) -> dict[str, str]:
-    controller, build = chance.choice((("fifo", 38646), ("fifo", 38646), ("lifo", 38645), ("", 38646)))
+    controller, build = chance.choice((
+        ("fifo", 38646), ("fifo", 38646), ("lifo", 38645), ("", 38646), ("host-functions", 39758)))
     return {
         "SIMZE_MODE": "intel", "SIMZE_CONTROLLER": controller,
         "SIMZE_DRIVER_VERSION": str(1 << 24 | 6 << 16 | build),

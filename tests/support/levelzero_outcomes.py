@@ -43,6 +43,9 @@ MODES: Final[dict[str, dict[str, str]]] = {
     # 25.27: a signal behind an unmet wait also blocks the thread of the driver.
     "lifo": {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "lifo", "SIMZE_LAG_US": "1000",
              "SIMZE_DRIVER_VERSION": _build(34303)},
+    # 26.35: host functions of the engines.
+    "host_functions": {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "host-functions",
+                       "SIMZE_DRIVER_VERSION": _build(39758)},
     # 26.22 on a GPU with one engine: an unmet wait also stalls the wait that tells the end of signals.
     "one_engine": {"SIMZE_MODE": "intel", "SIMZE_CONTROLLER": "fifo", "SIMZE_LAG_US": "1000",
                    "SIMZE_DRIVER_VERSION": _build(38646), "SIMZE_QUEUES": "1", "SIMZE_COPY_QUEUES": "0",

@@ -20,7 +20,10 @@ import pytest
 from support.paths import DRIVERS
 from support.stand_in import DEADLINE_S, run_there
 
-__all__ = ["FIFO", "INTEL", "LIFO", "build", "level_zero_command", "loader_folder", "on_level_zero", "release_of"]
+__all__ = [
+    "FIFO", "HOST_FUNCTIONS", "INTEL", "LIFO",
+    "build", "level_zero_command", "loader_folder", "on_level_zero", "release_of",
+]
 
 _RUN = DRIVERS / "run"
 _CANNOT = 3
@@ -35,6 +38,7 @@ def build(number: int) -> str:
 INTEL = {"SIMZE_MODE": "intel"}
 LIFO = {**INTEL, "SIMZE_CONTROLLER": "lifo", "SIMZE_DRIVER_VERSION": build(38645)}   # before 26.22
 FIFO = {**INTEL, "SIMZE_CONTROLLER": "fifo", "SIMZE_DRIVER_VERSION": build(38646)}   # 26.22
+HOST_FUNCTIONS = {**INTEL, "SIMZE_CONTROLLER": "host-functions", "SIMZE_DRIVER_VERSION": build(39758)}   # 26.35
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -56,6 +56,7 @@ from xsem.spi.memory import (
     MemorySharing,
     PlanarImages,
 )
+from xsem.spi.process_end import skip_exit_handlers
 from xsem.spi.queue import (
     CopyQueue,
     CudaStreamQueue,
@@ -139,6 +140,7 @@ __all__ = [
     "own",
     "queue_handle",
     "same_open_file",
+    "skip_exit_handlers",
     "windows_code_name",
     "windows_error",
 ]

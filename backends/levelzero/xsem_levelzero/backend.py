@@ -38,6 +38,7 @@ from xsem_levelzero.reports import (
 )
 from xsem_levelzero.results import SUCCESS
 from xsem_levelzero.sycl import list_of_sycl, sycl_address
+from xsem_levelzero.trial import Seen
 
 __all__ = ["LevelZeroBackend"]
 
@@ -121,19 +122,22 @@ class LevelZeroBackend(Backend):
             "wrapped_handles": str(known.extension.wrapped).lower(),
             "queues": str(queues_of(loader, gpu.device).number),
             "seen_with": known.behaviour.found_by,
+            "seen": str(known.behaviour.seen),
             "fresh_import_per_wait": str(known.late or self._is_intel_on_windows(gpu)).lower(),
             "refused": refused_types(known),
             "exports_closed_by": closer_of(self._exports_of(loader, gpu)),
             "refused_exports": refused_exports(self._exports_of(loader, gpu)),
-            "signal_behind_wait": "refused" if self._is_intel_on_windows(gpu) or signal_blocks(gpu.build)
-                                   else "appended",
+            "signal_behind_wait": "refused" if self._is_intel_on_windows(gpu) or (
+                signal_blocks(gpu.build) and not known.host_functions) else "appended",
         }
 
     def libraries(self, index: int) -> Sequence[Path | str]:
-        """Return the loader, and the driver by its version."""
+        """Return the loader, and the driver by its version and what was seen of it."""
         loader = load()
-        version = version_text(gpu_at(loader, index).driver_properties.driverVersion)
-        return loaded_library(loader.file), f"Level Zero driver {version}"
+        gpu = gpu_at(loader, index)
+        seen = str(self._look(loader, gpu).behaviour.seen)
+        return (loaded_library(loader.file),
+                f"Level Zero driver {version_text(gpu.driver_properties.driverVersion)}{f' ({seen})' if seen else ''}")
 
     def checks(self) -> Sequence[HealthCheck]:
         """Check the loader, the driver, the functions and the semaphores for ``xsem doctor``. It never raises."""
@@ -168,6 +172,7 @@ class LevelZeroBackend(Backend):
                    f"functions from {known.extension.route}; imports "
                    f"{', '.join(sorted(each.value for each in known.semaphores)) or 'no semaphore'}"
                    + (f"; refused {refused}" if refused else "")
+                   + (f"; seen: {known.behaviour.seen}" if known.behaviour.seen != Seen() else "")
                    + (f"; {limit}" if known.semaphores and limit else "")
                    + (f"; validation layer {layer}" if layer else ""),
             remedy=remedy,
@@ -178,8 +183,8 @@ class LevelZeroBackend(Backend):
     ) -> LevelZeroDevice:
         exports = self._exports_of(loader, gpu)
         core = Core(loader, known.extension, gpu.driver, gpu.device, context)
-        kind = (WindowsDevice if self._is_intel_on_windows(gpu)
-                else device_class(blocks=signal_blocks(gpu.build), late=known.late))
+        kind = (WindowsDevice if self._is_intel_on_windows(gpu) else
+                device_class(blocks=signal_blocks(gpu.build), late=known.late, host_functions=known.host_functions))
         capabilities = self._capabilities(loader, gpu, known, exports, kind.own_queues(core))
         compressed = bool(exports.types) and gpu.is_intel and compresses(loader, gpu.device)
         return kind(core, index, capabilities, driver_closes_exports=exports.driver_closes, compresses=compressed,

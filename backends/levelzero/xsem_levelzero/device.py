@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes import byref, c_void_p
 from typing import ClassVar, Final
 
-from xsem.errors import BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
+from xsem.errors import BadArgumentError, BadHandleError, DriverError, UnsupportedError, WrongDeviceError, XsemError
 from xsem.portable import SharedMemory
 from xsem.spi import (
     BorrowedEvents,
@@ -60,6 +60,7 @@ class LevelZeroDevice(
 
     list_class: ClassVar[type[ImmediateList]] = ImmediateList
     release_semaphore_blocks = False   # the driver only deletes an object
+    regular_list_refuses_waits: ClassVar[bool] = True   # so the first wait or signal tells the type of a list
 
     def __init__(
         self, core: Core, index: int, capabilities: Capabilities, *, driver_closes_exports: bool, compresses: bool,
@@ -222,6 +223,10 @@ class LevelZeroDevice(
         address = sycl_address(stream)
         handle = queue_handle(stream, "ze_command_list_handle_t") if address is None else list_of_sycl(address)
         known = check_immediate(self._core, handle)
+        if not known and not self.regular_list_refuses_waits:
+            raise BadArgumentError(
+                "neither the loader nor the driver tells whether the list is immediate, and this driver takes waits on "
+                "a regular list, too: use a loader of 1.17 or newer", reason="not_immediate")
         self._check_owner("zeCommandListGetDeviceHandle", handle, self._core.device, "device", reason="wrong_device")
         self._check_owner("zeCommandListGetContextHandle", handle, self._core.context, "context",
                           reason="wrong_context")

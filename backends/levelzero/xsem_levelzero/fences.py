@@ -14,23 +14,35 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.results import NO_MEMORY, NOT_READY, SUCCESS, error_of
 
-__all__ = ["Events", "Fence", "foreign_event"]
+__all__ = ["Events", "Fence", "Order", "foreign_event"]
 
 _FIRST_POOL: Final = 32
 _LARGEST_POOL: Final = 1024
 _PAUSE_S: Final = 0.001
 
 
+class Order:
+    """The operations of one list, as counts. They end in their order, so one set event tells of all before it."""
+
+    __slots__ = ("appended", "passed")
+
+    def __init__(self) -> None:
+        self.appended = 0
+        self.passed = 0   # the list has certainly passed so many
+
+
 class Fence:
     """A fence: one event."""
 
-    __slots__ = ("handle", "late", "native", "source", "uses")
+    __slots__ = ("handle", "late", "native", "number", "order", "source", "uses")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
         self.handle = handle   # in the form that the loader's functions take
         self.native = native   # in the form that the extension's functions take
         self.source = source   # the application's event object, kept alive; None for an event of the backend
         self.uses = 1          # releases still to come
+        self.order: Order | None = None   # of the list whose operation sets the event
+        self.number = 0        # of this operation
         self.late: Any = None  # the signals before the fence that the driver may make after it (xsem_levelzero.intel)
 
 
@@ -52,7 +64,7 @@ class Events:
 
     @property
     def count(self) -> int:
-        """Number of events."""
+        """Number of events; 0 after `close`."""
         return len(self._all)
 
     def take(self) -> Fence:
@@ -63,7 +75,7 @@ class Events:
             if not self._fresh:
                 self._grow()
             fence = self._fresh.popleft()
-            fence.uses, fence.late = 1, None
+            fence.uses, fence.late, fence.order = 1, None, None
             return fence
 
     def reach(self, fence: Fence) -> None:
@@ -91,12 +103,24 @@ class Events:
                 self._released.append(fence)
 
     def done(self, fence: Fence) -> bool:
-        """Call zeEventQueryStatus."""
-        return self._asked("zeEventQueryStatus", fence.handle)
+        """Call zeEventQueryStatus, unless a later event of the list is known to be set."""
+        return self.known(fence) or self._noted(fence, self._asked("zeEventQueryStatus", fence.handle))
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
-        """Call zeEventHostSynchronize."""
-        return self._asked("zeEventHostSynchronize", fence.handle, max(0, timeout_ns))
+        """Call zeEventHostSynchronize, unless a later event of the list is known to be set."""
+        return self.known(fence) or self._noted(
+            fence, self._asked("zeEventHostSynchronize", fence.handle, max(0, timeout_ns)))
+
+    @staticmethod
+    def known(fence: Fence) -> bool:
+        """Whether the event, or a later one of the list, has been seen to be set. No call."""
+        return fence.order is not None and fence.number <= fence.order.passed
+
+    @staticmethod
+    def _noted(fence: Fence, reached: bool) -> bool:
+        if reached and fence.order is not None:
+            fence.order.passed = max(fence.order.passed, fence.number)
+        return reached
 
     def _asked(self, call: str, *arguments: int) -> bool:
         code = self._core.loader.raw(call, *arguments)
@@ -111,17 +135,18 @@ class Events:
         raise error_of(call, code)
 
     def _recycle(self) -> None:
-        # Query each event once. Pending events move to the end.
-        for _ in range(len(self._released)):
-            fence = self._released.popleft()
+        # Query each event at most once, the newest first, because it tells of those before it.
+        pending, self._released = self._released, deque()
+        while pending:
+            fence = pending.pop()
             if self.done(fence):
                 code = self._core.loader.raw("zeEventHostReset", fence.handle)
                 if code != SUCCESS:
-                    self._released.append(fence)
+                    self._released.extendleft((fence, *reversed(pending)))
                     raise error_of("zeEventHostReset", code)
                 self._fresh.append(fence)
             else:
-                self._released.append(fence)
+                self._released.appendleft(fence)
 
     def _grow(self) -> None:
         core, count = self._core, self._next_pool
@@ -143,7 +168,8 @@ class Events:
     def close(self) -> None:
         """Destroy events and pools. All operations that signal them must be complete."""
         # Events first: the pools must stay if a call failed twice, because then an event stays.
-        for name, handles in (("zeEventDestroy", self._all), ("zeEventPoolDestroy", self._pools)):
+        events, self._all = self._all, []
+        for name, handles in (("zeEventDestroy", events), ("zeEventPoolDestroy", self._pools)):
             with ExitStack() as rest:   # each call is made, also after a failure
                 for handle in handles:
                     rest.callback(self._core.destroy, name, handle)

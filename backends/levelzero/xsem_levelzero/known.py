@@ -12,7 +12,7 @@ from xsem_levelzero.core import context_of_probe
 from xsem_levelzero.exports import Exports, probe_exports
 from xsem_levelzero.extension import Extension, find_extensions
 from xsem_levelzero.gpus import Gpu
-from xsem_levelzero.intel.releases import flaw_of, is_late
+from xsem_levelzero.intel.releases import INTEL, flaw_of, has_host_functions, is_late
 from xsem_levelzero.loader import Loader
 from xsem_levelzero.probe import Behaviour, probe
 from xsem_levelzero.results import UNINITIALIZED, UNSUPPORTED_FEATURE
@@ -31,7 +31,8 @@ class Known(NamedTuple):
     behaviour: Behaviour
     reasons: dict[SemaphoreHandleType | None, str]
     semaphores: frozenset[SemaphoreHandleType]
-    late: bool   # `xsem_levelzero.intel.releases.is_late`
+    late: bool             # an import supports one wait, and a signal may come after its event
+    host_functions: bool   # of Intel's driver: neither
 
 
 def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
@@ -60,14 +61,21 @@ def find_out(loader: Loader, gpu: Gpu, platform: str) -> Known:
                 break
         semaphores = frozenset() if flaw else behaviour.types
         reasons.update((type, why) for type, why in behaviour.refusals.items())
-    late = bool(semaphores) and is_late(platform, gpu.properties.vendorId, resets=behaviour.resets)
-    return Known(extension, listed, ze.SYSTEM_MEMORY.encode() in names, behaviour, reasons, semaphores, late)
+    usable, seen = platform == "linux" and bool(semaphores), behaviour.seen
+    if seen.one_wait is None:   # nothing was tried, so the number of the build decides
+        late = usable and is_late(gpu.build, gpu.properties.vendorId, resets=behaviour.resets)
+        host_functions = usable and has_host_functions(gpu.build)
+    else:
+        late = usable and bool(seen.one_wait or seen.late)
+        host_functions = usable and not late and gpu.properties.vendorId == INTEL
+    return Known(
+        extension, listed, ze.SYSTEM_MEMORY.encode() in names, behaviour, reasons, semaphores, late, host_functions)
 
 
 def _probed(loader: Loader, gpu: Gpu, extension: Extension) -> Behaviour:
     """Probe the functions of one source in a context of their own."""
     with context_of_probe(loader, extension, gpu.driver, gpu.device) as core:
-        return probe(core)
+        return probe(core, gpu.build)
 
 
 def probed_exports(

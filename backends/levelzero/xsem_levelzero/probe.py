@@ -8,10 +8,9 @@ the other for each handle type. The backend declares the types whose import succ
 from __future__ import annotations
 
 import errno
-import glob
+import logging
 import os
 import select
-import struct
 import sys
 import time
 from collections.abc import Callable
@@ -25,19 +24,21 @@ from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.extension import WAIT
 from xsem_levelzero.fences import Events, Fence
+from xsem_levelzero.intel.releases import flaw_of, signal_blocks
+from xsem_levelzero.objects import Syncobj, eventfd, timeline_page
 from xsem_levelzero.results import NOT_READY, SUCCESS, error_of
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
+from xsem_levelzero.trial import Seen, try_syncobj
 
-__all__ = ["Behaviour", "met_object", "probe"]
+__all__ = ["Behaviour", "probe"]
+
+_log = logging.getLogger("xsem")
 
 _BINARY: Final = SemaphoreHandleType.OPAQUE_FD
 _TIMELINE: Final = SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
 _PATIENCE_NS: Final = 2_000_000_000
 _PAUSE_S: Final = 0.001
 _ITS_RELEASE: Final = "its release: "
-# From linux/fcntl.h: Python defines the names only if it was built against recent headers.
-_F_ADD_SEALS: Final = 1033
-_SEAL_SHRINK_GROW_SEAL: Final = 1 | 2 | 4
 
 
 class Behaviour(NamedTuple):
@@ -49,17 +50,18 @@ class Behaviour(NamedTuple):
     found_by: str = ""     # the objects that were imported, for reports
     refusals: dict[SemaphoreHandleType, str] = {}  # noqa: RUF012  # the reasons, by type; never changed
     codes: frozenset[int] = frozenset()   # of the refused imports
+    seen: Seen = Seen()   # of the trial with a DRM syncobj
 
 
-def probe(core: Core) -> Behaviour:
-    """Import one object of each type that is a file descriptor. The probe runs only on Linux."""
+def probe(core: Core, build: int | None = None) -> Behaviour:
+    """Import one object of each type that is a file descriptor, and try a syncobj. The probe runs only on Linux."""
     # Without memory or file descriptors the probe tells nothing, so OutOfMemoryError or BusyError passes through.
     types: set[SemaphoreHandleType] = set()
     refusals: dict[SemaphoreHandleType, str] = {}
     found_by: set[str] = set()
     codes: set[int] = set()
     early = resets = False
-    for type, makers in ((_BINARY, (_syncobj, _eventfd)), (_TIMELINE, (_syncobj, _timeline_page))):
+    for type, makers in ((_BINARY, (_syncobj, eventfd)), (_TIMELINE, (_syncobj, timeline_page))):
         for make in makers:
             try:
                 fd = make()
@@ -71,7 +73,7 @@ def probe(core: Core) -> Behaviour:
                 what = ""   # what the driver refuses, if not the import
                 try:
                     handle = import_fd(core, type, duplicate_fd(fd.fileno()), fd)
-                    if make is _eventfd:
+                    if make is eventfd:
                         what = "a wait for it: "
                         early, resets, stuck = _watch(core, handle, fd.fileno())
                         if stuck:
@@ -94,10 +96,24 @@ def probe(core: Core) -> Behaviour:
                     early = True  # from the driver's source: the wait stays pending, and no wait resets
             break
     taken = ", ".join(sorted(found_by)) or "no object was imported"
-    return Behaviour(frozenset(types), early, resets, taken, refusals, frozenset(codes))
+    seen = Seen()
+    if _TIMELINE in types and found_by == {_NAMES[_syncobj]} and flaw_of(build) is None:
+        seen = _tried(core, build)
+    return Behaviour(frozenset(types), early, resets, taken, refusals, frozenset(codes), seen)
 
 
-def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
+def _tried(core: Core, build: int | None) -> Seen:
+    try:
+        return try_syncobj(core, signal_blocks=signal_blocks(build))
+    except (BusyError, OutOfMemoryError):
+        raise   # the next opening tries again
+    except (XsemError, OSError):
+        _log.warning("the trial of the driver with a DRM syncobj failed, so the number of its build decides",
+                     exc_info=True)
+        return Seen()
+
+
+def _watch(core: Core, handle: int, counter: int) -> tuple[bool, bool, bool]:
     """Wait for an eventfd, then signal it. Return whether the wait was pending before, reset it, was pending after."""
     events = Events(core)
     pending = signalled = stuck = False
@@ -116,18 +132,18 @@ def _watch(core: Core, handle: int, eventfd: int) -> tuple[bool, bool, bool]:
             # it stays pending, the driver may use the objects, so they stay, and the context, too.
             stuck = True
             try:
-                stuck = not _met(core, met, eventfd)
+                _signal(counter)
+                stuck = not _met(core, met)
             finally:
                 if stuck:
                     objects.pop_all()
                     core.has_remains = True
-        signalled = bool(select.select([eventfd], [], [], 0)[0])
+        signalled = bool(select.select([counter], [], [], 0)[0])
     return pending, not signalled, stuck
 
 
-def _met(core: Core, met: Fence, eventfd: int) -> bool:
-    """Signal the eventfd. Return whether the wait for it ends. A failing call is repeated until the time is over."""
-    _signal(eventfd)
+def _met(core: Core, met: Fence) -> bool:
+    """Return whether the signalled wait ends. A failing call is repeated until the time is over."""
     deadline = time.monotonic_ns() + _PATIENCE_NS
     answered, code = False, SUCCESS
     while (left := deadline - time.monotonic_ns()) > 0:
@@ -142,6 +158,10 @@ def _met(core: Core, met: Fence, eventfd: int) -> bool:
     return False
 
 
+def _signal(counter: int) -> None:
+    os.write(counter, (1).to_bytes(8, sys.byteorder))
+
+
 def _without_object(error: OSError) -> XsemError:
     """Return the error for a probe without an object."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -153,78 +173,16 @@ def _without_object(error: OSError) -> XsemError:
                        reason="system_call_failed", code=error.errno)
 
 
-def _signal(eventfd: int) -> None:
-    os.write(eventfd, (1).to_bytes(8, sys.byteorder))
-
-
-# ---- objects
-def _eventfd() -> OwnedHandle | None:
-    if sys.platform != "linux":
+def _syncobj() -> OwnedHandle | None:
+    syncobj = Syncobj.create()
+    if syncobj is None:
         return None
-    return OwnedHandle(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
-
-
-def _timeline_page(value: int = 0) -> OwnedHandle | None:
-    """A timeline of docs/host-objects.md: {magic, version, kind, value, sequence} in a sealed memfd."""
-    if sys.platform != "linux":
-        return None
-    import fcntl
-
-    page = OwnedHandle(os.memfd_create("xsem-timeline", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-    os.write(page.fileno(), struct.pack("=QIIQI", 0x314E4C544D455358, 2, 2, value, 0).ljust(4096, b"\0"))
-    fcntl.fcntl(page.fileno(), _F_ADD_SEALS, _SEAL_SHRINK_GROW_SEAL)
-    return page
-
-
-def met_object() -> tuple[SemaphoreHandleType, OwnedHandle] | None:
-    """Create an object whose waits for 1 are always met: a signalled binary syncobj, or a timeline of the host."""
-    syncobj = _syncobj(signalled=True)
-    if syncobj is not None:
-        return _BINARY, syncobj
-    page = _timeline_page(1)   # no driver need meet a wait for 0: see `ImmediateList.append_wait`
-    return None if page is None else (_TIMELINE, page)
-
-
-def _ioctl(number: int, size: int) -> int:
-    read_and_write = 3
-    return read_and_write << 30 | size << 16 | ord("d") << 8 | number
-
-
-# drm.h: DRM_IOCTL_SYNCOBJ_CREATE, …_DESTROY, …_HANDLE_TO_FD
-_CREATE: Final = _ioctl(0xBF, 8)
-_CREATE_SIGNALED: Final = 1
-_DESTROY: Final = _ioctl(0xC0, 8)
-_HANDLE_TO_FD: Final = _ioctl(0xC1, 16)
-
-
-def _syncobj(*, signalled: bool = False) -> OwnedHandle | None:
-    """A DRM syncobj from any render node that creates one: the file belongs to no particular device."""
-    if sys.platform != "linux":
-        return None
-    for node in sorted(glob.glob("/dev/dri/renderD*")):
-        try:
-            with open(node, "r+b", buffering=0) as card:
-                return _syncobj_of(card.fileno(), _CREATE_SIGNALED if signalled else 0)
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                raise
-    return None
-
-
-def _syncobj_of(card: int, flags: int) -> OwnedHandle | None:
-    if sys.platform != "linux":
-        return None
-    import fcntl
-
-    made = fcntl.ioctl(card, _CREATE, struct.pack("=II", 0, flags))
-    handle, _ = struct.unpack("=II", made)
     try:
-        answer = fcntl.ioctl(card, _HANDLE_TO_FD, struct.pack("=IIiI", handle, 0, -1, 0))
-        return OwnedHandle(struct.unpack("=IIiI", answer)[2])
+        return syncobj.export()
     finally:
-        fcntl.ioctl(card, _DESTROY, struct.pack("=II", handle, 0))
+        syncobj.close()
 
 
 _NAMES: Final[dict[Callable[[], OwnedHandle | None], str]] = {
-    _syncobj: "DRM syncobj", _eventfd: "eventfd", _timeline_page: "timeline page",
+    _syncobj: "DRM syncobj", eventfd: "eventfd", timeline_page: "timeline page",
 }

@@ -6,7 +6,7 @@ import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from ctypes import byref
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from xsem.errors import BadArgumentError, DriverError, UnsupportedError, XsemError
 from xsem.spi import Callers, CopyQueue, ImageCopyQueue, ImageRegion, SemaphoreQueue
@@ -14,7 +14,7 @@ from xsem.types import SemaphoreKind, SignalParams, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.extension import SIGNAL, WAIT, Extension
-from xsem_levelzero.fences import Events, Fence
+from xsem_levelzero.fences import Events, Fence, Order
 from xsem_levelzero.images import Image, image_region
 from xsem_levelzero.loader import Loader, handle_out
 from xsem_levelzero.results import INVALID_ARGUMENT, INVALID_COMMAND_LIST_TYPE, UNSUPPORTED_FEATURE
@@ -72,6 +72,8 @@ class _SemaphoreStep:
 class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
     """One immediate list."""
 
+    order_class: ClassVar[type[Order]] = Order
+
     def __init__(
         self, core: Core, events: Events, handle: int, *, in_order: bool, lent: object | None = None,
         known_immediate: bool = True,
@@ -83,6 +85,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self._handle = handle
         self._core = core
         self._events = events
+        self._order = self.order_class()
         self._in_order = in_order   # by itself; if not, each append is placed between two barriers
         self._lent = lent           # the application's list, kept alive
         self._own = lent is None
@@ -222,6 +225,9 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         """Append an operation that begins after `wait_fences` and after all earlier work of the list."""
         # Take the event before the first append: creating an event can fail.
         fence = self._events.take() if want_fence else None
+        self._order.appended += 1
+        if fence is not None:
+            fence.order, fence.number = self._order, self._order.appended
         try:
             if not self._in_order:
                 # A barrier of its own, because an append with events waits only for these events.

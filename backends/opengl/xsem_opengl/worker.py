@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from xsem.errors import ReleasedError
+from xsem.spi import skip_exit_handlers
 from xsem_opengl.glx import AnyContext
 
 __all__ = ["Worker"]
@@ -107,6 +107,5 @@ _open: Final = set[Worker]()
 def _at_exit() -> None:
     """Let the process end without the drivers' exit handlers, if a context is current on a thread of xsem."""
     # Measured on an H200 (580.159.04): they wait for ever behind an unmet wait, and can crash otherwise.
-    if _open and hasattr(system := ctypes.CDLL(None), "on_exit"):   # of glibc
-        system.fflush(None)
-        system.on_exit(system._exit, None)   # it gets the exit status, and is called before all earlier handlers
+    if _open:
+        skip_exit_handlers()

@@ -302,20 +302,24 @@ def test_last_queue_is_free_for_the_end_of_signals(waiting: int) -> None:
 
 
 @on_level_zero(**NO_COPY, SIMZE_QUEUES="1")
-def test_stalled_engine_never_tells_the_end_of_a_signal() -> None:
+def test_stalled_engine_tells_the_end_of_a_signal_of_timelines_only() -> None:
     with opened() as at:
         gate_there, gate = at.semaphore()
-        there, here = at.semaphore()
+        there, here = at.semaphore(BINARY)
+        timeline_there, timeline = at.semaphore()
         commands, held = (at.here.create_command_list() for _ in range(2))
-        event = at.here.create_event()
-        commands.append_signal(here, 1, signal_event=event)
+        made, event = at.here.create_event(), at.here.create_event()
+        commands.append_signal(timeline, 1, signal_event=made)
+        commands.append_signal(here, signal_event=event)
         held.append_wait(gate, 1)
+        made.wait(timeout_s=BOUND_S)
+        assert timeline_there.value() == 1
         with pytest.raises(xsem.WaitTimeoutError):
             event.wait(timeout_s=1.5)
         assert not event.query()
         gate_there.host_signal(1)
         event.wait(timeout_s=BOUND_S)
-        assert there.value() == 1
+        there.host_wait(timeout_s=0)
 
 
 _CLOSED_BESIDE_A_WAIT = """

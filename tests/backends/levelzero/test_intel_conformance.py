@@ -17,7 +17,8 @@ def found(mode: str) -> Outcomes:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
-@pytest.mark.parametrize("mode", ["intel", "fifo"])   # `make levelzero` also runs "lifo", for ten minutes
+# `make levelzero` also runs "lifo", for ten minutes.
+@pytest.mark.parametrize("mode", ["intel", "fifo", "host_functions"])
 def test_outcome_of_each_case_matches_the_table(mode: str) -> None:
     assert mistakes(mode, found(mode)) == []
 

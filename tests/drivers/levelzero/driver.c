@@ -31,12 +31,14 @@ void sim_settings(void) {
     }
     sim.intel = mode && strcmp(mode, "intel") == 0;
     sim.no_reset = is_set("SIMZE_NO_RESET", sim.intel);
-    sim.sticky = is_set("SIMZE_STICKY", sim.intel);
+    sim.host_functions = controller && strcmp(controller, "host-functions") == 0;
+    sim.sticky = is_set("SIMZE_STICKY", sim.intel && !sim.host_functions);
     sim.no_wait_for_0 = zero && *zero ? strcmp(zero, "never") == 0 : sim.intel;
     if (zero && *zero && !sim.no_wait_for_0 && strcmp(zero, "met") != 0) sim_wrong_setting("WAIT_FOR_0", "is neither never nor met");
+    sim.syncobjs = is_set("SIMZE_SYNCOBJS", false);
     sim.no_address = is_set("SIMZE_NO_ADDRESS", sim.intel);
     sim.no_table = is_set("SIMZE_NO_TABLE", false);
-    sim.engines = is_set("SIMZE_ENGINES", false);
+    sim.engines = is_set("SIMZE_ENGINES", sim.host_functions);
     sim.guard = is_set("SIMZE_GUARD", false);
 #ifdef _WIN32
     sim.windows = true;
@@ -71,7 +73,8 @@ void sim_settings(void) {
     sim.controller = controller && strcmp(controller, "fifo") == 0   ? CONTROLLER_FIFO
                      : controller && strcmp(controller, "lifo") == 0 ? CONTROLLER_LIFO
                                                                      : CONTROLLER_NONE;
-    if (controller && *controller && !sim.controller) sim_wrong_setting("CONTROLLER", "is neither fifo nor lifo");
+    if (controller && *controller && !sim.controller && !sim.host_functions)
+        sim_wrong_setting("CONTROLLER", "is neither fifo nor lifo nor host-functions");
     sim.images = is_set("SIMZE_IMAGES", false);
     sim.no_d3d11_fence = !is_set("SIMZE_D3D11_FENCE", true);
     sim.queues = queues && *queues ? (uint32_t)strtoul(queues, NULL, 0) : 4;

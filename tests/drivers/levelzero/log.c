@@ -83,6 +83,7 @@ static void after_fork(void) { pthread_mutex_unlock(&sim.lock); }
 static void in_child(void) {
     pthread_mutex_unlock(&sim.lock);
     sim.initialised = false;
+    sim.blocked = 0;
     sim_controller_forget();
     sim_engines_forget();
     sim_forget_objects();

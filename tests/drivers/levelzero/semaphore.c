@@ -62,7 +62,8 @@ static ze_result_t take_win32(sim_semaphore *semaphore, const ze_external_semaph
 static ze_result_t take_fd(sim_semaphore *semaphore, int fd) {
     ze_result_t code = sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
     xsem_host_kind wanted = semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD ? XSEM_HOST_BINARY : XSEM_HOST_TIMELINE;
-    if (xsem_host_recognise(fd) == wanted)
+    xsem_host_kind kind = xsem_host_recognise(fd);
+    if (kind == wanted || (sim.syncobjs && kind == XSEM_HOST_TIMELINE))
         code = sim_payload_take(&semaphore->payload, fd) ? ZE_RESULT_SUCCESS : ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
     bool closes = code ? sim.fd_fate == FD_CLOSED : sim.fd_fate != FD_OPEN;
     if (closes && !(sim.intel && fd == 0)) close(fd);
@@ -219,6 +220,7 @@ bool sim_semaphore_passes(sim_semaphore *semaphore, uint64_t value) {
 void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     bool met = true;
     pthread_mutex_lock(&sim.lock);
+    sim.blocked++;
     bool passes = sim.sticky && semaphore->satisfied;
     if (passes) met = is_met(semaphore, value);
     pthread_mutex_unlock(&sim.lock);
@@ -237,14 +239,26 @@ void sim_semaphore_wait(sim_semaphore *semaphore, uint64_t value) {
     }
     pthread_mutex_lock(&sim.lock);
     semaphore->satisfied = true;
+    sim.blocked--;
+    pthread_cond_broadcast(&sim.changed);
     pthread_mutex_unlock(&sim.lock);
     atomic_fetch_add(&sim.counters->waits, 1);
 }
+
+#ifndef _WIN32
+/* With host functions, the end of the process waits for the workers, which wait for semaphores without a limit. */
+__attribute__((destructor)) static void join_workers(void) {
+    pthread_mutex_lock(&sim.lock);
+    while (sim.host_functions && sim.blocked) pthread_cond_wait(&sim.changed, &sim.lock);
+    pthread_mutex_unlock(&sim.lock);
+}
+#endif
 
 /* ---- batches */
 /* The kernel refuses a wait of a syncobj that has no fence, and Intel's driver takes the refusal for "not yet". So a wait for 0 is met
  * by the first signal only (SIMZE_WAIT_FOR_0). */
 static uint64_t wanted(const sim_semaphore *semaphore, sim_what what, uint64_t value) {
+    if (semaphore->type == ZE_EXTERNAL_SEMAPHORE_EXT_FLAG_OPAQUE_FD && semaphore->payload.timeline) return 1; /* a syncobj */
     return what == DO_WAIT && sim.no_wait_for_0 && !sim.windows && semaphore->payload.timeline && value == 0 ? 1 : value;
 }
 
@@ -255,7 +269,7 @@ static ze_result_t append(ze_command_list_handle_t handle, sim_what what, uint32
     sim_semaphore *found;
     ze_result_t code = sim_list_open(handle, &list);
     if (code) return code;
-    if (!list->lane) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
+    if (!list->lane && !sim.host_functions) return sim.intel ? ZE_RESULT_ERROR_UNSUPPORTED_FEATURE : ZE_RESULT_ERROR_INVALID_ARGUMENT;
     if (sim.controller) sim_controller_lock();
     if (count && (!semaphores || !params)) return ZE_RESULT_ERROR_INVALID_NULL_POINTER;
     for (uint32_t i = 0; i < count; i++) {

@@ -66,13 +66,14 @@ typedef struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;          /* an operation was completed */
     bool initialised;
-    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, no_wait_for_0, pool, keeps_exports, tiles;
+    bool intel, windows, guard, no_address, no_table, engines, no_reset, sticky, no_wait_for_0, host_functions, syncobjs, pool, keeps_exports, tiles;
     sim_fd_fate fd_fate;
     sim_controller_kind controller;
     uint32_t api, driver_version, memory_types, export_types, queues, copy_queues, append_us, lag_us, entry_us;
     bool images, compresses, no_d3d11_fence;
     uint32_t ip_version, sub_devices;
     int device_count;
+    int blocked;                     /* workers in a wait for a semaphore */
     sim_counters *counters;
 } sim_process;
 

@@ -14,6 +14,10 @@ sim_op *sim_op_copy(const sim_op *op) {
     sim_op *copy = duplicate(op, sizeof *op);
     copy->next = NULL;
     copy->waits = duplicate(op->waits, op->wait_count * sizeof *op->waits);
+    if (op->what == DO_WAIT || op->what == DO_SIGNAL) {
+        copy->batch.semaphores = duplicate(op->batch.semaphores, op->batch.count * sizeof *op->batch.semaphores);
+        copy->batch.values = duplicate(op->batch.values, op->batch.count * sizeof *op->batch.values);
+    }
     if (op->what == DO_FILL) copy->fill.pattern = duplicate(op->fill.pattern, op->fill.pattern_size);
     return copy;
 }

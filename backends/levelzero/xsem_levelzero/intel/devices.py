@@ -6,14 +6,16 @@ import time
 from typing import Any, ClassVar, cast
 
 from xsem.spi import duplicate_fd
-from xsem.types import OwnedHandle, SemaphoreDesc
+from xsem.types import OwnedHandle, SemaphoreDesc, SemaphoreHandleType, SemaphoreKind
 from xsem_levelzero.core import Core
 from xsem_levelzero.device import LevelZeroDevice
 from xsem_levelzero.fences import Fence
+from xsem_levelzero.intel.host_functions import HostFunctionDevice
 from xsem_levelzero.intel.passes import Passes, own_queues
 from xsem_levelzero.intel.queues import BlockingLateList, BlockingList, LateList
 from xsem_levelzero.intel.semaphores import LateSemaphore
 from xsem_levelzero.intel.unmet_waits import unmet_waits_of
+from xsem_levelzero.objects import Counter, counter_of
 from xsem_levelzero.queue import ImmediateList
 from xsem_levelzero.semaphores import Semaphore
 
@@ -71,7 +73,11 @@ class LateDevice(LevelZeroDevice):
         except BaseException:
             kept.close()
             raise
-        return LateSemaphore(self._core, self._events, made.handle, made.type, kept)
+        return LateSemaphore(self._core, self._events, made.handle, made.type, kept, self._counter(made.type, kept))
+
+    def _counter(self, type: SemaphoreHandleType, kept: OwnedHandle) -> Counter | None:
+        """The value of a timeline, read without the driver. None: it cannot be read."""
+        return counter_of(kept.fileno()) if type.kind is SemaphoreKind.TIMELINE else None
 
     def _finish(self) -> bool:
         ended = self._passes.close()
@@ -85,8 +91,10 @@ class BlockingLateDevice(LateDevice, BlockingDevice):
     waits_for_a_pass = 2   # the thread begins with the newest entry
 
 
-def device_class(*, blocks: bool, late: bool) -> type[LevelZeroDevice]:
+def device_class(*, blocks: bool, late: bool, host_functions: bool) -> type[LevelZeroDevice]:
     """Return the class of a device with these quirks."""
+    if host_functions:
+        return HostFunctionDevice
     if blocks:
         return BlockingLateDevice if late else BlockingDevice
     return LateDevice if late else LevelZeroDevice

@@ -7,6 +7,10 @@ The thread looks at its entries from the oldest to the newest, and holds its loc
 under this lock. So xsem appends a wait that is always met after it has seen the event. When the list passes this wait,
 the thread has made the signal. Before build 38646 the thread begins with the newest entry: then a second wait is
 necessary, whose append waits for the end of the first pass.
+
+Each such wait costs the driver an event that it does not give back before 26.27. So a timeline whose value can be read
+needs none: its value tells that the signal is made. A pass tells it of binary semaphores, and before releases, because
+the thread can use a semaphore for a moment after its signal.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ from typing import ClassVar, Final
 
 from xsem.errors import BusyError, OutOfMemoryError, XsemError
 from xsem.spi import Lock, duplicate_fd
-from xsem.types import OwnedHandle, WaitParams
+from xsem.types import OwnedHandle, SemaphoreHandleType, WaitParams
 from xsem_levelzero import ze
 from xsem_levelzero.core import Core
 from xsem_levelzero.extension import WAIT
 from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.semaphores import LateSemaphore
-from xsem_levelzero.probe import met_object
+from xsem_levelzero.objects import met_object
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
 __all__ = ["Passes", "own_queues"]
@@ -33,6 +37,9 @@ __all__ = ["Passes", "own_queues"]
 _log = logging.getLogger("xsem")
 
 _SLICE_NS: Final = 50_000_000
+_PAUSE_FIRST_S: Final = 20e-6
+_PAUSE_LAST_S: Final = 1e-3
+_RELEASE_NS: Final = 20_000_000
 _CLOSE_NS: Final = 2_000_000_000
 
 
@@ -65,48 +72,55 @@ class Passes:
         before = fence.late
         if before is None:
             return True
-        if not before.all_made():
+        with self._lock:
             for signals, number in before.signals:
                 signals.passed = max(signals.passed, number)
-            with self._lock:
+            made = before.made()
+            if made is None:
                 if not before.ticket:
                     before.ticket = self._next_pass()
                 try:
                     self._advance(before.ticket)
                 except (BusyError, OutOfMemoryError):
                     return False   # the system has no room for the wait now; the caller asks again
-                if self._over < before.ticket:
-                    return False
-            for signals, number in before.signals:
-                signals.made = max(signals.made, number)
-        fence.late = None
-        return True
+                made = self._over >= before.ticket
+                for signals, number in before.signals if made else ():
+                    signals.made, signals.unused = max(signals.made, number), max(signals.unused, number)
+        if made:
+            fence.late = None
+        return bool(made)
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
         """Block until `reached`, or until the time is over. Return whether it is reached."""
-        deadline = time.monotonic_ns() + timeout_ns
+        deadline, pause_s = time.monotonic_ns() + timeout_ns, _PAUSE_FIRST_S
         while not self.reached(fence):
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return False
             wait = self._wait
             if wait is None:
-                time.sleep(20e-6)
+                time.sleep(min(pause_s, left * 1e-9))
+                pause_s = min(2 * pause_s, _PAUSE_LAST_S)
             else:
                 self._events.wait(wait, min(left, _SLICE_NS))
         return True
 
     # ---- semaphores
     def release(self, semaphore: LateSemaphore) -> None:
-        """Release a semaphore when the thread does not use it any more: now, in a later call, or at the close."""
+        """Release a semaphore when the thread does not use it any more: soon, in a later call, or at the close."""
         # After a failed query of a fence, or after Ctrl-C in an append, the driver may still have an operation.
-        now = semaphore.made() and semaphore.passed()
+        now = semaphore.unused() and semaphore.passed()
         if not now:
             with self._lock:
                 self._released.append((semaphore, None))
         self.sweep()
         if now:
             semaphore.release(self._core)
+            return
+        wait = self._wait   # usually the thread looks at it at once
+        with suppress(XsemError):
+            if wait is not None and self._events.wait(wait, _RELEASE_NS):
+                self.sweep()
 
     def sweep(self) -> None:
         """Release the semaphores that the thread does not use any more. A failure is left to the next call."""
@@ -183,7 +197,8 @@ class Passes:
             made = met_object()
             if made is None:
                 return
-            type, self._object = made
+            binary, self._object = made
+            type = SemaphoreHandleType.OPAQUE_FD if binary else SemaphoreHandleType.TIMELINE_SEMAPHORE_FD
             handle = import_fd(self._core, type, duplicate_fd(self._object.fileno()), self._object)
             self._semaphore = Semaphore(handle, type)
         if not self._list:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar, cast
 
 from xsem.errors import XsemError
 from xsem.types import SignalParams, WaitParams
 from xsem_levelzero.core import Core
-from xsem_levelzero.fences import Events, Fence
+from xsem_levelzero.fences import Fence, Order
 from xsem_levelzero.intel.semaphores import LateSemaphore
 from xsem_levelzero.intel.signals import Signals
 from xsem_levelzero.intel.unmet_waits import unmet_waits_of
@@ -60,13 +60,30 @@ class BlockingList(ImmediateList):
 class LateList(ImmediateList):
     """A list of a driver that makes a signal after its event, and whose imports support one wait: see `passes`."""
 
-    def __init__(self, core: Core, *args: Any, **more: Any) -> None:
-        super().__init__(core, *args, **more)
-        self._sent = Signals()
+    order_class: ClassVar[type[Order]] = Signals
+    _order: Signals
+
+    def append_signal(
+        self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
+        release: Sequence[object], want_fence: bool,
+    ) -> Fence | None:
+        """Append a signal, and note it until the driver has made it."""
+        fence = super().append_signal(semaphores, params, wait_fences, release, want_fence)
+        if semaphores:
+            self._order.tell([(cast("LateSemaphore", each), param.value)
+                              for each, param in zip(semaphores, params, strict=True)])
+        return fence
+
+    def close(self) -> None:
+        """Destroy an owned list."""
+        super().close()
+        if self._own:
+            self._order.passed = self._order.appended   # zeCommandListDestroy requires the end of the list's work
 
     def _append_wait(
         self, semaphores: Sequence[Any], params: Sequence[WaitParams], wait_fences: Sequence[Fence], want_fence: bool
     ) -> Fence | None:
+        """Append a wait on a fresh import of each semaphore."""
         fresh: list[Semaphore] = []
         try:
             fresh.extend(semaphore.for_one_wait() for semaphore in semaphores)
@@ -80,31 +97,15 @@ class LateList(ImmediateList):
                 semaphore.waits_with(each, self._events.share(fence))
         return self._wanted(fence, want_fence)
 
-    def append_signal(
-        self, semaphores: Sequence[Any], params: Sequence[SignalParams], wait_fences: Sequence[Fence],
-        release: Sequence[object], want_fence: bool,
-    ) -> Fence | None:
-        """Append a signal, and record it in each semaphore until the driver has made it."""
-        fence = super().append_signal(semaphores, params, wait_fences, release, True)
-        for semaphore in semaphores:
-            semaphore.signal_appended(self._sent, self._sent.appended)
-        return self._wanted(fence, want_fence)
-
-    def close(self) -> None:
-        """Destroy an owned list."""
-        super().close()
-        if self._own:
-            self._sent.passed = self._sent.appended   # zeCommandListDestroy requires the end of the list's work
-
     def _signal(self, semaphores: Sequence[Semaphore], params: Sequence[SignalParams]) -> Step:
-        self._sent.appended += 1
-        return _LateSignal(super()._signal(semaphores, params), semaphores, self._sent, self._events)
+        return _LateSignal(super()._signal(semaphores, params), cast("Sequence[LateSemaphore]", semaphores),
+                           self._order)
 
     def _place(self, step: Step, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        self._sent.follow(wait_fences)   # before the driver's call, because it may fail after the append
+        self._order.follow(wait_fences)   # before the driver's call, because it may fail after the append
         fence = super()._place(step, wait_fences, want_fence)
         if fence is not None:
-            fence.late = self._sent.before_end()
+            fence.late = self._order.before_end()
         return fence
 
     def _wanted(self, fence: Fence | None, want_fence: bool) -> Fence | None:
@@ -119,23 +120,24 @@ class BlockingLateList(LateList, BlockingList):
 
 
 class _LateSignal:
-    """The append of a signal that each semaphore records."""
+    """The append of a signal that each semaphore notes."""
 
-    def __init__(self, step: Step, semaphores: Sequence[Any], sent: Signals, events: Events) -> None:
+    def __init__(self, step: Step, semaphores: Sequence[LateSemaphore], order: Signals) -> None:
         self._step = step
-        self._semaphores: Sequence[LateSemaphore] = semaphores
-        self._sent = sent
-        self._number = sent.appended
-        self._events = events
+        self._semaphores = semaphores
+        self._order = order
 
     def call(self, signal: Fence | None, waits: Sequence[Fence]) -> None:
-        """Record the signal, and append it."""
-        if signal is not None:   # before the driver's call: after Ctrl-C in the call, the driver may have the signal
-            for semaphore in self._semaphores:
-                semaphore.signals_with(self._sent, self._number, self._events.share(signal))
+        """Note the signal, and append it."""
+        # Before the driver's call: after Ctrl-C in the call, the driver may have the signal.
+        order = self._order
+        last = order.last
+        before = [(each, each.signals_at(order, order.appended)) for each in self._semaphores]
+        order.note()
         try:
             self._step.call(signal, waits)
         except XsemError:
-            for semaphore in self._semaphores:
-                semaphore.signal_refused(self._sent, self._number)
+            order.forget(last)
+            for each, number in before:
+                each.signals_at(order, number)
             raise

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["build_of", "flaw_of", "is_late", "limit_of", "never_blocks", "signal_blocks", "version_text"]
+__all__ = [
+    "INTEL", "build_of", "flaw_of", "has_host_functions", "is_late", "limit_of", "never_blocks", "signal_blocks",
+    "version_text",
+]
 
-_INTEL: Final = 0x8086
+INTEL: Final = 0x8086
 _OLDEST_BUILD: Final = 20000  # of 2021; smaller numbers do not follow the numbering of Intel's driver
 
 # The first build without the flaw, and the flaw.
@@ -20,12 +23,14 @@ _FLAWS: Final = (
 )
 
 _FRAME_LOOPS: Final = 38646  # 26.22
+_FREES_HANDLES: Final = 37020  # 26.05
+_HOST_FUNCTIONS: Final = 39758  # 26.35
 
 
 def build_of(vendor: int, driver_version: int) -> int | None:
     """The build number of Intel's driver; None for another vendor's driver."""
     build = driver_version & 0xFFFF
-    return build if vendor == _INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
+    return build if vendor == INTEL and driver_version >> 24 and build >= _OLDEST_BUILD else None
 
 
 def flaw_of(build: int | None) -> str | None:
@@ -44,15 +49,24 @@ def signal_blocks(build: int | None) -> bool:
 
 def limit_of(build: int | None) -> str:
     """The limit of a driver build whose semaphores work otherwise, or an empty text."""
-    if not signal_blocks(build):
+    if build is None or build > _FRAME_LOOPS:
         return ""
-    return "a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
+    limits = ["a signal behind an unmet wait is refused (signal_behind_wait): a frame loop needs driver 26.22"
+              ] if signal_blocks(build) else []
+    limits.append("the driver keeps an event of each appended wait and signal" + (
+        " and a syncobj of each wait" if build < _FREES_HANDLES else "") + " until the process ends, up to 26.22")
+    return "; ".join(limits)
 
 
-def is_late(platform: str, vendor: int, *, resets: bool) -> bool:
+def has_host_functions(build: int | None) -> bool:
+    """Whether waits and signals are host functions of the engines, on Linux."""
+    return build is not None and build >= _HOST_FUNCTIONS
+
+
+def is_late(build: int | None, vendor: int, *, resets: bool) -> bool:
     """Whether an import supports one wait, and a signal comes after its event. `resets`: the probe saw a reset."""
-    # Intel's driver for Linux, in all releases until now. None of them resets a semaphore in a wait.
-    return platform == "linux" and vendor == _INTEL and not resets
+    # Intel's driver for Linux without host functions. None of its releases resets a semaphore in a wait.
+    return vendor == INTEL and not resets and not has_host_functions(build)
 
 
 def never_blocks(build: int | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import ExitStack
-from typing import cast
+from typing import Final, cast
 
 from xsem.errors import XsemError
 from xsem.spi import Lock, duplicate_fd
@@ -12,29 +12,32 @@ from xsem.types import OwnedHandle, SemaphoreHandleType
 from xsem_levelzero.core import Core
 from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.signals import Signals
+from xsem_levelzero.objects import Counter
 from xsem_levelzero.semaphores import Semaphore, import_fd
 
 __all__ = ["LateSemaphore"]
+
+_MANY: Final = 8
 
 
 class LateSemaphore(Semaphore):
     """A semaphore whose handle serves for signals only, because each wait uses a fresh import of the same fd."""
 
-    __slots__ = ("_core", "_events", "_kept", "_lock", "_signals", "_waits")
+    __slots__ = ("_core", "_counter", "_events", "_kept", "_lock", "_signals", "_waits")
 
     def __init__(
-        self, core: Core, events: Events, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None
+        self, core: Core, events: Events, handle: int, type: SemaphoreHandleType, kept: OwnedHandle | None,
+        counter: Counter | None = None,
     ) -> None:
         super().__init__(handle, type)
         self._core = core
         self._events = events
         self._kept = kept   # owned: another number of the imported file. None: `_import_again` is overridden
+        self._counter = counter   # owned: the value of a timeline, where it can be read
         self._lock = Lock()
         # Fresh imports in use, oldest first, each with the event of its wait. The record owns one use of the event.
         self._waits: deque[tuple[Semaphore, Fence]] = deque()
-        # Signals that the driver may make after their event, oldest first: the signals of the list, the number on the
-        # list, and the event, of which the record owns one use.
-        self._signals: list[tuple[Signals, int, Fence]] = []
+        self._signals: dict[Signals, int] = {}   # the number of the last signal on each list
 
     # ---- waits
     def for_one_wait(self) -> Semaphore:
@@ -53,47 +56,46 @@ class LateSemaphore(Semaphore):
             self._waits.append((fresh, over))
 
     def _sweep(self) -> None:
+        # A query of the newest event tells of all before it on the same list, so a few waits share one.
+        ask = len(self._waits) >= _MANY
+        over = self._events.done if ask else self._events.known
+        if ask:
+            over(self._waits[-1][1])
         while True:
             with self._lock:
-                if not self._waits or not self._events.done(self._waits[0][1]):
+                if not self._waits or not over(self._waits[0][1]):
                     return
-                fresh, over = self._waits.popleft()
+                fresh, fence = self._waits.popleft()
             fresh.release(self._core)
-            self._events.release(over)
+            self._events.release(fence)
 
     # ---- signals
-    def signals_with(self, signals: Signals, number: int, over: Fence) -> None:
-        """Record a signal with one use of its event, before the append."""
+    def signals_at(self, order: Signals, number: int) -> int:
+        """Note the last signal on a list, before its append. Return the number of the one before, or 0."""
         with self._lock:
-            self._signals.append((signals, number, over))
+            before = self._signals.get(order, 0)
+            self._signals[order] = number
+        return before
 
-    def signal_appended(self, signals: Signals, number: int) -> None:
-        """Drop the earlier signals of the semaphore on the list: the event of this signal comes after theirs."""
-        for over in self._dropped(signals, range(number)):
-            self._events.release(over)
-
-    def signal_refused(self, signals: Signals, number: int) -> None:
-        """Drop a signal that the driver refused. The list gives its event back."""
-        self._dropped(signals, range(number, number + 1))
-
-    def _dropped(self, signals: Signals, numbers: range) -> list[Fence]:
-        with self._lock:
-            dropped = [each for each in self._signals if each[0] is signals and each[1] in numbers]
-            self._signals = [each for each in self._signals if each not in dropped]
-        return [over for _, _, over in dropped]
+    def has(self, value: int | None) -> bool | None:
+        """Whether the timeline has the value. None: it cannot be read."""
+        try:
+            return None if self._counter is None else self._counter.value() >= (value or 0)
+        except OSError:
+            return None
 
     # ---- the end
-    def made(self) -> bool:
-        """Whether the driver has certainly made all recorded signals of the semaphore."""
-        return all(signals.made >= number for signals, number, _ in self._signals)
+    def unused(self) -> bool:
+        """Whether the driver's thread has certainly ended all signals of the semaphore."""
+        return all(order.unused >= number for order, number in self._signals.items())
 
     def passed(self) -> bool:
         """Whether the lists have certainly passed all recorded waits and signals of the semaphore."""
         with self._lock:
-            left = [over for _, over in self._waits]
-            left += [over for signals, number, over in self._signals if signals.passed < number]
+            waits = [over for _, over in self._waits]
+            signals = all(order.passed >= number for order, number in self._signals.items())
         try:
-            return all(self._events.done(over) for over in left)
+            return signals and all(self._events.done(over) for over in reversed(waits))
         except XsemError:
             return False   # the state of an event is unknown
 
@@ -102,8 +104,8 @@ class LateSemaphore(Semaphore):
         with ExitStack() as rest:   # each call is made, also after a failure
             if self._kept is not None:
                 rest.callback(self._kept.close)
-            for _, _, over in self._signals:
-                rest.callback(self._events.release, over)
+            if self._counter is not None:
+                rest.callback(self._counter.close)
             rest.callback(super().release, core)
             for fresh, over in self._waits:
                 rest.callback(self._events.release, over)

@@ -151,6 +151,9 @@ class WindowsDevice(BlockingLateDevice):
             raise
         return cast("Semaphore", made)
 
+    def _counter(self, type: SemaphoreHandleType, kept: OwnedHandle) -> None:
+        """Nothing reads the value of an NT handle."""
+
     def _import_by(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Any:
         if handle is not None:
             return super()._import_semaphore(desc, handle)
