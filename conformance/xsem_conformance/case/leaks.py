@@ -13,13 +13,15 @@ from xsem_conformance.case.call_watch import Listing, watching
 from xsem_conformance.outcomes import BrokenError
 from xsem_conformance.system import handles
 
-__all__ = ["FILES", "MAPPINGS", "ROUNDS", "THREADS", "Kind", "growth", "stays_level"]
+__all__ = ["FILES", "MAPPINGS", "ROUNDS", "THREADS", "Kind", "growth", "settled", "stays_level"]
 
 ROUNDS: Final = 10
 """How often most checks repeat their work: a fault may act in each seventh call only."""
 
 _SETTLES_S: Final = 2.0
 """Longest time for threads to end and for the frees of other threads."""
+
+_QUIET_S: Final = 0.2
 
 _LOOKS_S: Final = 5.0
 """Longest time for the repeated work that finds the call of a left-over: not every turn leaves one."""
@@ -64,6 +66,15 @@ def _origins(work: Callable[[], object], times: int, listing: Listing, patience_
             if left := _left(listing, before, patience_s):
                 return f". A later round left {_in_words(left, calls)}"
     return ""
+
+
+def settled(count: Callable[[], int], patience_s: float) -> None:
+    """Wait until the number stays the same for a moment, at most `_SETTLES_S`."""
+    deadline, since, last = time.monotonic() + min(patience_s, _SETTLES_S), time.monotonic(), count()
+    while (now := time.monotonic()) < deadline and now - since < _QUIET_S:
+        if (found := count()) != last:
+            since, last = now, found
+        time.sleep(0.01)
 
 
 def _left(listing: Listing, before: Mapping[Hashable, str], patience_s: float) -> dict[Hashable, str]:

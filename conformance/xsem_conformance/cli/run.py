@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add"]
 
-_JOBS = min(8, 4 * (os.cpu_count() or 1))   # a case waits most of its time
+_JOBS = min(4, 2 * (os.cpu_count() or 1))   # a case waits most of its time; on a GPU, more take longer
 
 
 def add(commands: Any) -> None:

@@ -19,7 +19,7 @@ from xsem_conformance.case import driver_use, measures
 from xsem_conformance.case.case_participant import Shared
 from xsem_conformance.case.context import IN, CaseContext, bytes_arrive, gets_through, value_of
 from xsem_conformance.case.holding import held
-from xsem_conformance.case.leaks import FILES, THREADS, stays_level
+from xsem_conformance.case.leaks import FILES, THREADS, settled, stays_level
 from xsem_conformance.case.polling import SETTLE_S, soon
 from xsem_conformance.checks import check
 from xsem_conformance.outcomes import BrokenError, Case, Symptom, expect
@@ -186,6 +186,8 @@ def _memory_is_released_behind_a_wait(context: CaseContext, case: Case, type: st
     expect(measures.read_there(context, memory, 64, 1024) == b"\x78" * 64,
            "the copy to the released memory does not reach the exporter", Symptom.OTHER_BYTES)
     context.let_go()
+    left = context.device.releasing()
+    expect(not left, f"after the copies, the device does not free {', '.join(left)}")
     producer.write(writes, memory, b"\x79" * 2048)
     producer.finish(writes, "a copy")
     time.sleep(SETTLE_S)
@@ -269,6 +271,7 @@ def device_is_opened_again_and_again(context: CaseContext, case: Case) -> None:
     _open_and_close(context)
     # The driver of the case was open before all others.
     _complete_one(context, context.driver)
+    settled(handles.threads, context.patience_s)   # a thread that ends later would hide one that stays
     stays_level(lambda: _open_and_close(context), 20, context.patience_s, "twenty openings", FILES, THREADS)
     # In a new process, the two openings are the first calls of `open`.
     # A file, because a child of this process would keep a pipe open. The child inherits the mark.
