@@ -31,7 +31,7 @@ from xsem_conformance.run.runner import DiedError, Workers
 
 ASKED = Case("XSEM-BUF-006", exporter="host")       # asks the driver for its dlpack_device
 PLAIN = Case("XSEM-CAP-001", exporter="host")       # needs only the device
-SHARED = Case("XSEM-LIST-002", exporter="host")     # also needs the process of the exporter
+SHARED = Case("XSEM-LIST-002", "timeline_semaphore_fd", exporter="host")     # also needs the process of the exporter
 LONG_S = 30.0
 
 
@@ -315,7 +315,7 @@ def test_killed_runner_ends_hanging_processes(folder: Path, way: str) -> None:
     exporter = odd_backend.device(exporter) if exporter != "host:0" else exporter
     program = (f"from xsem_conformance.run.runner import Workers\nfrom xsem_conformance.outcomes import Case\n"
                f"with Workers({device!r}, {exporter!r}) as running:\n"
-               f"    running.run(Case({case.requirement!r}, exporter='host'), 60)\n")
+               f"    running.run(Case({case.requirement!r}, {case.handle_type!r}, exporter='host'), 60)\n")
     running = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL)
     expected = 1 if way == "hangs" else 2
     try:

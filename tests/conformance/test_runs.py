@@ -245,5 +245,5 @@ def test_results_of_several_workers_are_in_the_order_of_the_plan(run: Run, tmp_p
     places = [order[each["requirement"]] for each in three["cases"]]
     assert places == sorted(places)
     assert one["refusals"] == three["refusals"]
-    # A look and the workers of each run, and a second process for the two cases of XSEM-BUF-012: one in a worker.
-    assert len(odd_backend.opened(tmp_path)) - (2 + 1 + 3) in (2, 3)
+    # A look and the workers of each run, and a second process in each worker with a case that needs one.
+    assert len(odd_backend.opened(tmp_path)) - (2 + 1 + 3) in (2, 3, 4)

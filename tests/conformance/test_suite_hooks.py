@@ -93,8 +93,11 @@ def _ran(folder: Path, fault: str, *requirements: str) -> tuple[int, dict[str, t
         env={**os.environ, "PYTHONPATH": str(folder), "XSEM_PURE": "1"}, cwd=folder, capture_output=True, text=True,
         check=False, stdin=subprocess.DEVNULL, timeout=110)
     assert report.exists(), done.stdout + done.stderr
-    return done.returncode, {each["requirement"]: (each["outcome"], each["detail"])
-                             for each in json.loads(report.read_text())["cases"]}
+    found: dict[str, tuple[str, str]] = {}
+    for each in json.loads(report.read_text())["cases"]:   # of several types, one that does not pass counts
+        if each["outcome"] != "UNSUPPORTED" and found.get(each["requirement"], ("PASS",))[0] == "PASS":
+            found[each["requirement"]] = each["outcome"], each["detail"]
+    return done.returncode, found
 
 
 @pytest.mark.slow
