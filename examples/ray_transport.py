@@ -1,13 +1,13 @@
 """A tensor transport for Ray: actors of one node pass tensors by their memory, and the GPU orders both sides.
 
 Ray moves the tensors of a method with ``@ray.method(tensor_transport="XSEM")``. The transport is registered with Ray's
-public function and changes nothing of Ray:
+public function, so Ray itself stays as it is:
 
     import ray_transport
     ray_transport.register()     # before the actors are created
 
 A tensor of CUDA is not copied: `Device.share` exports its memory (torch: expandable segments), and a portable timeline
-orders the streams. Each message is a ticket of `xsem.ipc.offer`, so Ray carries 122 letters for a tensor. The GPU is
+orders the streams. Each message is a ticket of `xsem.ipc.offer`, so Ray carries 122 characters for a tensor. The GPU is
 found by its UUID, so the actors may see different CUDA_VISIBLE_DEVICES. A tensor of the CPU is copied once, into memory
 that the receivers map.
 

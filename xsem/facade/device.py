@@ -281,10 +281,10 @@ class Device(Releasable):
             DLPack. Or the address of device memory. xsem keeps a reference to the object until the shared memory is
             freed. An address must stay valid until then. The strides of the array are kept.
         type : MemoryHandleType or str, optional
-            One of `Capabilities.memory_export`, or its name, for example ``"DMABUF_FD"``. Without it, OPAQUE_FD, or
-            DMABUF_FD if the device declares only this one. On CUDA, OPAQUE_FD needs memory of cuMemCreate with an
-            exportable handle type, for example a torch tensor in an expandable segment. DMABUF_FD takes memory of
-            cuMemAlloc, too.
+            One of `Capabilities.memory_export`, or its name, for example ``"DMABUF_FD"``. Without it, xsem takes
+            OPAQUE_FD, or DMABUF_FD if the device declares only that. On CUDA, OPAQUE_FD needs memory of cuMemCreate
+            with an exportable handle type, for example a torch tensor in an expandable segment. DMABUF_FD takes memory
+            of cuMemAlloc, too.
         size : int, optional
             Size in bytes, only with an address.
         read_only : bool

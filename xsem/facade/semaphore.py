@@ -192,7 +192,7 @@ class Semaphore(Resource):
     def wait(self, value: int | None = None, *, stream: Stream) -> None:
         """Make later work of a stream wait for the semaphore. The host does not wait (`host_wait`).
 
-        It is ``device.command_list(stream).append_wait(semaphore, value)``. For events and hand-overs
+        The call is short for ``device.command_list(stream).append_wait(semaphore, value)``. For events and hand-overs
         (`Capabilities.needs_handover`), use the list.
 
         Parameters
@@ -216,7 +216,7 @@ class Semaphore(Resource):
     def signal(self, value: int | None = None, *, stream: Stream) -> None:
         """Signal the semaphore when all earlier work of a stream is done. The host does not wait.
 
-        It is ``device.command_list(stream).append_signal(semaphore, value)``.
+        The call is short for ``device.command_list(stream).append_signal(semaphore, value)``.
 
         Parameters
         ----------

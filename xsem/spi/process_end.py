@@ -9,7 +9,7 @@ __all__ = ["skip_exit_handlers"]
 
 
 def skip_exit_handlers() -> bool:
-    """Let the process end without the C library's exit handlers that exist now, among them those of loaded drivers.
+    """Let the process end without the C library's exit handlers that are registered now, also those of drivers.
 
     Call it in a function of `atexit`, if a driver's exit handler would not return. The process keeps its exit status.
     Python's own end, and handlers of `atexit`, run as usual.

@@ -114,7 +114,7 @@ class LevelZeroDevice(
         try:
             made = self._import_semaphore(desc, handle)
         except XsemError as error:
-            raise ImportFailure(_blame(error, "semaphore", desc), handle="unknown") from error
+            raise ImportFailure(_blame(error, "a semaphore", desc), handle="unknown") from error
         return Imported(made, handle=_state_of(desc))
 
     def _import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:

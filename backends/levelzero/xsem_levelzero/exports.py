@@ -5,7 +5,7 @@ From the source of Intel's driver for Linux, up to 26.31:
 - An allocation has one fd. Each export returns the number of this fd, and zeMemFree closes it.
 - zeMemGetAllocProperties does not read the flags. It also exports memory that was not allocated as exportable.
 - Newer GPUs compress memory that was not allocated as exportable (`intel.compression`), and no function tells whether
-  an allocation has the flag. Where this can be, only memory of `create_allocation` is shared.
+  an allocation has the flag. On these GPUs, only memory of `create_allocation` is shared.
 - Small allocations that are not exportable are parts of a pool. Their fd is the fd of the pool, and no function tells
   their offset. All allocations of a pool have the identifier of the pool.
 
@@ -119,7 +119,7 @@ def share_allocation(
 ) -> tuple[Allocation, int]:
     """Return the allocation of a range of device memory, and the range's offset in it.
 
-    `only`: the allocations that are certainly not compressed, by their first address. None: no allocation is.
+    `only`: the allocations that are certainly not compressed, by their first address. None: the GPU compresses none.
     """
     identifier = _check_place(core, address)
     found, length = c_void_p(), c_size_t()
@@ -131,8 +131,8 @@ def share_allocation(
             reason="out_of_range", call="zeMemGetAddressRange")
     if only is not None and base not in only:
         raise UnsupportedError(
-            "Intel's driver compresses device memory on this GPU unless it was allocated for export, importers would "
-            "see other bytes, and no function tells how an allocation was made: copy the array into memory of "
+            "Intel's driver compresses device memory on this GPU unless it was allocated for export, and no function "
+            "tells how an allocation was made, so importers could see other bytes: copy the array into memory of "
             "create_memory(), whose buffers can be shared",
             capability=f"memory.share.{type.value}", reason="may_be_compressed", call="zeMemGetAddressRange")
     # Only parts of a pool have neighbours with their identifier.

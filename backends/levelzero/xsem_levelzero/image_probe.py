@@ -1,8 +1,8 @@
-"""Whether a device imports images although it does not report it, as Intel's driver for Linux.
+"""Whether a device imports images although it does not report them, as Intel's driver for Linux does.
 
-Intel's driver ends the process if it cannot import the fd of an image, and imports every fd that it imports as memory
-(its source code, up to August 2026). So the probe takes memory of the device itself, which is imported as memory first.
-GPUs without images return an error before the import.
+According to its source code (up to August 2026), Intel's driver ends the process if it cannot import the fd of an
+image, but it imports every fd for an image that it imports as memory. So the probe takes memory of the device itself,
+which is imported as memory first. GPUs without images return an error before the import.
 """
 
 from __future__ import annotations

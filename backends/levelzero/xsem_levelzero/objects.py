@@ -162,7 +162,7 @@ class _Page:
 
 # ---- either
 def counter_of(fd: int) -> Counter | None:
-    """Return the value of a timeline's fd, which stays open meanwhile. None: it cannot be read."""
+    """Return what reads the value of a timeline's fd, which stays open meanwhile. None: it cannot be read."""
     try:
         if _read(fd, len(_HEAD), 0) == _HEAD:
             return _Page(fd)

@@ -100,7 +100,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         self, semaphores: Sequence[Semaphore], params: Sequence[WaitParams], wait_fences: Sequence[Fence],
         acquire: Sequence[object], want_fence: bool,
     ) -> Fence | None:
-        """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if nothing can be unmet but events."""
+        """Call zeCommandListAppendWaitExternalSemaphoreExt, or append a barrier if only events can be unmet."""
         # A timeline has at least 0. Intel's driver for Linux never meets a wait for 0 before the first signal.
         left = [each for each in zip(semaphores, params, strict=True)
                 if each[1].value or each[0].type.kind is not SemaphoreKind.TIMELINE]

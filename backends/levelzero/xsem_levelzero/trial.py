@@ -1,4 +1,4 @@
-"""Trial of a driver with a DRM syncobj of xsem: what it does is believed, and not the number of its build.
+"""Trial of a driver with a DRM syncobj of xsem: what the driver does counts, and not the number of its build.
 
 Every wait of the trial is met by itself, or by a signal of the host afterwards, and every wait of the host has a limit.
 Two facts are not tried, because a driver with the flaw would hang: a signal behind an unmet wait before 26.22, which

@@ -77,7 +77,7 @@ def up_to_eight_events_count(
     context: CaseContext, gates: Gates, appends: Mapping[str, _Append],
     observed: Callable[[], object] = lambda: None,
 ) -> None:
-    """Append with 1 to 8 events to lists that share the observation. Each event is held alone once in each count."""
+    """Make each append with 1 to 8 events, on lists that are observed together. Each event is the last one once."""
     # `observed` looks at other effects of the appends while one of their events is held back.
     width = max(1, min(_MOST_LISTS, context.device.capabilities.independent_lists - len(gates) - 2))
     counts: Sequence[int] = range(1, _MOST_EVENTS + 1) if width > _MOST_EVENTS else (2, _MOST_EVENTS)

@@ -16,7 +16,7 @@ from xsem_conformance.system import handles
 __all__ = ["FILES", "MAPPINGS", "ROUNDS", "THREADS", "Kind", "growth", "settled", "stays_level"]
 
 ROUNDS: Final = 10
-"""How often most checks repeat their work: a fault may act in each seventh call only."""
+"""How often most checks repeat their work: a fault may act only in each seventh call."""
 
 _SETTLES_S: Final = 2.0
 """Longest time for threads to end and for the frees of other threads."""

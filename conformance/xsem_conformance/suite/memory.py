@@ -150,7 +150,7 @@ def _work_is_right(
     context: CaseContext, commands: xsem.CommandList, buffer: xsem.Buffer, shared: Shared, offset: int,
     expected: bytearray,
 ) -> None:
-    """Copy from the mapping, and fill its middle. `expected` are the bytes of the memory, and then also the fill."""
+    """Copy from the mapping, and fill its middle. `expected` has the bytes of the memory, then also the fill."""
     # On a device whose memory the host accesses, the facade copies by the address. Appended work uses the token.
     size = buffer.size
     try:

@@ -225,7 +225,7 @@ def _created(context: CaseContext, type: str) -> Shared:
 
 
 def _waits_for_reached_values_are_met(context: CaseContext, type: str, new: Callable[[], Shared]) -> None:
-    """A wait for 0 is met at once, by a timeline without a signal, and later a wait for any value up to the current."""
+    """A wait for 0 is met at once by a timeline without a signal, and later a wait for any value up to the current."""
     # The device waits alone, first and behind other work, and in batches; its host waits, too.
     _, device = context.ends(IN)
     untouched, second, work = new(), new(), new()

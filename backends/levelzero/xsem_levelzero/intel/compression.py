@@ -1,8 +1,8 @@
-"""Whether Intel's driver compresses device memory by itself, from its source code and not from a device.
+"""Whether Intel's driver compresses device memory by itself, according to its source code: no device was tried.
 
 On GPUs of Xe2 and newer, except Lunar Lake, Intel's driver compresses device memory of more than 1 KiB, unless it was
 allocated for export. An export of compressed memory succeeds, and importers see other bytes: up to 26.05 the driver
-exports the compressed bytes, from 26.09 it decompresses them where the kernel can, and ignores a failure.
+exports the compressed bytes, and from 26.09 on it decompresses them where the kernel can, and ignores a failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LUNAR_LAKE: Final = (20, 4)
 
 
 def compresses(loader: Loader, device: int) -> bool:
-    """Whether memory of this device of Intel may be compressed. True also if the driver does not tell its version."""
+    """Whether memory of this device of Intel may be compressed. Also True if the driver tells no IP version."""
     version, properties = ze.DeviceIpVersion.made(), ze.DeviceProperties.made()
     properties.pNext = addressof(version)
     if loader.raw("zeDeviceGetProperties", device, byref(properties)) != SUCCESS or not version.ipVersion:

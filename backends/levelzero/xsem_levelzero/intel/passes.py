@@ -9,8 +9,8 @@ the thread has made the signal. Before build 38646 the thread begins with the ne
 necessary, whose append waits for the end of the first pass.
 
 Each such wait costs the driver an event that it does not give back before 26.27. So a timeline whose value can be read
-needs none: its value tells that the signal is made. A pass tells it of binary semaphores, and before releases, because
-the thread can use a semaphore for a moment after its signal.
+needs none: its value tells that the signal is made. For binary semaphores a pass tells this, and also before each
+release, because the thread can use a semaphore for a moment after its signal.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 The thread of the driver waits in the kernel for each semaphore, and holds the lock of the appends meanwhile. So a wait
 or a signal behind an unmet wait blocks in its append until the wait is met, and nothing can end this before. xsem
-refuses both. Imports support one wait, also none after a signal.
+refuses both. An import supports only one wait, and none after a signal.
 
-Windows numbers its drivers otherwise than Linux, so this holds for every release here.
+Windows numbers its drivers otherwise than Linux, so xsem treats every release alike here.
 """
 
 from __future__ import annotations
