@@ -94,6 +94,6 @@ ALL = [block for page in PAGES for block in blocks(page.read_text(encoding="utf-
 
 def as_parameters(several: Iterable[Block]) -> list[Any]:
     """Return the blocks as parameters of a test. Each push tests the pages that a newcomer reads first."""
-    first = ("README.md", "docs/index.md", "docs/tutorial.md")
+    first = ("README.md", "docs/tutorial.md")
     return [pytest.param(each, id=each.where, marks=[] if each.where.startswith(first) else [pytest.mark.slow])
             for each in several]
