@@ -34,15 +34,14 @@ class Order:
 class Fence:
     """A fence: one event."""
 
-    __slots__ = ("handle", "late", "native", "number", "order", "source", "uses")
+    __slots__ = ("handle", "late", "native", "place", "source", "uses")
 
     def __init__(self, handle: int, native: int, source: object | None = None) -> None:
         self.handle = handle   # in the form that the loader's functions take
         self.native = native   # in the form that the extension's functions take
         self.source = source   # the application's event object, kept alive; None for an event of the backend
         self.uses = 1          # releases still to come
-        self.order: Order | None = None   # of the list whose operation sets the event
-        self.number = 0        # of this operation
+        self.place: tuple[Order, int] | None = None   # the operation that sets the event: its list and its number
         self.late: Any = None  # the signals before the fence that the driver may make after it (xsem_levelzero.intel)
 
 
@@ -75,7 +74,7 @@ class Events:
             if not self._fresh:
                 self._grow()
             fence = self._fresh.popleft()
-            fence.uses, fence.late, fence.order = 1, None, None
+            fence.uses, fence.late, fence.place = 1, None, None
             return fence
 
     def reach(self, fence: Fence) -> None:
@@ -104,23 +103,21 @@ class Events:
 
     def done(self, fence: Fence) -> bool:
         """Call zeEventQueryStatus, unless a later event of the list is known to be set."""
-        return self.known(fence) or self._noted(fence, self._asked("zeEventQueryStatus", fence.handle))
+        place = fence.place
+        return _known(place) or _noted(place, self._asked("zeEventQueryStatus", fence.handle))
 
     def wait(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize, unless a later event of the list is known to be set."""
-        return self.known(fence) or self._noted(
-            fence, self._asked("zeEventHostSynchronize", fence.handle, max(0, timeout_ns)))
+        # The place comes first: a caller may wait for an event that another thread releases, and the next operation of
+        # the event has another place, which this answer says nothing about.
+        place = fence.place
+        return _known(place) or _noted(
+            place, self._asked("zeEventHostSynchronize", fence.handle, max(0, timeout_ns)))
 
     @staticmethod
     def known(fence: Fence) -> bool:
         """Whether the event, or a later one of the list, has been seen to be set. No call."""
-        return fence.order is not None and fence.number <= fence.order.passed
-
-    @staticmethod
-    def _noted(fence: Fence, reached: bool) -> bool:
-        if reached and fence.order is not None:
-            fence.order.passed = max(fence.order.passed, fence.number)
-        return reached
+        return _known(fence.place)
 
     def _asked(self, call: str, *arguments: int) -> bool:
         code = self._core.loader.raw(call, *arguments)
@@ -173,6 +170,17 @@ class Events:
             with ExitStack() as rest:   # each call is made, also after a failure
                 for handle in handles:
                     rest.callback(self._core.destroy, name, handle)
+
+
+def _known(place: tuple[Order, int] | None) -> bool:
+    return place is not None and place[1] <= place[0].passed
+
+
+def _noted(place: tuple[Order, int] | None, reached: bool) -> bool:
+    if reached and place is not None:
+        order, number = place
+        order.passed = max(order.passed, number)
+    return reached
 
 
 def _new_event(core: Core, pool: int, index: int) -> Fence:

@@ -227,7 +227,7 @@ class ImmediateList(SemaphoreQueue, CopyQueue, ImageCopyQueue):
         fence = self._events.take() if want_fence else None
         self._order.appended += 1
         if fence is not None:
-            fence.order, fence.number = self._order, self._order.appended
+            fence.place = self._order, self._order.appended
         try:
             if not self._in_order:
                 # A barrier of its own, because an append with events waits only for these events.

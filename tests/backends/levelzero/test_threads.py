@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from support.levelzero_facade import BOUND_S, Pair, opened, soon
@@ -13,6 +15,7 @@ from support.levelzero_sim import on_level_zero
 
 import xsem
 from xsem_levelzero import Native
+from xsem_levelzero.fences import Events, Fence, Order
 
 SLOW = {"SIMZE_APPEND_US": "500"}
 INTEL_BUILD = str(1 << 24 | 14 << 16 | 38646)   # the first release with frame loops
@@ -130,3 +133,18 @@ def test_marker_of_an_ended_thread_is_appended_by_another() -> None:
 
         soon(freed)
         commands.synchronize(timeout_s=BOUND_S)
+
+
+def test_answer_about_a_released_event_says_nothing_about_its_next_operation() -> None:
+    order, fence = Order(), Fence(1, 1)
+
+    class Loader:
+        def raw(self, _call: str, *_arguments: int) -> int:
+            fence.place = order, 7   # another thread has released the event, and the next append has taken it
+            return 0
+
+    events = Events(cast("Any", SimpleNamespace(loader=Loader())))
+    assert events.wait(fence, 1)
+    assert order.passed == 0
+    assert events.done(fence)
+    assert order.passed == 7

@@ -57,10 +57,11 @@ class LateSemaphore(Semaphore):
 
     def _sweep(self) -> None:
         # A query of the newest event tells of all before it on the same list, so a few waits share one.
-        ask = len(self._waits) >= _MANY
-        over = self._events.done if ask else self._events.known
-        if ask:
-            over(self._waits[-1][1])
+        with self._lock:
+            newest = self._waits[-1][1] if len(self._waits) >= _MANY else None
+        over = self._events.known if newest is None else self._events.done
+        if newest is not None:
+            over(newest)
         while True:
             with self._lock:
                 if not self._waits or not over(self._waits[0][1]):
