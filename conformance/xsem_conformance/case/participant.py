@@ -237,7 +237,9 @@ class LocalParticipant:
     def _staged(self, size: int) -> xsem.Buffer:
         """Return page-locked memory, first from the supply of `occupy`: an allocation may wait for all pending work."""
         if size <= _STAGED and self._staging:
-            return self._staging.pop().view((size,), "uint8")
+            whole = self._staging.pop()
+            self.keep(whole)   # otherwise its release waits for the view, and `let_go` for the release
+            return whole.view((size,), "uint8")
         return self.device.host_buffer(size)
 
     def read(self, commands: int, memory: int, offset: int, size: int) -> int:
