@@ -176,7 +176,9 @@ ELSEWHERE: dict[str, str] = {
     "Device.watch": "tests/runtime/test_watchdog.py",
     "Semaphore.abandon": "as host_signal",
     "Semaphore.reached": "a coroutine: asyncio takes the signal",
+    "Semaphore.signal": "as CommandList.append_signal",
     "Semaphore.signalled_by": "changes nothing but a set",
+    "Semaphore.wait": "as CommandList.append_wait",
     "Memory.map_mipmapped_array": "as map_buffer",
 }
 

@@ -124,6 +124,7 @@ def device_calls(device: Device) -> Calls:
         "Device.nvscisync_attributes": (device.nvscisync_attributes, {"attributes": 5}),
         "Semaphore.export": (sem.export, {}), "Semaphore.host_signal": (sem.host_signal, {}),
         "Semaphore.host_wait": (sem.host_wait, {"timeout_s": 0}), "Semaphore.reached": (sem.reached, {"value": 0}),
+        "Semaphore.wait": (sem.wait, {"value": 0, "stream": 5}), "Semaphore.signal": (sem.signal, {"stream": 5}),
         "binary host_signal": (bare.host_signal, {}), "binary host_wait": (bare.host_wait, {"timeout_s": 0}),
         "Memory.export": (memory.export, {}), "Memory.map_buffer": (memory.map_buffer, {"overlap": True}),
         "Memory.map_mipmapped_array": (memory.map_mipmapped_array, {"desc": MipmapDesc(**IMAGE)}),

@@ -163,6 +163,8 @@ CALLS: dict[tuple[str, str], Callable[[Any], object]] = {
     ("semaphore", "value"): lambda x: x.value(),
     ("semaphore", "host_signal"): lambda x: x.host_signal(9),
     ("semaphore", "host_wait"): lambda x: x.host_wait(1, timeout_s=0),
+    ("semaphore", "wait"): lambda x: x.wait(1, stream=FakeStream(0x88)),
+    ("semaphore", "signal"): lambda x: x.signal(9, stream=FakeStream(0x88)),
     ("semaphore", "reached"): lambda x: x.reached(1).send(None),
     ("memory", "export"): lambda x: x.export(),
     ("memory", "map_buffer"): lambda x: x.map_buffer(),
