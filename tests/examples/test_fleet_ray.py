@@ -8,10 +8,8 @@ import importlib
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,6 +19,7 @@ import pytest
 from support.cuda_sim import stand_in_environment
 from support.opencl_sim import opencl_command
 from support.paths import ROOT
+from support.ray_cluster import environment_of_ray, running
 from support.waiting import until
 
 # Not an import statement: mypy would follow it to Ray, which need not be installed.
@@ -161,22 +160,8 @@ def test_suite_that_does_not_end_is_told_of() -> None:
 def ray_environment() -> Iterator[dict[str, str]]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'xsem[fleet]'")
-    # Ray puts sockets into this folder, so its path is short.
-    with tempfile.TemporaryDirectory(prefix="xsem-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield os.environ | {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT / "tests")}
-
-
-@contextlib.contextmanager
-def running(command: Sequence[str | Path], environment: dict[str, str]) -> Iterator[Any]:
-    """Start a program, and end it with its children at the end of the block."""
-    process = subprocess.Popen(list(map(str, command)), env=environment, text=True, start_new_session=True,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    with environment_of_ray() as environment:
+        yield environment
 
 
 def suites_on(device: str, folder: str) -> list[int]:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import importlib
 import importlib.util
-import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 from typing import Any
 
 import pytest
 from support.paths import ROOT
+from support.ray_cluster import on_one_node
 
 from xsem.ipc import tickets
 
@@ -76,18 +73,6 @@ def test_actors_of_a_node_hand_frames_on() -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("ray is not installed: pip install 'xsem[fleet]'")
     faulthandler.cancel_dump_traceback_later()   # of pytest: on a busy machine a cluster takes longer
-    # Ray puts sockets into this folder, so its path is short.
-    with tempfile.TemporaryDirectory(prefix="xsem-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        environment = os.environ | {"RAY_TMPDIR": folder, "RAY_USAGE_STATS_ENABLED": "0",
-                                    "PYTHONPATH": str(ROOT / "tests")}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "support.ray_cluster", json.dumps({"one": {}}), str(EXAMPLE), "--frames", "10"],
-            env=environment, text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            out, _ = process.communicate(timeout=400)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    assert process.returncode == 0, out
+    status, out = on_one_node(EXAMPLE, "--frames", "10")
+    assert status == 0, out
     assert out.splitlines()[-1] == "20 frames right, 0 wrong, 0 filters refused"
