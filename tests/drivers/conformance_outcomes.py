@@ -3,12 +3,12 @@
     SIMZE_MODE=intel SIMZE_COUNTERS=file tests/drivers/run levelzero -- \\
         python tests/drivers/conformance_outcomes.py levelzero:0 [KEY …]
 
-One line per case: outcome, key, and ``+N`` if N waits passed without a signal. ``levelzero_intel.txt`` has the
-outcomes in Intel's mode, without the numbers.
+One line of JSON per case: its key, its outcome, the number of waits that passed without a signal, and the detail.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 import sys
@@ -42,10 +42,7 @@ def main(device: str, *only: str) -> None:
             if missing in surveyed.undeclared and missing not in refused:
                 refused[missing] = refusal(workers, missing)
             found = result(workers, planned, refused)
-            passed = let_through() - before
-            print(found.outcome.value, planned.case.key, *([f"+{passed}"] if passed else []), flush=True)
-            if found.outcome.value in ("FAIL", "ERROR"):
-                print(planned.case.key, found.detail, file=sys.stderr, flush=True)
+            print(json.dumps([planned.case.key, found.outcome.value, let_through() - before, found.detail]), flush=True)
 
 
 if __name__ == "__main__":
