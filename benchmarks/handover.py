@@ -1,7 +1,9 @@
-"""Measure how two processes hand a value back and forth on GPUs, by three ways in one run.
+"""Measure how two processes hand a value back and forth on GPUs, by five ways in one run.
 
     python benchmarks/handover.py --devices cuda:0 cuda:1 --json out.json
     tests/drivers/run cuda -- python benchmarks/handover.py --count 80 --exporter host   # a smoke test on the stand-in
+
+A CUDA MPS server, where one runs (nvidia-cuda-mps-control -d), lets both processes use the GPU at the same time.
 
 A signals 1 and waits for 2, B waits for 1 and signals 2, and so on. Both processes append a chunk of such pairs ahead,
 behind a closed gate. Two events of A measure the time of the GPU from the opening of the gate to the end of the chunk.
@@ -10,6 +12,11 @@ The figure of a chunk is this time by the number of its hand-overs; p50 and p99 
 - xsem: a timeline in host memory (HOST_TIMELINE_FD), by command lists of xsem
 - by hand: the same page, by cuMemHostRegister, cuStreamWaitValue64 and cuStreamWriteValue64 of cuda.bindings
 - external timeline: created by the device's companion_exporter(), which is Vulkan, imported by both, by command lists
+- CUDA IPC events by hand: an event of each process, opened by the other one. A wait for an event is one for its last
+  record, so each process polls a word in shared memory until the other has appended that record
+- host flags by hand: each process synchronises an event, then writes a word that the other one polls
+
+In the last two, the processes are part of each hand-over, so their gate is open before the chunk is appended.
 
 After each chunk, both processes compare the value with the one that the chunk ends with, where they can read it. Exit
 status 1: a value was wrong, or the deadline passed; 3: a CUDA device with timelines in host memory does not exist.
@@ -42,6 +49,11 @@ HOST_TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
 VALUE_AT: Final = 16
 XSEM, BY_HAND = "xsem: timeline in host memory", "by hand: word in host memory"
 EXTERNAL = "xsem: timeline of the exporter, imported by both"
+IPC_EVENTS, FLAGS = "by hand: CUDA IPC events, words polled by hosts", "by hand: hosts synchronise, and poll words"
+BY_HOSTS = (IPC_EVENTS, FLAGS)
+# Bytes of the shared words: a value of each process, whether its event is there, and the handles of the events.
+HANDLES_AT, EVENT_HANDLE = 32, 64
+Words64 = ctypes.Array[ctypes.c_uint64]
 NOT_TRIED: Final = 3
 DEADLINE_S: Final = 900
 
@@ -114,8 +126,51 @@ class Words:
         ask(driver().cuMemHostUnregister, self._start)
 
 
+class Polled:
+    """Words that both hosts poll, and an event of this process: the flags, or with the other's event the IPC events."""
+
+    def __init__(self, words: Words64, mine: int, *, ipc: bool) -> None:
+        cu = driver()
+        self._words, self._mine, self._other = words, mine, 1 - mine
+        self._native = ask(cu.cuStreamCreate, int(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+        self.stream = int(self._native)
+        flags = cu.CUevent_flags.CU_EVENT_DISABLE_TIMING | (cu.CUevent_flags.CU_EVENT_INTERPROCESS if ipc else 0)
+        self._event = ask(cu.cuEventCreate, int(flags))
+        self._record, self._until, self._wait = cu.cuEventRecord, cu.cuEventSynchronize, cu.cuStreamWaitEvent
+        self._theirs = self._opened() if ipc else None
+
+    def _opened(self) -> Any:
+        """Exchange the handles of the events, and return the other process's event."""
+        cu, size = driver(), EVENT_HANDLE
+        handle = ask(cu.cuIpcGetEventHandle, self._event)
+        start = ctypes.addressof(self._words) + HANDLES_AT
+        ctypes.memmove(start + size * self._mine, bytes(handle.reserved), size)
+        self._words[2 + self._mine] = 1
+        while not self._words[2 + self._other]:
+            time.sleep(0.001)
+        theirs = cu.CUipcEventHandle()
+        theirs.reserved = ctypes.string_at(start + size * self._other, size)
+        return ask(cu.cuIpcOpenEventHandle, theirs)
+
+    def signal(self, value: int) -> None:
+        code, = self._record(self._event, self._native)
+        if not code and self._theirs is None:
+            code, = self._until(self._event)
+        if code:
+            raise RuntimeError(repr(code))
+        self._words[self._mine] = value
+
+    def wait(self, value: int) -> None:
+        while self._words[self._other] < value:
+            pass
+        if self._theirs is not None:
+            code, = self._wait(self._native, self._theirs, 0)
+            if code:
+                raise RuntimeError(repr(code))
+
+
 @contextlib.contextmanager
-def side(way: str, device: xsem.Device, desc: xsem.SemaphoreDesc) -> Iterator[Side]:
+def side(way: str, device: xsem.Device, desc: xsem.SemaphoreDesc, words: Words64, mine: int) -> Iterator[Side]:
     """Open a side of this way, in the device's context, which is current in the block."""
     cu = driver()
     ask(cu.cuCtxPushCurrent, cu.CUcontext(device.native_handle))
@@ -123,6 +178,8 @@ def side(way: str, device: xsem.Device, desc: xsem.SemaphoreDesc) -> Iterator[Si
         if way == BY_HAND:
             with contextlib.closing(Words(desc)) as here:
                 yield here
+        elif way in BY_HOSTS:
+            yield Polled(words, mine, ipc=way == IPC_EVENTS)
         else:
             yield Lists(device, device.import_semaphore(desc))
     finally:
@@ -135,12 +192,14 @@ def chunks(count: int, most: int) -> list[int]:
     return [min(most, pairs - begin) for begin in range(0, pairs, most)]
 
 
-def answer(way: str, name: str, desc: xsem.SemaphoreDesc, ready: xsem.SemaphoreDesc, sizes: list[int]) -> None:
+def answer(
+    way: str, name: str, desc: xsem.SemaphoreDesc, ready: xsem.SemaphoreDesc, words: Words64, sizes: list[int]
+) -> None:
     """Be process B."""
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
-    with xsem.open_device("host") as host, xsem.open_device(name) as device, side(way, device, desc) as here:
+    with xsem.open_device("host") as host, xsem.open_device(name) as device, side(way, device, desc, words, 1) as here:
         cu, at, ahead = driver(), 0, host.import_semaphore(ready)
-        seen = host.import_semaphore(desc) if desc.type is HOST_TIMELINE else None
+        seen = host.import_semaphore(desc) if way in (XSEM, BY_HAND) else None
         for number, pairs in enumerate(sizes, 1):
             for value in range(at + 1, at + 2 * pairs, 2):
                 here.wait(value)
@@ -163,26 +222,31 @@ def hand_over(
         time.sleep(0.001)
     cu, gate, ready = driver(), device.create_timeline(), host.create_semaphore(HOST_TIMELINE)
     spawn = multiprocessing.get_context("spawn")
+    words = spawn.RawArray(ctypes.c_uint64, (HANDLES_AT + 2 * EVENT_HANDLE) // 8)
     with made.export() as desc, ready.export() as started, made.export() as own, gate.export() as closed:
-        process = spawn.Process(target=answer, args=(way, names[-1], desc, started, sizes), daemon=True)
+        process = spawn.Process(target=answer, args=(way, names[-1], desc, started, words, sizes), daemon=True)
         process.start()
         found, at = [], 0
-        with side(way, device, own) as here, contextlib.closing(Words(closed)) as opened:
+        with side(way, device, own, words, 0) as here, contextlib.closing(Words(closed)) as opened:
             stream = cu.CUstream(here.stream)
             events = [ask(cu.cuEventCreate, 0) for _ in range(2)]
             for number, pairs in enumerate(sizes, 1):
                 ask(cu.cuStreamWaitValue64, stream, opened.word, number, 0)
                 ask(cu.cuEventRecord, events[0], stream)
+                if way in BY_HOSTS:
+                    gate.host_signal(number)
                 for value in range(at + 1, at + 2 * pairs, 2):
                     here.signal(value)
                     here.wait(value + 1)
                 ask(cu.cuEventRecord, events[1], stream)
                 at += 2 * pairs
                 ready.host_wait(number, timeout_s=DEADLINE_S)
-                gate.host_signal(number)
+                if way not in BY_HOSTS:
+                    gate.host_signal(number)
                 ask(cu.cuStreamSynchronize, stream)
-                if made.value() != at:
-                    raise ValueError(f"{way}: the value is {made.value()} after a chunk that ends with {at}")
+                seen = words[1] if way in BY_HOSTS else made.value()
+                if seen != at:
+                    raise ValueError(f"{way}: the value is {seen} after a chunk that ends with {at}")
                 found.append(1000 * float(ask(cu.cuEventElapsedTime, *events)) / (2 * pairs))
         process.join(60)
         if process.exitcode != 0:
@@ -318,6 +382,18 @@ def exporter_of(device: xsem.Device, asked: str) -> xsem.Device | None:
         return None
 
 
+def has_ipc_events(device: xsem.Device) -> bool:
+    """Return whether the device's events can be opened by other processes. Print a line if not."""
+    cu = driver()
+    ask(cu.cuCtxPushCurrent, cu.CUcontext(device.native_handle))
+    native = ask(cu.cuCtxGetDevice)
+    ask(cu.cuCtxPopCurrent)
+    code, found = cu.cuDeviceGetAttribute(cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, native)
+    if code or not found:
+        print(f"not measured: {IPC_EVENTS}: {device.info.id} has none")
+    return not code and bool(found)
+
+
 def show(title: str, figures: dict[str, dict[str, float]]) -> None:
     """Print the figures of one part."""
     print(title)
@@ -351,7 +427,8 @@ def main() -> int:
         exporter.release()
         exporter = None
     try:
-        for way in (XSEM, BY_HAND, *([EXTERNAL] if exporter is not None else [])):
+        for way in (XSEM, BY_HAND, *([EXTERNAL] if exporter is not None else []),
+                    *([IPC_EVENTS] if has_ipc_events(device) else []), FLAGS):
             maker = exporter if way == EXTERNAL and exporter is not None else device
             found[way] = percentiles(hand_over(way, asked.devices, maker.create_timeline(), device, host, sizes))
         show(f"one hand-over between two processes, us ({', '.join(asked.devices)})", found)

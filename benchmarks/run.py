@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import xsem
-from bench import aims, copies, frames, images, imports, objects, plot, renderer, signals, trips, waits
+from bench import aims, copies, frames, images, imports, objects, plot, renderer, signals, tensors, trips, waits
 from bench.c_loop import CLoop, build
 from bench.rig import open_rig, raise_fd_limit
 from bench.timing import Series
@@ -38,7 +38,7 @@ from xsem.spi import compiled
 
 SCHEMA: Final = 2
 _PARTS: Final = {"signals": signals, "frames": frames, "imports": imports, "trips": trips, "copies": copies,
-                 "images": images, "objects": objects, "waits": waits, "renderer": renderer}
+                 "images": images, "tensors": tensors, "objects": objects, "waits": waits, "renderer": renderer}
 _PACKAGES: Final = ("xsem", "cuda-bindings", "numpy")
 _NOT_TRIED: Final = 3
 

@@ -15,6 +15,7 @@ from bench.copies import PLAIN
 from bench.images import BY_HAND
 from bench.objects import BESIDE, IMPORT, IMPORT_DOCUMENTED
 from bench.renderer import AFTER, ALONE, BEFORE, HOST
+from bench.tensors import NUMPY, TORCH
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, REUSED, XSEM
 
@@ -33,7 +34,7 @@ _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 
 _PURE: Final = ", pure Python"
 
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE, NUMPY, TORCH)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -48,6 +49,7 @@ _WORDS: Final = {
     ON_DEVICE: ("the GPU waits for the frame", _RED),
     ON_HOST: ("the host waits for the frame", _BLUE),
     ALONE: ("the frame alone", _GREY),
+    NUMPY: (NUMPY, _GREY), TORCH: (TORCH, _GREY),
     HOST: ("the host waits, then the GPU reads", _BLUE),
     AFTER: ("the GPU waits, appended after the frame", _RED),
     BEFORE: ("the GPU waits, appended before the frame", _RED),
@@ -57,10 +59,13 @@ _GROUPS: Final = {
     "frame": "Operations in a frame of an application", "import": "Import an object of another API",
     "release": "Release the imported object", "round trip": "Host signals, GPU answers, host waits for the answer",
     "copy": "Copy memory", "image copy": "Copy an image",
+    "tensor": "Hand mapped memory to a library of arrays",
     "live objects": "A signal or an import with many live objects",
     "waits": "Wait on the GPU, and beside pending waits",
     "renderer": "A frame of a renderer, read by the GPU",
 }
+_BETTER: Final = {"us": "microseconds, shorter is better", "ns": "nanoseconds, shorter is better",
+                  "GB/s": "GB/s, longer is better"}
 _INTRODUCTION: Final = (
     "xsem lets GPU work of one program wait for work of another.",
     "Each bar is the time of one operation, or the speed of one copy.",
@@ -91,7 +96,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
         unit = members[0]["unit"]
         # Each panel has its own scale, because copies and signals have different units.
         most = max(figure["median"] for each in members for figure in each["ways"].values()) * 1.15 or 1.0
-        better = "microseconds, shorter is better" if unit == "us" else f"{unit}, longer is better"
+        better = _BETTER[unit]
         pen.text((_MARGIN, y), f"{_GROUPS[name]}  ({better})", fill=_INK, font=large)
         y += _LINE + _GAP
         for each in members:

@@ -28,7 +28,7 @@ class Series:
     group: str   # for example "signal"
     label: str   # for example "64 semaphores"
     size: int   # number of semaphores, objects or bytes; 1 for frames and round trips
-    unit: Literal["us", "GB/s"]   # microseconds per operation, or bandwidth
+    unit: Literal["us", "ns", "GB/s"]   # time per operation, or bandwidth
     ways: dict[str, Figure]
     repetitions: int
 

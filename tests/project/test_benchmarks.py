@@ -15,7 +15,7 @@ from PIL import Image, ImageChops
 from support.cuda_sim import stand_in_environment
 from support.paths import ROOT
 
-from bench import aims, frames, images, plot, renderer, waits
+from bench import aims, frames, images, plot, renderer, tensors, waits
 from bench.imports import UNTIL_GONE
 from bench.timing import Figure, Series, interleaved
 from bench.ways import DOCUMENTED, REUSED, XSEM
@@ -86,6 +86,7 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
                                                                      "device to host"]
     assert [label for group, label in series if group == "image copy"] == list(images.DIRECTIONS)
     assert all(list(series["image copy", label]) == ["cuMemcpy2DAsync", "append_copy"] for label in images.DIRECTIONS)
+    assert next(iter(series["tensor", "a DLPack capsule"])) == tensors.NUMPY
     assert set(series["waits", waits.FRAME]) == {waits.ON_DEVICE, waits.ON_HOST}
     assert set(series["waits", waits.BESIDE]) == {waits.NONE_PENDING, waits.SIX_PENDING}
     assert set(series["renderer", renderer.FRAME]) == {renderer.ALONE, renderer.HOST, renderer.AFTER, renderer.BEFORE}

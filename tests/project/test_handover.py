@@ -27,7 +27,8 @@ def test_each_way_hands_the_values_over_between_two_devices(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert found["hand_overs"] == 60
-    assert [len(found[part]) for part in ("hand_over_us", "host_us", "append_us")] == [3, 5, 5]
+    assert "not measured: by hand: CUDA IPC events" in done.stdout   # the stand-in has none
+    assert [len(found[part]) for part in ("hand_over_us", "host_us", "append_us")] == [4, 5, 5]
     for part in ("hand_over_us", "host_us", "append_us"):
         assert all(0 < each["p50"] <= each["p99"] for each in found[part].values())
         assert all(name in done.stdout for name in found[part])
