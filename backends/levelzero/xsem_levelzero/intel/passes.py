@@ -117,9 +117,11 @@ class Passes:
         if now:
             semaphore.release(self._core)
             return
-        wait = self._wait   # usually the thread looks at it at once
-        with suppress(XsemError):
-            if wait is not None and self._events.wait(wait, _RELEASE_NS):
+        deadline = time.monotonic_ns() + _RELEASE_NS
+        with suppress(XsemError):   # usually the thread looks at each wait of the pass at once
+            while (wait := self._wait) is not None and any(each is semaphore for each, _ in list(self._released)):
+                if not self._events.wait(wait, max(0, deadline - time.monotonic_ns())):
+                    return
                 self.sweep()
 
     def sweep(self) -> None:
