@@ -5,8 +5,9 @@
 
 A CUDA MPS server, where one runs (nvidia-cuda-mps-control -d), lets both processes use the GPU at the same time.
 
-A signals 1 and waits for 2, B waits for 1 and signals 2, and so on. Both processes append a chunk of such pairs ahead,
-behind a closed gate. Two events of A measure the time of the GPU from the opening of the gate to the end of the chunk.
+A signals 1 and waits for 2, B waits for 1 and signals 2, and so on. Before each signal, the process sets 4 bytes of its
+own memory, as the work that the signal tells of. Both processes append a chunk of such pairs ahead, behind a closed
+gate. Two events of A measure the time of the GPU from the opening of the gate to the end of the chunk.
 The figure of a chunk is this time by the number of its hand-overs; p50 and p99 are over the chunks.
 
 - xsem: a timeline in host memory (HOST_TIMELINE_FD), by command lists of xsem
@@ -186,6 +187,19 @@ def side(way: str, device: xsem.Device, desc: xsem.SemaphoreDesc, words: Words64
         ask(cu.cuCtxPopCurrent)
 
 
+def work_on(stream: int) -> Callable[[int], None]:
+    """Return a function that appends a small work: it writes a value of 4 bytes to memory of this process."""
+    cu = driver()
+    target, native, write = ask(cu.cuMemAlloc, 4), cu.CUstream(stream), cu.cuMemsetD32Async
+
+    def work(value: int) -> None:
+        code, = write(target, value, 1, native)
+        if code:
+            raise RuntimeError(repr(code))
+
+    return work
+
+
 def chunks(count: int, most: int) -> list[int]:
     """Return the pairs of each chunk. A pair is two hand-overs."""
     pairs = max(1, count // 2)
@@ -198,11 +212,12 @@ def answer(
     """Be process B."""
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
     with xsem.open_device("host") as host, xsem.open_device(name) as device, side(way, device, desc, words, 1) as here:
-        cu, at, ahead = driver(), 0, host.import_semaphore(ready)
+        cu, at, ahead, work = driver(), 0, host.import_semaphore(ready), work_on(here.stream)
         seen = host.import_semaphore(desc) if way in (XSEM, BY_HAND) else None
         for number, pairs in enumerate(sizes, 1):
             for value in range(at + 1, at + 2 * pairs, 2):
                 here.wait(value)
+                work(value)
                 here.signal(value + 1)
             at += 2 * pairs
             ahead.host_signal(number)
@@ -228,7 +243,7 @@ def hand_over(
         process.start()
         found, at = [], 0
         with side(way, device, own, words, 0) as here, contextlib.closing(Words(closed)) as opened:
-            stream = cu.CUstream(here.stream)
+            stream, work = cu.CUstream(here.stream), work_on(here.stream)
             events = [ask(cu.cuEventCreate, 0) for _ in range(2)]
             for number, pairs in enumerate(sizes, 1):
                 ask(cu.cuStreamWaitValue64, stream, opened.word, number, 0)
@@ -236,6 +251,7 @@ def hand_over(
                 if way in BY_HOSTS:
                     gate.host_signal(number)
                 for value in range(at + 1, at + 2 * pairs, 2):
+                    work(value)
                     here.signal(value)
                     here.wait(value + 1)
                 ask(cu.cuEventRecord, events[1], stream)
@@ -405,7 +421,7 @@ def main() -> int:
     """Measure, print, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--count", type=int, default=100_000, help="hand-overs of each way")
-    parser.add_argument("--chunk", type=int, default=200, help="pairs that are appended ahead, at most 500")
+    parser.add_argument("--chunk", type=int, default=100, help="pairs that are appended ahead, at most 250")
     parser.add_argument("--devices", nargs="+", default=["cuda:0"], help="device of A, and of B")
     parser.add_argument("--exporter", default="companion", help="of the external timeline: companion, or a device")
     parser.add_argument("--commit", default="", help="of the tree, for the record")
@@ -420,7 +436,7 @@ def main() -> int:
     if HOST_TIMELINE not in device.capabilities.semaphore_export:
         print(f"handover: {device.info.id} has no timelines in host memory", file=sys.stderr)
         return NOT_TRIED
-    sizes, found = chunks(asked.count, min(asked.chunk, 500)), {}
+    sizes, found = chunks(asked.count, min(asked.chunk, 250)), {}
     host, exporter = xsem.open_device("host"), exporter_of(device, asked.exporter)
     if exporter is not None and exporter.info.uuid is not None and len(set(asked.devices)) > 1:
         print("handover: a timeline of one GPU cannot be imported on another one, so that way is left out")

@@ -1,6 +1,6 @@
 """Measure the cost of xsem beside the driver and cuda-python, in one run.
 
-    python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json --plot out.png
+    python benchmarks/run.py --device cuda:0 --exporter vulkan --json out.json
     tests/drivers/run cuda -- python benchmarks/run.py --quick     # on the stand-in: a test of the command
 
 With the compiled part of xsem, a second process measures xsem in pure Python (XSEM_PURE=1), beside the same other ways.
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import xsem
-from bench import aims, copies, frames, images, imports, objects, plot, renderer, signals, tensors, trips, waits
+from bench import aims, copies, frames, images, imports, objects, renderer, signals, tensors, trips, waits
 from bench.c_loop import CLoop, build
 from bench.rig import open_rig, raise_fd_limit
 from bench.timing import Series
@@ -119,7 +119,6 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--exporter", default="host", help="vulkan, or host for the stand-in")
     parser.add_argument("--json", type=Path, help="file for the record")
-    parser.add_argument("--plot", type=Path, help="file for the plot")
     parser.add_argument("--quick", action="store_true", help="few and short repetitions")
     parser.add_argument("--only", choices=_PARTS, action="append", help="only this part; may be repeated")
     parser.add_argument("--deadline", type=float, default=300.0, help="seconds until the run stops and shows its place")
@@ -153,8 +152,6 @@ def main() -> int:
                 faulthandler.cancel_dump_traceback_later()   # the second process has its own deadline
                 pure = _without_compiled(asked, Path(folder))
             record["pure"] = pure and {"series": pure["series"], "aims": pure["aims"]}
-            if asked.plot is not None:
-                plot.plot(record, plot.title(record), asked.plot)
     except (xsem.BackendUnavailableError, xsem.DeviceNotFoundError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return _NOT_TRIED

@@ -1,10 +1,11 @@
-"""The record as one picture: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile."""
+"""The records as pictures: a panel per group, a bar per way, whiskers from the 10th to the 90th percentile."""
 
 # The picture is for readers without knowledge of xsem and CUDA. Shown 800 pixels wide, its text is 14 pixels high. A
 # line through bars is their baseline: the driver without xsem, from Python. Pillow draws the picture, as in the demo.
 
 from __future__ import annotations
 
+import json
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +20,7 @@ from bench.tensors import NUMPY, TORCH
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, REUSED, XSEM
 
-__all__ = ["plot", "title"]
+__all__ = ["PICTURES", "pictures"]
 
 _WIDTH: Final = 1200
 _NAMES: Final = 520      # left edge of the bars
@@ -33,8 +34,10 @@ _PAPER, _INK, _FAINT = (255, 255, 255), (34, 34, 34), (120, 120, 120)
 _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 119), (245, 178, 187), (34, 136, 51)
 _PURE: Final = ", pure Python"
 
+_HAND_OVER: Final = "by hand: word in host memory"
+
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE, NUMPY, TORCH)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE, NUMPY, TORCH, _HAND_OVER)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -50,6 +53,11 @@ _WORDS: Final = {
     ON_HOST: ("the host waits for the frame", _BLUE),
     ALONE: ("the frame alone", _GREY),
     NUMPY: (NUMPY, _GREY), TORCH: (TORCH, _GREY),
+    _HAND_OVER: ("by hand, words that the GPUs poll", _BLUE),
+    "xsem: timeline in host memory": ("xsem, timeline in host memory", _RED),
+    "xsem: timeline of the exporter, imported by both": ("xsem, timeline of Vulkan", _RED),
+    "by hand: CUDA IPC events, words polled by hosts": ("by hand, CUDA IPC events", _BLUE),
+    "by hand: hosts synchronise, and poll words": ("by hand, the hosts synchronise", _BLUE),
     HOST: ("the host waits, then the GPU reads", _BLUE),
     AFTER: ("the GPU waits, appended after the frame", _RED),
     BEFORE: ("the GPU waits, appended before the frame", _RED),
@@ -63,32 +71,66 @@ _GROUPS: Final = {
     "live objects": "A signal or an import with many live objects",
     "waits": "Wait on the GPU, and beside pending waits",
     "renderer": "A frame of a renderer, read by the GPU",
+    "hand-over": "One turn of two processes on one GPU",
 }
 _BETTER: Final = {"us": "microseconds, shorter is better", "ns": "nanoseconds, shorter is better",
                   "GB/s": "GB/s, longer is better"}
-_INTRODUCTION: Final = (
+_ABOUT: Final = (
     "xsem lets GPU work of one program wait for work of another.",
     "Each bar is the time of one operation, or the speed of one copy.",
     '"By hand": the same driver calls without xsem and its checks.',
     "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
     "A line at a bar's end spans 80 % of the repetitions.",
 )
+_ABOUT_HAND_OVERS: Final = (
+    "Two processes take turns: each waits, sets 4 bytes on the GPU, and signals.",
+    "Each bar is the time of one turn. All waits are on the GPU, except in the last two ways:",
+    "there the two processes poll, with 100 % of a core each.",
+    "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
+)
+PICTURES: Final = ("benchmarks.png", "handover.png")
 
 
-def plot(record: dict[str, Any], title: str, path: Path) -> None:
-    """Write a PNG of the record of a run (`schema.json`)."""
+def pictures(folder: Path, to: Path) -> list[Path]:
+    """Draw the records of one folder as PNG files of another folder, and return the files."""
+    made = []
+    whole = _read(folder / "benchmarks.json")
+    if whole is not None:
+        title = f"xsem {whole['packages']['xsem']} on {whole['device']}, driver {whole['driver_version']}"
+        series = [{**each, "ways": _with_pure(each, whole)} for each in whole["series"]]
+        made.append(_draw(series, title, _ABOUT, to / PICTURES[0]))
+    found = {label: _read(folder / f"{name}.json")
+             for label, name in (("without MPS", "handover"), ("under CUDA MPS", "handover-mps"))}
+    series = [_hand_overs(label, record) for label, record in found.items() if record is not None]
+    if series:
+        device = next(record["device"] for record in found.values() if record is not None)
+        made.append(_draw(series, f"Hand-overs between two processes on {device}", _ABOUT_HAND_OVERS, to / PICTURES[1]))
+    return made
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return found
+
+
+def _hand_overs(label: str, record: dict[str, Any]) -> dict[str, Any]:
+    ways = {way: dict.fromkeys(("median", "low", "high"), each["p50"])
+            for way, each in record["hand_over_us"].items()}
+    return {"group": "hand-over", "label": label, "unit": "us", "ways": ways}
+
+
+def _draw(series: list[dict[str, Any]], title: str, about: tuple[str, ...], path: Path) -> Path:
     small, large = ImageFont.load_default(size=_TEXT), ImageFont.load_default(size=_TITLE)
-    series = [{**each, "ways": _with_pure(each, record)} for each in record["series"]]
     groups = [(name, list(each)) for name, each in groupby(series, key=lambda each: each["group"])]
     rows = sum(len(each["ways"]) + 1 for each in series)
-    height = 2 * _MARGIN + (3 + len(_INTRODUCTION)) * _LINE + rows * _LINE + len(groups) * (2 * _LINE + _GAP) \
+    height = 2 * _MARGIN + (3 + len(about)) * _LINE + rows * _LINE + len(groups) * (2 * _LINE + _GAP) \
         + len(series) * _GAP
     image = Image.new("RGB", (_WIDTH, height), _PAPER)
     pen = ImageDraw.Draw(image)
     y = _MARGIN
     pen.text((_MARGIN, y), title, fill=_INK, font=large)
     y += 2 * _LINE
-    for line in _INTRODUCTION:
+    for line in about:
         pen.text((_MARGIN, y), line, fill=_INK, font=small)
         y += _LINE
     y += _LINE
@@ -123,11 +165,7 @@ def plot(record: dict[str, Any], title: str, path: Path) -> None:
             y += _GAP
         y += _GAP
     image.crop((0, 0, _WIDTH, y + _MARGIN)).quantize(64).save(path, optimize=True)
-
-
-def title(record: dict[str, Any]) -> str:
-    """Return the title for a record: version, device and driver."""
-    return f"xsem {record['packages']['xsem']} on {record['device']}, driver {record['driver_version']}"
+    return path
 
 
 def _with_pure(each: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

@@ -54,24 +54,22 @@ def test_every_series_of_the_plot_has_a_baseline(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
-def test_plot_in_the_documents_is_that_of_the_record(path: Path, tmp_path: Path) -> None:
-    """The picture of the record is made from it, and a page shows the picture."""
-    found = record(path)
-    plot.plot(found, plot.title(found), tmp_path / "plot.png")
-    with Image.open(tmp_path / "plot.png") as made, Image.open(path.with_suffix(".png")) as committed:
-        assert made.size == committed.size
-        different = ImageChops.difference(made.convert("L"), committed.convert("L")).histogram()
-    assert sum(different[128:]) < sum(different) / 10_000   # another FreeType changes the edges of letters
-    shown = path.with_suffix(".png").relative_to(ROOT).as_posix()
-    assert f"](../{shown})" in (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", [path.parent for path in RECORDS], ids=lambda path: path.name)
+def test_pictures_in_the_documents_are_those_of_the_records(folder: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for path in plot.pictures(folder, tmp_path):
+        with Image.open(path) as made, Image.open(folder / path.name) as committed:
+            assert made.size == committed.size
+            different = ImageChops.difference(made.convert("L"), committed.convert("L")).histogram()
+        assert sum(different[128:]) < sum(different) / 10_000   # another FreeType changes the edges of letters
+        assert f"](../{(folder / path.name).relative_to(ROOT).as_posix()})" in page
 
 
 @pytest.mark.timeout(110)
 def test_quick_run_measures_everything(tmp_path: Path) -> None:
-    done = benchmarks("--quick", "--json", str(tmp_path / "out.json"), "--plot", str(tmp_path / "out.png"))
+    done = benchmarks("--quick", "--json", str(tmp_path / "benchmarks.json"))
     assert done.returncode == 0, done.stdout + done.stderr
-    found = record(tmp_path / "out.json")
+    found = record(tmp_path / "benchmarks.json")
     series = {(each["group"], each["label"]): each["ways"] for each in found["series"]}
     for group in ("signal", "wait"):
         for count in ("1 semaphore", "8 semaphores", "64 semaphores"):
@@ -100,8 +98,9 @@ def test_quick_run_measures_everything(tmp_path: Path) -> None:
         assert "aims, pure Python:" in done.stdout
     else:
         assert found["pure"] is None
-    with Image.open(tmp_path / "out.png") as picture:
-        picture.load()
+    picture, = plot.pictures(tmp_path, tmp_path)
+    with Image.open(picture) as drawn:
+        drawn.load()
 
 
 LOAD = """

@@ -32,7 +32,8 @@ def test_driver_lets_waits_through_so_that_the_check_proves_something() -> None:
 def test_each_kind_of_mistake_is_reported() -> None:
     expected = EXPECTED["lifo"]
     same = {**{f"X-{number}": Case("PASS") for number in range(expected.met)},
-            **{key: Case("FAIL") for key in expected.not_met}, "refused": Case("FAIL", 0, f"BusyError: {expected.refusal}")}
+            **{key: Case("FAIL") for key in expected.not_met},
+            "refused": Case("FAIL", 0, f"BusyError: {expected.refusal}")}
     assert mistakes("lifo", Outcomes(same, 0)) == []
     for other, words in (
         ({"X-0": Case("ERROR", 0, "why")}, ["X-0: ERROR: why", f"{expected.met - 1} cases met, not {expected.met}"]),
