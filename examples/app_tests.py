@@ -38,7 +38,7 @@ def renderer() -> Iterator[xsem.Device]:
 
 
 def test_brighten_waits(renderer: xsem.Device) -> None:
-    theirs = renderer.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    theirs = renderer.create_timeline()
     memory = renderer.create_memory(xsem.MemoryHandleType.OPAQUE_FD, 4096)
     pixels = memory.map_buffer().numpy()
     with open_compute(theirs.export()) as device:
@@ -54,7 +54,7 @@ def test_brighten_waits(renderer: xsem.Device) -> None:
 
 
 def test_dead_renderer_is_an_error(renderer: xsem.Device) -> None:
-    theirs = renderer.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    theirs = renderer.create_timeline()
     commands = renderer.create_command_list()
     commands.append_wait(theirs, 1)
     with pytest.raises(xsem.WaitTimeoutError) as failure:

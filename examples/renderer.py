@@ -110,7 +110,7 @@ def main() -> int:
     # The application's GPU, if there are several.
     gpu = asked.importer if asked.exporter == "vulkan" else None
     with xsem.open_device(asked.exporter, uuid=gpu) as device:
-        timeline = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+        timeline = device.create_timeline()
         memory = device.create_memory(xsem.MemoryHandleType.OPAQUE_FD, WIDTH * HEIGHT * 4)
         # The handles stay open until the end, because the application may still be starting.
         with timeline.export() as semaphore_desc, memory.export() as memory_desc:

@@ -1,6 +1,6 @@
 """Make files from ``records/*/conformance-*.json``: ``python tools/report_files.py [--check]``.
 
-The files are the Markdown of each report, and the matrix in docs/reference/device-results.md between two comments.
+The files are the Markdown of each report, and the tables in docs/reference/device-results.md between two comments.
 With ``--check`` nothing is written, and the exit status is 1 if a file is not up to date.
 """
 
@@ -63,7 +63,7 @@ def made(root: Path) -> dict[Path, str]:
         raise ValueError(f"{PAGE.as_posix()} must contain {BEGIN.strip()} and then {END.strip()}, once each and on a "
                          "line each")
     before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    files[page] = f"{before}{BEGIN}\n{table}\n{RULE}{rest}\n\n{END}{after}"
+    files[page] = f"{before}{BEGIN}\n{RULE}{rest}\n\n{table}\n{END}{after}"
     return files
 
 

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Final, get_args
 
 from xsem.cli import package_commands
 from xsem.cli.options import COMMON, new_parser
@@ -114,9 +114,11 @@ def _section(path: str, text: str, rows: list[tuple[str, str]]) -> str:
 
 # ---- requirements
 def requirement_areas() -> str:
-    """Return a section for each area, with its requirements."""
+    """Return a filter, which docs/site/requirements.js shows, and a section for each area, with its requirements."""
     catalogue = requirements.load()
-    done = []
+    done = ['<form class="xsem-filter" hidden>\n<input type="search" aria-label="Words" placeholder="Words">\n',
+            _choice("level", get_args(requirements.Level)), _choice("subject", get_args(requirements.Subject)),
+            "<output></output>\n</form>\n\n"]
     for area, group in groupby(catalogue.requirements.values(), lambda each: each.area):
         done.append(f"### {area}: {requirements.AREAS[area]}\n\n")
         done.append(_table(
@@ -124,6 +126,11 @@ def requirement_areas() -> str:
             ((f'<span id="{each.id.lower()}"></span>{_code(each.id)}', each.level, each.subject, each.text)
              for each in group)) + "\n")
     return "".join(done)
+
+
+def _choice(name: str, values: Iterable[str]) -> str:
+    options = "".join(f"<option>{value}</option>" for value in values)
+    return f'<select aria-label="{name}"><option value="">any {name}</option>{options}</select>\n'
 
 
 def requirement_profiles() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import types
@@ -41,10 +42,14 @@ def case(requirement: str, outcome: str, *, level: str = "MUST", kind: str = "me
             "handle_type": type, "direction": direction, "outcome": outcome, "detail": detail} | fields
 
 
-def cells(text: str) -> list[list[str]]:
-    head, rule, *rows = text.splitlines()
-    assert head.count("|") == rule.count("|")
-    return [[each.strip() for each in line.strip("|").split(" | ")] for line in rows]
+def tables(text: str) -> list[list[list[str]]]:
+    """Return the rows of each table: first the devices, then the handle types of each device."""
+    found = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, rule, *rows = table.splitlines()
+        assert head.count("|") == rule.count("|")
+        found.append([[each.strip() for each in line.strip("|").split(" | ")] for line in rows])
+    return found
 
 
 BOTH = [row("semaphore", "opaque_fd", direction, True, "yes", "yes") for direction in ("in", "out")]
@@ -58,12 +63,14 @@ def test_each_declared_or_accepted_handle_type_has_a_row() -> None:
         row("memory", "dmabuf_fd", "in", False, "no", "-"), row("memory", "dmabuf_fd", "out", False, "no", "-"),
         row("memory", "d3d12_heap", "in", False, "-", "-"), row("memory", "d3d12_heap", "out", False, "-", "-"),
         status=1)}, NOW)
-    assert cells(text) == [["acme: Acme 9", "vulkan", *said, "-", "[2027-01-31](a.md): does not conform to full"]
-                           for said in (
-        ["semaphore `opaque_fd`", "yes", "yes", "yes"],
-        ["memory `opaque_fd`", "yes", "yes", "in: yes, out: no"],
-        ["memory `dmabuf_fd`", "no", "no", "-"],
-    )]
+    devices, types = tables(text)
+    assert devices == [["acme: Acme 9", "vulkan", "does not conform to full", "-", "[2027-01-31](a.md)"]]
+    assert types == [
+        ["semaphore `opaque_fd`", "yes", "yes", "yes", "-"],
+        ["memory `opaque_fd`", "yes", "yes", "in: yes, out: no", "-"],
+        ["memory `dmabuf_fd`", "no", "no", "-", "-"],
+    ]
+    assert "\n\n## acme: Acme 9, exporter vulkan\n\n| Handle type |" in text
 
 
 WAIVED = "the driver forgets (until 2027-05-31): 3 was read"
@@ -72,17 +79,17 @@ MEMORY = [row("memory", "opaque_fd", direction, True, "yes", "waived") for direc
 
 
 def test_cell_names_what_is_waived_and_keeps_what_passed() -> None:
-    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
+    _, (line,) = tables(matrix({"a.md": report(*MEMORY, cases=[
         case("XSEM-BUF-001", "PASS", direction="in"), case("XSEM-BUF-002", "WAIVED", detail=WAIVED),
         case("XSEM-BUF-003", "WAIVED", level="SHOULD", detail=WAIVED),
-        case("XSEM-BUF-001", "PASS", kind="semaphore")])}, NOW).partition("\n\n")[0])
-    assert line[5] == "in: yes, out: waived, except XSEM-BUF-002 (waived)"
-    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
-        case("XSEM-BUF-001", "PASS"), case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW).partition("\n\n")[0])
-    assert line[5] == "yes, except XSEM-BUF-002 (waived)"
-    (line,) = cells(matrix({"a.md": report(*MEMORY, cases=[
-        case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW).partition("\n\n")[0])
-    assert line[5] == "waived"
+        case("XSEM-BUF-001", "PASS", kind="semaphore")])}, NOW))
+    assert line[3] == "in: yes, out: waived, except XSEM-BUF-002 (waived)"
+    _, (line,) = tables(matrix({"a.md": report(*MEMORY, cases=[
+        case("XSEM-BUF-001", "PASS"), case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW))
+    assert line[3] == "yes, except XSEM-BUF-002 (waived)"
+    _, (line,) = tables(matrix({"a.md": report(*MEMORY, cases=[
+        case("XSEM-BUF-002", "WAIVED", detail=WAIVED)])}, NOW))
+    assert line[3] == "waived"
 
 
 # Reports from before the field `waiver` have only the text.
@@ -92,8 +99,11 @@ def test_deviations_are_listed_with_level_and_explained_once(waived: dict[str, A
              case("XSEM-BUF-001", "PASS")]
     lone = [case("XSEM-LIFE-008", "FAIL", level="SHOULD", kind="-", type="-")]
     text = matrix({"a.md": report(*MEMORY, cases=cases), "b.md": report(*MEMORY, cases=cases + lone, name="B")}, NOW)
-    table, _, below = text.partition("\n\n")
-    assert {line[6] for line in cells(table)} == {"`XSEM-BUF-002` (MUST, waived), `XSEM-IMP-010` (SHOULD)"}
+    common = "`XSEM-BUF-002` (MUST, waived), `XSEM-IMP-010` (SHOULD)"
+    devices, *types = tables(text)
+    assert [line[3] for line in devices] == [common, f"{common}, `XSEM-LIFE-008` (SHOULD)"]
+    assert [[line[4] for line in table] for table in types] == [[common], [common]]
+    below = text.partition("\n\n")[2].partition("\n\n##")[0]
     said = " ".join(below.split())
     assert said == (
         "- `XSEM-BUF-002` (MUST): XSEM-BUF-002 holds. On acme (Acme 9), acme (B) waived until 2027-05-31: "
@@ -110,21 +120,22 @@ def test_result_of_another_code_version_is_stale(told: dict[str, str] | None) ->
     old["cases"] = [case("XSEM-BIN-004", "FAIL", kind="semaphore")]
     without = {key: value for key, value in report(*BOTH, name="C").items() if key != "code"}
     text = matrix({"a.md": old, "b.md": new, "c.md": without}, NOW)
-    said = [line[3:7] for line in cells(text)]
-    assert said == [["stale"] * 4, ["yes"] * 3 + ["-"], ["stale"] * 4]
+    devices, *types = tables(text)
+    assert [line[3] for line in devices] == ["stale", "-", "stale"]
+    assert [line[1:] for (line,) in types] == [["stale"] * 4, ["yes"] * 3 + ["-"], ["stale"] * 4]
     assert "XSEM-BIN-004" not in text
 
 
 def test_rows_are_ordered_by_device_and_date() -> None:
     text = matrix({"a.md": report(*BOTH, name="B"), "b.md": report(*BOTH, name="A", date="2027-02-01T12:00:00+00:00"),
                    "c.md": report(*BOTH, name="A")}, NOW)
-    assert [(line[0], line[-1][:12]) for line in cells(text)] == [
+    assert [(line[0], line[-1][:12]) for line in tables(text)[0]] == [
         ("acme: A", "[2027-01-31]"), ("acme: A", "[2027-02-01]"), ("acme: B", "[2027-01-31]")]
 
 
 def test_device_name_cannot_break_the_table() -> None:
-    (line,) = matrix({"a.md": report(*BOTH, name="A | <b>\n| x")}, NOW).splitlines()[2:]
-    assert line.startswith("| acme: A \\| &lt;b> \\| x | vulkan |")
+    text = matrix({"a.md": report(*BOTH, name="A | <b>\n| x")}, NOW)
+    assert text.splitlines()[2].startswith("| acme: A \\| &lt;b> \\| x | vulkan |")
 
 
 # ---- the digest

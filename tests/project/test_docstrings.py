@@ -6,6 +6,7 @@ support/raised_errors.py finds the errors.
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,18 @@ NEVER = {
 }
 """Errors of called functions that a callable never raises, each with the reason."""
 CALLABLES = api.callables()
+
+FIRST_CLASSES = ("Buffer", "CommandList", "Device", "Event", "FrameReader", "FrameRing", "Memory", "Semaphore")
+NOT_ON_HOST = {
+    "xsem.CommandList.as_current", "xsem.CommandList.record", "xsem.Device.command_list",
+    "xsem.Device.companion_exporter", "xsem.Device.share", "xsem.Memory.map_mipmapped_array", "xsem.Semaphore.signal",
+    "xsem.Semaphore.wait",
+}
+"""Methods that `host` does not have. Their examples are shown, and do not run."""
+WITHOUT_EXAMPLE = {
+    "xsem.Device.nvscisync_attributes", "xsem.Semaphore.mark_reset",   # of one vendor
+    "xsem.FrameReader.close", "xsem.FrameRing.close",   # the end of the `with` block of each example
+}
 
 
 def findings(name: str, function: griffe.Function) -> Iterator[str]:
@@ -121,6 +134,22 @@ def _with_bases(documented: set[str]) -> set[str]:
 @pytest.mark.parametrize("name", sorted(CALLABLES))
 def test_docstring_agrees_with_the_signature(name: str) -> None:
     assert list(findings(name, CALLABLES[name])) == []
+
+
+def calls_of_a_beginner() -> list[str]:
+    """Return the functions of xsem and the methods of its first classes, with those that send and receive."""
+    return sorted({name for name in CALLABLES if re.fullmatch(
+        rf"xsem\.(({'|'.join(FIRST_CLASSES)})\.)?[a-z]\w*|xsem\.ipc\.(send|receive|offer|claim)", name)
+    } - WITHOUT_EXAMPLE)
+
+
+@pytest.mark.parametrize("name", calls_of_a_beginner())
+def test_call_of_a_beginner_has_an_example(name: str) -> None:
+    # tests/project/test_docs.py runs the lines with a prompt.
+    docstring = CALLABLES[name].docstring
+    text = "" if docstring is None else docstring.value.partition("Examples\n--------\n")[2]
+    assert ("::\n\n    " if name in NOT_ON_HOST else ">>> ") in text
+    assert "SKIP" not in text
 
 
 def test_errors_that_are_never_raised_belong_to_called_functions() -> None:

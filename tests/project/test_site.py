@@ -27,6 +27,7 @@ from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import requirements
 
 SOURCE = "https://repository.example/xsem"
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 Build = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -59,7 +60,7 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     assert "site_generated.py" in every
     assert "<!-- generated: " not in every
     # The comments in consoles have a colour.
-    assert re.search(r'<span class="c1"># from a clone</span>', (site / "index.html").read_text(encoding="utf-8"))
+    assert """<span class="c1"># xsem's own tests, in minutes<""" in (site / "index.html").read_text(encoding="utf-8")
     # Every public object has a section, below one of its names.
     ids: dict[str, set[str]] = {}
     for module, names in api.names().items():
@@ -68,25 +69,31 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
                 ids.setdefault(thing.path, set()).add(f'id="{module}.{name}"')
     missing = [path for path, possible in ids.items() if not any(each in every for each in possible)]
     assert missing == []
+    # The table of its class links to the section of every member.
+    members = re.findall(r'<h3 id="([^"]+)" class="doc doc-heading">', every)
+    assert len(members) > 200
+    assert [name for name in members if f'<td><a href="#{name}"><code>' not in every] == []
+    assert re.search(r"<code>create_timeline</code></a></td>\s*<td><p>Create a timeline semaphore for export", every)
 
 
 @pytest.mark.slow
 def test_build_fails_at_each_defect_of_a_page(build: Build) -> None:
     done = build(unlisted="# A page without an entry\n", examples="""# Examples
 
-[a](nowhere.md), [b](glossary.md#nowhere), [c](../examples/nowhere.py), [d](../README.md#nowhere)
+[a](nowhere.md), [b](glossary.md#nowhere), [c](../examples/nowhere.py), [d](../README.md#nowhere),
+[e](../tests/drivers/README.md#nowhere)
 
 <!-- generated: nothing -->
 """)
     assert done.returncode == 1
     for finding in (
-        "- unlisted.md", "'nowhere.md'", "'glossary.md#nowhere'",
+        "- unlisted.md", "'nowhere.md'", "'glossary.md#nowhere'", "'index.md#nowhere'",
         "docs/examples.md: link to examples/nowhere.py, which does not exist in the repository",
-        "docs/examples.md: link to README.md#nowhere: the file does not have this heading",
+        "docs/examples.md: link to tests/drivers/README.md#nowhere: the file does not have this heading",
         "docs/examples.md: unknown generated part: nothing",
     ):
         assert finding in done.stdout
-    assert "6 warnings" in done.stdout
+    assert "7 warnings" in done.stdout
 
 
 # ---- the check of the HTML
@@ -224,6 +231,29 @@ def test_every_requirement_is_listed_once() -> None:
     assert [text.count(f"`{name}` |") for name in catalogue.requirements] == [1] * len(catalogue.requirements)
     areas = {each.area for each in catalogue.requirements.values()}
     assert text.count("### ") == len(areas)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_filter_of_the_requirements_leaves_the_rows_with_each_word_and_choice(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(f"""{markdown(site_generated.requirement_areas(), extensions=["tables"])}
+<script>{(ROOT / "docs" / "site" / "requirements.js").read_text(encoding="utf-8")}</script>
+<script>
+form.elements[0].value = "Memory EXPORT";
+form.elements[1].value = "MUST";
+form.elements[2].value = "device";
+form.dispatchEvent(new Event("input"));
+</script>""")
+    done = subprocess.run([str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}",
+                           "--dump-dom", page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                          timeout=100, check=True)
+    found = [each for each in requirements.load().requirements.values()
+             if (each.level, each.subject) == ("MUST", "device")
+             and "memory" in each.text.lower() and "export" in each.text.lower()]
+    assert found
+    assert re.findall(r'<tr>\s*<td><span id="([^"]+)"', done.stdout) == [each.id.lower() for each in found]
+    assert re.findall(r"<h3>(\w+)", done.stdout) == list(dict.fromkeys(each.area for each in found))
+    assert f"<output>{len(found)} of {len(requirements.load().requirements)}</output>" in done.stdout
 
 
 def test_every_command_and_option_is_listed() -> None:

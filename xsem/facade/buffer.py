@@ -147,6 +147,14 @@ class Buffer(Resource):
         BadArgumentError
             ``out_of_range``: the view ends beyond `size`; ``bad_shape``, ``bad_strides``, ``bad_dtype``,
             ``not_an_int``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer()
+        ...     buffer.view((4, 4), "float32", offset=1024).size
+        64
         """
         self._check()
         check_int("offset", offset, 0, UINT64_MAX, reason="out_of_range")
@@ -173,6 +181,15 @@ class Buffer(Resource):
         ------
         BufferError
             The host cannot access the memory, or NumPy has no such dtype. `copy_to_host` copies the memory instead.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer(shape=(2, 3))
+        ...     buffer.numpy()[1] = 5
+        ...     buffer.numpy().tolist()
+        [[0, 0, 0], [5, 5, 5]]
         """
         import numpy as np
 
@@ -232,6 +249,14 @@ class Buffer(Resource):
             NumPy has no such dtype.
         BadArgumentError
             ``bad_timeout``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer(shape=(2, 3))
+        ...     buffer.copy_to_host().tolist()
+        [[0, 0, 0], [0, 0, 0]]
         """
         import numpy as np
 
@@ -266,6 +291,16 @@ class Buffer(Resource):
             The device has no copies or no host buffers.
         BufferError
             NumPy has no such dtype.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer(shape=(3,), dtype="float32")
+        ...     buffer.copy_from_host(np.array([1, 2, 3], "uint8"))
+        ...     buffer.copy_to_host().tolist()
+        [1.0, 2.0, 3.0]
         """
         import numpy as np
 

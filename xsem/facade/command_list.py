@@ -70,8 +70,8 @@ class CommandList(DeviceObject):
     --------
     >>> import xsem
     >>> with xsem.open_device("host") as device:
-    ...     drawn = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
-    ...     shown = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     drawn = device.create_timeline()
+    ...     shown = device.create_timeline()
     ...     commands = device.create_command_list()
     ...     commands.append_wait(drawn, 1)
     ...     commands.append_signal(shown, 1)
@@ -144,6 +144,18 @@ class CommandList(DeviceObject):
             was abandoned before it had the value (`Semaphore.abandon`).
         DriverError
             The driver refused the append, or earlier work of the list failed.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, copied = device.create_timeline(), device.create_timeline()
+        ...     commands = device.create_command_list()
+        ...     commands.append_wait(drawn, 1)                          # returns at once
+        ...     commands.append_wait([drawn, copied], [2, 1])           # later work waits for both
+        ...     drawn.host_signal(2)
+        ...     copied.host_signal(1)
+        ...     commands.synchronize()
         """
         if quick_append is None or not quick_append(self._queue.prepared.waits, semaphores, params, self._lifetime,
                                                     wait_events, signal_event, acquire, self._stopped):
@@ -192,6 +204,14 @@ class CommandList(DeviceObject):
             ``event_bound``: `signal_event` is bound already. ``signalled_already``.
         WouldBlockError, EventNotAppendedError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     done, commands = device.create_timeline(), device.create_command_list()
+        ...     commands.append_signal(done, 1)                         # returns at once
+        ...     done.host_wait(1)
         """
         if quick_append is None or not quick_append(self._queue.prepared.signals, semaphores, params, self._lifetime,
                                                     wait_events, signal_event, release, self._stopped):
@@ -225,6 +245,17 @@ class CommandList(DeviceObject):
 
         Examples
         --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, commands = device.create_timeline(), device.create_command_list()
+        ...     seen = []
+        ...     commands.append_wait(drawn, 1)
+        ...     commands.append_work(lambda: seen.append(drawn.value()))    # host only
+        ...     drawn.host_signal(1)
+        ...     commands.synchronize()
+        ...     seen
+        [1]
+
         On a GPU, the function enqueues a kernel, for example of torch::
 
             view = torch.from_dlpack(buffer)
@@ -276,6 +307,16 @@ class CommandList(DeviceObject):
             ``not_an_event``, ``foreign_event``.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     first, second = device.create_command_list(), device.create_command_list()
+        ...     event = device.create_event()
+        ...     first.append_barrier(signal_event=event)
+        ...     second.append_barrier(wait_events=[event])              # later work of `second` waits for `first`
+        ...     second.synchronize()
         """
         if quick_barrier is None or not quick_barrier(self._queue.quick, self._lifetime, wait_events, signal_event,
                                                       self._stopped):
@@ -350,6 +391,13 @@ class CommandList(DeviceObject):
 
         Examples
         --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory, staging = device.create_memory("OPAQUE_FD", 4096), device.host_buffer(4096)
+        ...     commands = device.create_command_list()
+        ...     commands.append_copy(staging, memory.map_buffer())
+        ...     commands.synchronize()
+
         `host` has no images. On a device with `Feature.IMAGE_COPY`::
 
             level = image.level(0)                                        # 640 x 480 elements of 4 x uint8
@@ -397,6 +445,17 @@ class CommandList(DeviceObject):
             The device cannot fill buffers.
         WouldBlockError, EventNotAppendedError, BusyError, ReleasedError, WrongDeviceError, DriverError
             As for `append_wait`.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer()
+        ...     commands = device.create_command_list()
+        ...     commands.append_fill(buffer, bytes([1, 2]))
+        ...     commands.synchronize()
+        ...     buffer.copy_to_host()[:4].tolist()
+        [1, 2, 1, 2]
         """
         self._check()
         lifetime = self._buffer(dst)
@@ -457,6 +516,15 @@ class CommandList(DeviceObject):
             ``per_thread_stream``, as for ``__cuda_stream__``.
         WouldBlockError, ReleasedError, DriverError
             As for `append_work`. The end of the block can raise them, too.
+
+        Examples
+        --------
+        `host` has no streams. On CUDA, with torch::
+
+            commands.append_wait(drawn, 1)
+            with commands.as_current():
+                tensor.mul_(2)
+            commands.append_signal(filtered, 1)
         """
         return _current(self, *self._cuda_stream())
 
@@ -475,6 +543,16 @@ class CommandList(DeviceObject):
             Earlier work failed.
         BusyError
             ``capturing``: the list is being captured or recorded. Captured work does not run.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, commands = device.create_timeline(), device.create_command_list()
+        ...     commands.append_wait(drawn, 1)
+        ...     commands.query()
+        ...     drawn.host_signal(1)
+        False
         """
         self._check()
         queue = self._queue
@@ -513,6 +591,19 @@ class CommandList(DeviceObject):
             ``in_append``: the call comes from a signal handler that interrupted an append to this list. ``capturing``.
         BadArgumentError
             ``bad_timeout``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, commands = device.create_timeline(), device.create_command_list()
+        ...     commands.append_wait(drawn, 1)
+        ...     try:
+        ...         commands.synchronize(timeout_s=0.01)
+        ...     except xsem.WaitTimeoutError as error:
+        ...         print(error.reason, error.pending[0].value)
+        ...     drawn.host_signal(1)
+        timeout 1
         """
         check_timeout(timeout_s)
         self._check()
@@ -546,6 +637,15 @@ class CommandList(DeviceObject):
         ------
         UnsupportedError
             The device does not declare recording.
+
+        Examples
+        --------
+        `host` has no recordings. On a device with `Feature.RECORDING`::
+
+            with commands.record() as recording:
+                commands.append_wait(drawn, 1)
+                commands.append_signal(filtered, 1)
+            recording.replay({drawn: 2, filtered: 2})
         """
         self._check()
         self._device_state.require(Feature.RECORDING)

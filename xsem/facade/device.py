@@ -71,7 +71,7 @@ class Device(Releasable):
     --------
     >>> import xsem
     >>> with xsem.open_device("host") as device:
-    ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD)
+    ...     frames = device.create_timeline()
     ...     commands = device.create_command_list()
     ...     commands.append_signal(frames, 1)
     ...     frames.host_wait(1)
@@ -127,6 +127,16 @@ class Device(Releasable):
             ``too_many_holders``: 128 processes hold the portable timeline (Linux). ``fd_limit``.
         ReleasedError
             ``handle_closed``: the descriptor's `OwnedHandle` is closed.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as renderer, xsem.open_device("host") as device:
+        ...     frames = renderer.create_timeline()
+        ...     with frames.export() as desc:               # in another process: xsem.ipc.receive
+        ...         imported = device.import_semaphore(desc, label="frames")
+        ...     frames.host_signal(1)
+        ...     imported.host_wait(1)
         """
         self._check()
         return _semaphore.import_semaphore(self, self._device_state, desc, label)
@@ -153,6 +163,17 @@ class Device(Releasable):
         BadArgumentError, UnsupportedError, WrongDeviceError, ReleasedError
             As in `import_semaphore`. ``several_allocations``: the descriptor has `MemoryDesc.chunks`, and the device
             does not declare `Feature.MEMORY_CHUNKS`. ``bad_size``: the size of a chunk is not that of its allocation.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as renderer, xsem.open_device("host") as device:
+        ...     image = renderer.create_memory("OPAQUE_FD", 4096)
+        ...     image.map_buffer().numpy()[0] = 7
+        ...     with image.export() as desc:                # in another process: xsem.ipc.receive
+        ...         imported = device.import_memory(desc)
+        ...     imported.map_buffer().numpy()[0].item()
+        7
         """
         self._check()
         return _memory.import_memory(self, self._device_state, desc)
@@ -183,6 +204,13 @@ class Device(Releasable):
             a str.
         UnsupportedError
             ``unsupported``: the device does not declare this type.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     device.create_semaphore("OPAQUE_FD").kind.value
+        'binary'
         """
         self._check()
         return _semaphore.create_semaphore(self, self._device_state, type, initial_value, label)
@@ -212,6 +240,15 @@ class Device(Releasable):
             ``value_out_of_range``, ``not_an_int``; ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports none of these types.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline(label="frames")
+        ...     frames.host_signal(1)
+        ...     frames.value()
+        1
         """
         return self.create_semaphore(self._exported(_TIMELINES), initial_value=initial_value, label=label)
 
@@ -236,6 +273,14 @@ class Device(Releasable):
             ``bad_label``.
         UnsupportedError
             ``unsupported``: the device exports neither type.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     ready = device.create_binary()
+        ...     ready.host_signal()
+        ...     ready.host_wait()       # and resets it
         """
         return self.create_semaphore(self._exported(_BINARIES), label=label)
 
@@ -264,6 +309,14 @@ class Device(Releasable):
             ``unsupported``: the device does not declare this type.
         OutOfMemoryError
             ``out_of_memory``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory = device.create_memory("OPAQUE_FD", 640 * 480 * 4)
+        ...     memory.map_buffer(shape=(480, 640, 4)).shape
+        (480, 640, 4)
         """
         self._check()
         return _memory.create_memory(self, self._device_state, type, size, dedicated)
@@ -314,6 +367,14 @@ class Device(Releasable):
             array is empty; ``bad_strides``: a stride is negative; ``bad_dtype``; ``bad_size``, ``not_an_int``.
         WrongDeviceError
             ``wrong_device``: the array is on another device.
+
+        Examples
+        --------
+        `host` cannot share arrays. On CUDA, with a tensor of torch::
+
+            tensor = torch.zeros(480, 640, 4, dtype=torch.uint8, device="cuda")
+            with device.share(tensor) as shared, shared.export() as desc:
+                xsem.ipc.send(sock, desc)
         """
         self._check()
         return share_array(self, self._device_state, array, type, size, read_only=read_only)
@@ -341,6 +402,14 @@ class Device(Releasable):
             `candidates` lists the devices.
         BadArgumentError, BusyError
             ``bad_backends``, ``loading_plugins``: as in `backends`.
+
+        Examples
+        --------
+        On a device with a UUID, for example CUDA::
+
+            with xsem.open_device("cuda") as device, device.companion_exporter() as vulkan:
+                with vulkan.create_timeline().export() as desc:
+                    frames = device.import_semaphore(desc)
         """
         self._check()
         if self.info.uuid is None:
@@ -416,6 +485,16 @@ class Device(Releasable):
             The device has no host buffers.
         OutOfMemoryError
             ``out_of_memory``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory, staging = device.create_memory("OPAQUE_FD", 4096), device.host_buffer(4096)
+        ...     staging.numpy()[:] = 7
+        ...     commands = device.create_command_list()
+        ...     commands.append_copy(memory.map_buffer(), staging)
+        ...     commands.synchronize()
         """
         self._check()
         check_int("size", size, 1, UINT64_MAX, reason="bad_size")
@@ -441,6 +520,14 @@ class Device(Releasable):
         ------
         BusyError
             ``too_many_lists``: the device supports no more open lists.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     done, commands = device.create_timeline(), device.create_command_list()
+        ...     commands.append_signal(done, 1)
+        ...     done.host_wait(1)
         """
         self._check()
         device_state = self._device_state
@@ -477,6 +564,13 @@ class Device(Releasable):
             ``null_stream``; ``out_of_order``; ``not_a_stream``; ``stream_protocol``; ``not_a_bool``.
         UnsupportedError
             The device cannot borrow streams. ``sycl_runtime``: the command list of a SYCL queue cannot be found.
+
+        Examples
+        --------
+        `host` has no streams. On CUDA, with the stream of torch::
+
+            commands = device.command_list(torch.cuda.current_stream())
+            commands.append_wait(drawn, 1)
         """
         self._device_state.check()
         if in_order is not True:
@@ -527,6 +621,14 @@ class Device(Releasable):
         -------
         Event
             An event for the ``signal_event=`` of one append.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     event, commands = device.create_event(), device.create_command_list()
+        ...     commands.append_barrier(signal_event=event)
+        ...     event.wait()
         """
         self._check()
         return Event(self)
@@ -554,6 +656,16 @@ class Device(Releasable):
             ``user_event``.
         WrongDeviceError
             ``wrong_device``, ``wrong_context``: the event belongs to another device or context.
+
+        Examples
+        --------
+        >>> import threading
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     loaded, commands = threading.Event(), device.create_command_list()
+        ...     commands.append_barrier(wait_events=[device.event(loaded)])
+        ...     loaded.set()
+        ...     commands.synchronize()
         """
         self._check()
         device_state = self._device_state
@@ -571,6 +683,16 @@ class Device(Releasable):
         -------
         tuple of PendingOp
             Operations that are appended and not known to be done: list by list, oldest first.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, commands = device.create_timeline(), device.create_command_list()
+        ...     commands.append_wait(drawn, 1)
+        ...     [(each.operation, each.value) for each in device.pending()]
+        ...     drawn.host_signal(1)
+        [('wait', 1)]
         """
         self._check()
         return device_pending(self._queues)
@@ -634,6 +756,12 @@ class Device(Releasable):
         that thread while a wait is unmet. CUDA, for example, blocks it during a kernel's first launch behind the wait.
         The report then comes from xsem's own records: each ``current_value`` is None, and some of the operations may be
         done. A warning to the logger ``"xsem"`` says so.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     device.watch(after_s=5)     # warns about each wait that is not met within 5 s
         """
         self._check()
         watch(self._queues, after_s, report)
@@ -648,6 +776,14 @@ class Device(Releasable):
 
         The call returns at once. Appended work still completes, and then the driver's device closes. A second call has
         no effect, or completes a release that Ctrl-C interrupted.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> device = xsem.open_device("host")
+        >>> device.release()                # a `with` block does the same
+        >>> device.released
+        True
         """
         device_state = self._device_state
         if generation() != device_state.generation or self._lifetime.over:

@@ -77,6 +77,16 @@ class Event(DeviceObject):
             The operation can never be done, because earlier work of its list failed.
         BusyError
             ``capturing``: the operation was captured or recorded, not executed.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     drawn, event = device.create_timeline(), device.create_event()
+        ...     device.create_command_list().append_wait(drawn, 1, signal_event=event)
+        ...     event.query()
+        ...     drawn.host_signal(1)
+        False
         """
         fence = self._running()
         with self._device_state.calling():
@@ -107,6 +117,14 @@ class Event(DeviceObject):
             ``capturing``, as for `query`.
         BadArgumentError
             ``bad_timeout``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     event = device.create_event()
+        ...     device.create_command_list().append_barrier(signal_event=event)
+        ...     event.wait(timeout_s=10)
         """
         check_timeout(timeout_s)
         fence = self._running()
@@ -124,13 +142,33 @@ class Event(DeviceObject):
         """Unbind the event.
 
         Appended waits and added callbacks keep their operation. A borrowed event cannot be bound again.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     event, commands = device.create_event(), device.create_command_list()
+        ...     for frame in range(3):
+        ...         commands.append_barrier(signal_event=event)
+        ...         event.wait()
+        ...         event.reset()
         """
         self._check()
         # An append in progress binds the event after this call.
         self._fence = None
 
     def release(self) -> None:
-        """Release the event. Appended waits and added callbacks keep their operation."""
+        """Release the event. Appended waits and added callbacks keep their operation.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     event = device.create_event()
+        ...     event.release()
+        ...     event.released
+        True
+        """
         super().release()
         self._fence = None
 
@@ -154,6 +192,17 @@ class Event(DeviceObject):
             ``capturing``, as for `query`.
         BadArgumentError
             ``not_callable``.
+
+        Examples
+        --------
+        >>> import threading
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     event, told = device.create_event(), threading.Event()
+        ...     device.create_command_list().append_barrier(signal_event=event)
+        ...     event.add_done_callback(lambda event: told.set())
+        ...     told.wait(10)
+        True
         """
         if not callable(callback):
             raise BadArgumentError(f"callback must be callable, not {type(callback).__name__}", reason="not_callable")

@@ -108,6 +108,15 @@ class Memory(Resource):
             ``wrong_device``: `for_device` is another physical device.
         BadArgumentError
             ``bad_uuid``: `for_device` is neither a device nor a UUID.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory = device.create_memory("OPAQUE_FD", 4096)
+        ...     with memory.export() as desc:               # to another process: xsem.ipc.send(sock, desc)
+        ...         desc.allocation_size
+        4096
         """
         self._check()
         device_state = self._device_state
@@ -166,6 +175,17 @@ class Memory(Resource):
             ``bad_strides``, ``bad_dtype``, ``not_an_int``, ``not_a_bool``; ``overlap``.
         UnsupportedError
             The device cannot map buffers.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory = device.create_memory("OPAQUE_FD", 4096)
+        ...     header = memory.map_buffer(size=256)
+        ...     rows = memory.map_buffer(256, shape=(2, 3), dtype="float32", strides=(64, 4))    # the rows are padded
+        ...     rows.numpy()[:] = 0.5
+        ...     rows.size
+        76
         """
         self._check()
         device_state = self._device_state
@@ -216,6 +236,12 @@ class Memory(Resource):
         UnsupportedError
             The device does not declare images. A device with only `Feature.IMAGE` also refuses more than one level, an
             offset, a cubemap and a colour attachment.
+
+        Examples
+        --------
+        `host` has no images. On a device with `Feature.IMAGE`::
+
+            image = memory.map_mipmapped_array(xsem.MipmapDesc(extent=(640, 480, 0), format="uint8", channels=4))
         """
         self._check()
         check_bool("overlap", overlap)

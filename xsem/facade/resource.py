@@ -46,6 +46,15 @@ class Releasable:
 
         The call returns at once. The release takes effect when all earlier appended operations that use the object are
         done. A second call has no effect. In a forked child, the call has no effect.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     memory = device.create_memory("OPAQUE_FD", 4096)
+        ...     memory.release()            # `with device.create_memory(…) as memory:` does the same at its end
+        ...     memory.released
+        True
         """
         if generation() == self._device_state.generation:
             self._lifetime.release()

@@ -42,7 +42,7 @@ __all__ = ["Semaphore", "create_semaphore", "import_semaphore"]
 
 
 class Semaphore(Resource):
-    """A semaphore on one device, made by `Device.import_semaphore` or `Device.create_semaphore`.
+    """A semaphore on one device, made by `Device.import_semaphore`, `Device.create_timeline` and their like.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Semaphore(Resource):
     --------
     >>> import xsem
     >>> with xsem.open_device("host") as device:
-    ...     frames = device.create_semaphore(xsem.SemaphoreHandleType.TIMELINE_SEMAPHORE_FD, label="frames")
+    ...     frames = device.create_timeline(label="frames")
     ...     with frames.export() as desc:
     ...         imported = device.import_semaphore(desc)
     ...     frames.host_signal(7)
@@ -122,6 +122,15 @@ class Semaphore(Resource):
             ``no_proc``: `read_only`, and /proc is not mounted.
         BusyError
             ``nothing_signalled``: for a sync file, no signal was appended since the last export or wait.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline()
+        ...     with frames.export() as desc:               # to another process: xsem.ipc.send(sock, desc)
+        ...         desc.type.value
+        'timeline_semaphore_fd'
         """
         self._check()
         check_bool("read_only", read_only)
@@ -182,6 +191,13 @@ class Semaphore(Resource):
             The device cannot read the value.
         BadArgumentError
             ``not_a_timeline``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     device.create_timeline(7).value()
+        7
         """
         self._check()
         self._require_value()
@@ -209,7 +225,9 @@ class Semaphore(Resource):
 
         Examples
         --------
-        >>> drawn.wait(5, stream=torch.cuda.current_stream())   # doctest: +SKIP
+        `host` has no streams. On CUDA, with the stream of torch::
+
+            drawn.wait(5, stream=torch.cuda.current_stream())
         """
         self.device.command_list(stream).append_wait(self, value)
 
@@ -230,6 +248,12 @@ class Semaphore(Resource):
         ------
         BadArgumentError, WrongDeviceError, UnsupportedError, BusyError
             As for `Device.command_list` and `CommandList.append_signal`.
+
+        Examples
+        --------
+        `host` has no streams. On CUDA, with the stream of torch::
+
+            filtered.signal(5, stream=torch.cuda.current_stream())
         """
         self.device.command_list(stream).append_signal(self, value)
 
@@ -256,6 +280,15 @@ class Semaphore(Resource):
             ``signal_pending``: a signal of this timeline, appended here, is pending. The lower value of the pending
             signal would be stored after the new value. VUID-VkSemaphoreSignalInfo-value-03259 of Vulkan forbids this
             order.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline()
+        ...     frames.host_signal(1)
+        ...     frames.value()
+        1
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -304,6 +337,17 @@ class Semaphore(Resource):
             (docs/explanation/peers.md), and no signal that is pending in this process meets the wait. ``abandoned``:
             the timeline was abandoned before it had this value (`abandon`). The error has one `PendingOp` with the
             possible signallers.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with xsem.open_device("host") as device:
+        ...     frames = device.create_timeline()
+        ...     try:
+        ...         frames.host_wait(1, timeout_s=0.01)
+        ...     except xsem.WaitTimeoutError as error:
+        ...         print(error.reason, error.pending[0].value)
+        timeout 1
         """
         self._check()
         device_state, state = self._device_state, self._state
@@ -346,6 +390,17 @@ class Semaphore(Resource):
             The semaphore or the device is released, also during the wait.
         DriverError
             The driver cannot read the value.
+
+        Examples
+        --------
+        >>> import asyncio
+        >>> import xsem
+        >>> async def next_frame(frames):
+        ...     await frames.reached(1)
+        ...     return frames.value()
+        >>> with xsem.open_device("host") as device:
+        ...     asyncio.run(next_frame(device.create_timeline(1)))
+        1
         """
         self._check()
         device_state = self._device_state

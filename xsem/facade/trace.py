@@ -80,6 +80,14 @@ def trace(path: str | os.PathLike[str], *, device_times: bool = False) -> Trace:
         ``trace_not_writable``: the file cannot be created, or the thread that writes it.
     BusyError
         ``tracing``: the process records a trace already.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import xsem
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with xsem.trace(f"{folder}/run.json"), xsem.open_device("host") as device:
+    ...         device.create_timeline(label="frames").host_signal(1)
     """
     return Trace(path, device_times=device_times)
 

@@ -83,6 +83,20 @@ def send(
     side is shut down so that the peer cannot misread the rest: the next `send` raises ``peer_closed``. After Ctrl-C the
     sending side may also be shut down behind a whole message. A message through a `Pipe` is never cut short. This
     process must live until the receiver has a message with NT handles.
+
+    Examples
+    --------
+    >>> import socket
+    >>> import xsem
+    >>> left, right = socket.socketpair()               # `right` is usually in another process
+    >>> with left, right, xsem.open_device("host") as device:
+    ...     frames = device.create_timeline()
+    ...     with frames.export() as desc:
+    ...         xsem.ipc.send(left, desc, payload=b"640x480")
+    ...     with xsem.ipc.receive(right) as message:
+    ...         imported = device.import_semaphore(message.semaphores[0])
+    ...     message.payload
+    b'640x480'
     """
     with whole(descs, payload) as (sent, data_of_application):
         _send(sock, sent, data_of_application, timeout_s)
@@ -143,6 +157,18 @@ def receive(sock: Channel, *, timeout_s: float | Literal["socket"] | None = "soc
     socket, also from a duplicate of it, raises ``peer_closed``. On a SOCK_SEQPACKET socket the packet is lost, and the
     next `receive` returns the next packet. If no byte was received, the socket does not change; Ctrl-C in the system
     call counts as a byte. A `Pipe` behaves as a SOCK_SEQPACKET socket.
+
+    Examples
+    --------
+    >>> import socket
+    >>> import xsem
+    >>> left, right = socket.socketpair()               # `left` is usually in another process
+    >>> with left, right, xsem.open_device("host") as device:
+    ...     with device.create_timeline(3).export() as desc:
+    ...         xsem.ipc.send(left, desc)
+    ...     with xsem.ipc.receive(right) as message:
+    ...         device.import_semaphore(message.semaphores[0]).value()
+    3
     """
     if isinstance(sock, Pipe):
         return sock.receive(timeout_s=limit_of(timeout_s))

@@ -72,6 +72,15 @@ def offer(
     `lifetime_s`, or the end of this process. The handles of the caller stay open, on success and on failure. After an
     error or Ctrl-C no offer exists. A forked child serves no offers of its parent. On Windows, this process must live
     until `claim` has returned.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device, device.create_timeline(3).export() as desc:
+    ...     ticket = xsem.ipc.offer(desc, payload=b"frames", lifetime_s=60)
+    ...     with xsem.ipc.claim(ticket) as message:     # in another process
+    ...         message.payload
+    b'frames'
     """
     if isinstance(claims, bool) or not isinstance(claims, int) or not 1 <= claims <= _MAX_CLAIMS:
         raise BadArgumentError(f"claims is an int from 1, not {claims!r}", reason="bad_claims")
@@ -127,6 +136,15 @@ def claim(
     Notes
     -----
     Ownership: after an error or Ctrl-C every received handle is closed. An interrupted claim can count.
+
+    Examples
+    --------
+    >>> import xsem
+    >>> with xsem.open_device("host") as device, device.create_timeline(3).export() as desc:
+    ...     text = str(xsem.ipc.offer(desc))
+    ...     with xsem.ipc.claim(text) as message:       # in another process
+    ...         device.import_semaphore(message.semaphores[0]).value()
+    3
     """
     if isinstance(ticket, bytes):
         ticket = ticket.decode("ascii", "replace")

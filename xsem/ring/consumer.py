@@ -130,6 +130,18 @@ class FrameReader(End):
         DriverError
             ``abandoned``: the producer ended while its work on a frame was pending. The list or stream raises it, as
             for `Semaphore.abandon`.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with (xsem.open_device("host") as device,
+        ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8") as ring, ring.export() as message,
+        ...       xsem.FrameRing.open(device, message) as reader):
+        ...     with ring.write(payload=b"camera 1") as frame:
+        ...         frame.numpy()[:] = 7
+        ...     with reader.read() as frame:
+        ...         frame.number, frame.payload, frame.numpy()[0, 0, 0].item()
+        (1, b'camera 1', 7)
         """
         return Turn("read", self._control.identity, lambda: self._begin(list_on(self.device, stream)), self._end,
                     timeout_s)

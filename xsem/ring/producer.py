@@ -174,6 +174,14 @@ class FrameRing(End):
             The device `host` is not there.
         BusyError
             The device has no room for the ring's objects.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with (xsem.open_device("host") as device,
+        ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8", policy="mailbox") as ring):
+        ...     ring.waits_on_device
+        True
         """
         check_device(device)
         if isinstance(shape, (Picture, MipmapDesc)) is not (dtype is None):
@@ -234,6 +242,15 @@ class FrameRing(End):
             ``too_many_consumers``: the ring has as many consumers as it was made for.
         BackendUnavailableError, DeviceNotFoundError
             The device `host` is not there.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with (xsem.open_device("host") as device,
+        ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8") as ring):
+        ...     with ring.export() as message:              # in another process: xsem.ipc.receive
+        ...         reader = xsem.FrameRing.open(device, message)
+        ...     reader.close()
         """
         return FrameReader(device, message)
 
@@ -258,6 +275,15 @@ class FrameRing(End):
             ``wrong_device``: the memory belongs to another GPU than `for_device`.
         BadArgumentError
             ``bad_uuid``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with (xsem.open_device("host") as device,
+        ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8") as ring):
+        ...     with ring.export() as message:              # to another process: xsem.ipc.send(sock, message)
+        ...         reader = xsem.FrameRing.open(device, message)
+        ...     reader.close()
         """
         self._check()
         semaphores = [self._committed.export(read_only=True), self._published.host.export(),
@@ -320,6 +346,14 @@ class FrameRing(End):
             ``released``: the ring is closed.
         BadArgumentError
             ``payload_too_long``; ``bad_timeout``.
+
+        Examples
+        --------
+        >>> import xsem
+        >>> with (xsem.open_device("host") as device,
+        ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8") as ring):
+        ...     with ring.write(payload=b"camera 1") as frame:
+        ...         frame.numpy()[:] = 7
         """
         return Turn("write", self._control.identity, lambda: self._begin(list_on(self.device, stream), payload),
                     self._end, timeout_s)

@@ -1,14 +1,14 @@
-"""Several reports as one Markdown table: device x handle type, declared, imports, synchronises and deviates."""
+"""Several reports in Markdown: what each device did, and what it did with each handle type."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from xsem_conformance.report.fleet import Entry, entries
 from xsem_conformance.report.markdown import one_line
-from xsem_conformance.report.summary import COLUMNS, Deviation, HandleType, conclusion
+from xsem_conformance.report.summary import COLUMNS, Deviation, conclusion, deviations
 
 __all__ = ["STALE", "matrix"]
 
@@ -17,33 +17,46 @@ _WIDTH: Final = 100
 
 
 def matrix(reports: Mapping[str, Mapping[str, Any]], code: Mapping[str, str]) -> str:
-    """Return the table, and the list of its deviations. A handle type that is neither declared nor tried has no row."""
-    lines = ["| Device | Exporter | Handle type | Declared | Imports | Synchronises | Deviates | Report |",
-             "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    deviations: dict[str, list[tuple[Entry, Deviation]]] = {}
+    """Return a table of the devices, the list of their deviations, and for each device a table of its handle types.
+
+    A handle type that is neither declared nor tried has no row.
+    """
+    lines = _head("Device", "Exporter", "Verdict", "Deviates", "Report")
+    sections: list[str] = []
+    by_requirement: dict[str, list[tuple[Entry, Deviation]]] = {}
     for entry in entries(reports):
         fresh = _fresh(entry.report, code)
-        first = [one_line(entry.name), one_line(entry.exporter)]
-        last = f"[{entry.date}]({entry.file}): {one_line(conclusion(entry.report))}"
+        found = deviations(entry.report["cases"])
+        name, exporter = one_line(entry.name), one_line(entry.exporter)
+        lines.append(_row(name, exporter, one_line(conclusion(entry.report)), _deviates(found) if fresh else STALE,
+                          f"[{entry.date}]({entry.file})"))
+        sections += ["", f"## {name}, exporter {exporter}", "",
+                     *_head("Handle type", *map(str.capitalize, COLUMNS), "Deviates")]
         for type in entry.handle_types:
-            said = [type.said(column) for column in COLUMNS] + [_deviates(type)]
-            cells = [*first, f"{type.kind} `{type.name}`", *(said if fresh else [STALE] * len(said)), last]
-            lines.append(f"| {' | '.join(cells)} |")
-        if fresh:
-            for each in [*entry.deviations, *(one for type in entry.handle_types for one in type.deviations)]:
-                deviations.setdefault(each.requirement, []).append((entry, each))
-    return "\n".join([*lines, *_explained(deviations)]) + "\n"
+            said = [type.said(column) for column in COLUMNS] + [_deviates(type.deviations)]
+            sections.append(_row(f"{type.kind} `{type.name}`", *(said if fresh else [STALE] * len(said))))
+        for each in found if fresh else ():
+            by_requirement.setdefault(each.requirement, []).append((entry, each))
+    return "\n".join([*lines, *_explained(by_requirement), *sections]) + "\n"
 
 
-def _deviates(type: HandleType) -> str:
+def _head(*titles: str) -> list[str]:
+    return [_row(*titles), _row(*["---"] * len(titles))]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _deviates(found: Iterable[Deviation]) -> str:
     return ", ".join(f"`{each.requirement}` ({each.level}{', waived' if each.state == 'waived' else ''})"
-                     for each in type.deviations) or "-"
+                     for each in found) or "-"
 
 
-def _explained(deviations: Mapping[str, list[tuple[Entry, Deviation]]]) -> list[str]:
+def _explained(by_requirement: Mapping[str, list[tuple[Entry, Deviation]]]) -> list[str]:
     """Return an item for each deviating requirement: its sentence, the devices, and the reason of a waiver."""
     lines = []
-    for requirement, found in sorted(deviations.items()):
+    for requirement, found in sorted(by_requirement.items()):
         each = found[0][1]
         devices: dict[str, str] = {}
         for entry, one in found:
