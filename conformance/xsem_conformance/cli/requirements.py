@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "list", _list, "List all requirements, or those of an area or of a profile.")
     parser.add_argument("--area", default="", metavar="AREA", help="Only this area.")
     parser.add_argument("--profile", default="", metavar="PROFILE",
-                        help="Only the areas of this profile: core, timeline, memory or full.")
+                        help="Only the areas of this profile: core, timeline, memory, full or portable.")
     parser = add_command(commands, "show", _show, "Show one requirement with its clauses and its check, or one profile "
                          "with its capabilities and areas.")
     parser.add_argument("name", metavar="ID|PROFILE", help="A requirement's id, or a profile.")
