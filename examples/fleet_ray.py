@@ -47,12 +47,12 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def run_suite(device: str, exporter: str, options: Sequence[str], timeout_s: float) -> tuple[int, str, Report | None]:
-    """Run the suite on a device of this node. Return the exit status, the last line of the output, and the report."""
+    """Run the suite on a device of this node. Return the exit status, the verdict or the error, and the report."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "report.json")
         try:
             done = subprocess.run([sys.executable, "-m", "xsem", "conformance", "run", "--device", device, "--exporter",
-                                   exporter, "--report", str(path), *options],
+                                   exporter, "--quiet", "--report", str(path), *options],
                                   capture_output=True, text=True, check=False, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             return NOT_TRIED, f"the suite did not end within {timeout_s:g} s", None

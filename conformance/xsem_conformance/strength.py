@@ -32,12 +32,11 @@ class Strength:
 
     @property
     def words(self) -> str:
-        """The three numbers as a text."""
+        """What the requirement finds, in words and then in numbers."""
         if not self.planted and not self.composed:
             return "finds none of the suite's faults"
-        faults = f"{self.planted} planted fault{'' if self.planted == 1 else 's'}"
-        return (f"finds {faults}, {self.alone} of which nothing else finds; "
-                f"the first to find {self.composed} composed fault{'' if self.composed == 1 else 's'}")
+        said = "finds faults that nothing else finds" if self.alone else "finds faults that others find, too"
+        return f"{said}: {self.planted} planted, {self.alone} of them alone; the first to find {self.composed} composed"
 
 
 @functools.cache

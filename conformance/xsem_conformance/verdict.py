@@ -205,7 +205,7 @@ def _plural(noun: str, count: int) -> str:
 
 
 def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
-    """Return the totals and the verdict for a terminal; the last line is the verdict."""
+    """Return the verdict and the totals for a terminal; the first line is the verdict."""
     rows = [["", "cases", *tally.states], *([name, *map(str, counts)] for name, counts in tally.table)]
     columns = list(zip(*rows, strict=True))
     aligned = [[each.rjust(max(map(len, column))) for each in column] for column in columns]
@@ -217,4 +217,4 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
         made.append(NOT_EXAMINED)
     if tally.called:
         made.append(f"undeclared capabilities: {tally.called} called, {tally.refused} refused")
-    return [*made, f"conformance of {subject}: {verdict}"]
+    return [f"conformance of {subject}: {verdict}", *made]

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 from support.plugin_folder import write_plugin
 
 from xsem import __version__
+from xsem.cli import package_commands
+from xsem.cli.options import new_parser
 from xsem.spi import compiled
 
 
@@ -31,6 +37,40 @@ def test_version_and_help() -> None:
             assert "usage" in done.stdout.lower()
             assert "--no-color" in done.stdout
     assert "conformance" in xsem("-h").stdout
+
+
+def parsers() -> Iterator[argparse.ArgumentParser]:
+    """Yield the parser of each command, and of each command of a group."""
+    waiting = [new_parser(package_commands.names().items(), package_commands.load)]
+    for parser in waiting:
+        yield parser
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                waiting += action.choices.values()
+
+
+def test_help_of_each_command_fits_80_columns_and_breaks_no_name_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = {parser.prog: re.sub(r"\x1b\[\d+(;\d+)*m", "", parser.format_help()) for parser in parsers()}
+    assert {"xsem", "xsem trace show", "xsem conformance run"} < found.keys()
+    for name, text in found.items():
+        lines = text.splitlines()
+        assert lines[0].startswith(f"usage: {name} "), lines[0]
+        assert lines.index("", 1) <= 3, text   # the usage
+        assert max(map(len, lines)) <= 80, name
+        assert "  COMMAND\n" not in text
+        # A name of an option or a command, and its meaning on the next line.
+        assert not re.search(r"^ {2,4}-?[^ \n](?:[^ \n]| (?! ))*\n {10}", text.partition("\n\n")[2], re.MULTILINE), text
+
+
+def test_help_of_the_program_has_the_environment_and_the_exit_statuses() -> None:
+    text = xsem("-h").stdout
+    statuses = re.findall(r"^  (\d+) {2}", text, re.MULTILINE)
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text()
+    assert statuses == re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == ["0", "1", "2", "3", "130", "141"]
+    read = {each for path in (ROOT / "xsem").rglob("*.py") for each in re.findall(r'"((?:XSEM|NO|FORCE)_[A-Z_]+)"',
+                                                                                  path.read_text())}
+    assert set(re.findall(r"^  ([A-Z_]+)=", text, re.MULTILINE)) == read
 
 
 @pytest.mark.variants

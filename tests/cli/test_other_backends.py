@@ -123,10 +123,10 @@ def test_devices_shows_all_details_of_a_backend(acme: Any) -> None:
 
 def test_pipe_has_a_block_for_each_device_also_one_that_cannot_be_opened(acme: Any) -> None:
     first, second = acme("devices").stdout.split("\n\n")
-    assert first.startswith("acme:0 Acme 9\n")
+    assert first.startswith("acme:0  Acme 9\n")
     assert "  uuid        00000000-0000-0000-0000-000000000001\n" in first   # the first digits of both are the same
     assert second.startswith("acme:1 ")
-    assert "the device is gone" in second
+    assert "\n  problem     DriverError: the device is gone" in second
 
 
 def test_devices_tells_which_types_are_bridged(acme: Any) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.plugin_folder import write_plugin
 
 from xsem.cli import devices
-from xsem.cli.terminal import GLUE, Screen, columns, listed, table, wrap
+from xsem.cli.terminal import GLUE, Screen, columns, listed, table, table_or_blocks, wrap
 
 PLAIN = Screen(None, False)
 
@@ -50,12 +51,21 @@ def test_table_that_must_break_a_word_is_refused() -> None:
     assert table(("id", "words"), [("a:0", "12345678")], PLAIN, 13) == ["id   words", "a:0  12345678"]
 
 
+@pytest.mark.parametrize("width", [None, 99])
+def test_file_pipe_and_narrow_terminal_have_blocks_in_place_of_a_table(width: int | None) -> None:
+    rows = [("a:0", "one", "x\ny", "-"), ("b:0", "two", "", "z")]
+    assert table_or_blocks(("id", "name", "words", "more"), rows, Screen(width, False), heads=2) == [
+        "a:0  one", "  words  x", "         y", "", "b:0  two", "  more   z"]
+    assert len(table_or_blocks(("id", "name", "words", "more"), rows, Screen(100, False), heads=2)) == 4
+    assert table_or_blocks(("id",), [], Screen(width, False)) == []
+
+
 @pytest.mark.parametrize(("names", "text"), [(["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")])
 def test_names_are_enumerated(names: list[str], text: str) -> None:
     assert listed(names) == text
 
 
-# ---- xsem devices
+# ---- commands
 ONE, TWO = str(uuid.UUID(int=1 << 127)), str(uuid.UUID(int=3 << 126))
 
 
@@ -136,3 +146,18 @@ def test_lines_fit_a_terminal_and_words_stay_whole(tmp_path: Path, command: str,
     if command == "devices":
         assert any(line.startswith("device ") for line in lines) == (width == 200)   # a table
         assert any("timeline_semaphore_fd (in, out)" in line for line in lines)
+
+
+REPORTS = [str(ROOT / "records" / "nvidia-h200" / f"conformance-{name}.json") for name in ("cuda", "opencl")]
+
+
+@pytest.mark.variants
+@pytest.mark.skipif(sys.platform != "linux", reason="a terminal of Linux")
+@pytest.mark.parametrize("arguments", [["compare", *REPORTS], ["matrix", *REPORTS], ["show", "XSEM-BIN-001"],
+                                       ["show", "core"]], ids=lambda arguments: " ".join(arguments[:1]))
+@pytest.mark.parametrize("width", [80, 120])
+def test_lines_of_the_suite_fit_a_terminal(tmp_path: Path, arguments: list[str], width: int) -> None:
+    lines = on_terminal(tmp_path, width, "conformance", *arguments)
+    assert [line for line in lines if len(line) > width and len(line.split()) > 1] == []
+    if arguments[0] == "matrix":
+        assert any(line.startswith("device  ") for line in lines) == (width == 120)   # a table

@@ -28,7 +28,7 @@ def called(*arguments: str) -> str:
     (("show", "core"), profiles()["core"].text),
     (RUN, "conformance of host with host: meets the requirements that were tried; a part of core"),
     (("show", "XSEM-BUF-006"), load().requirements["XSEM-BUF-006"].text),
-    (("compare", REPORT, REPORT), "0 worse, 0 better, 0 new, 0 gone"),
+    (("compare", REPORT, REPORT), "the second report is not worse: 0 worse, 0 better, 0 new, 0 gone"),
     (("list", "--area", "BUF"), "\n".join(each for each in load().requirements if "-BUF-" in each)),
 ], ids=lambda value: value[0] if isinstance(value, tuple) else "")
 def test_quiet_prints_only_the_result(arguments: tuple[str, ...], result: str) -> None:
@@ -37,9 +37,9 @@ def test_quiet_prints_only_the_result(arguments: tuple[str, ...], result: str) -
         assert called(*arguments) != f"{result}\n"
 
 
-def test_quiet_comparison_of_two_devices_and_matrix_are_the_last_lines() -> None:
+def test_verdicts_of_a_comparison_and_of_a_matrix_are_the_first_lines() -> None:
     for arguments, count in ((("compare", REPORT, OTHER), 1), (("matrix", REPORT, OTHER), 2)):
-        assert called(*arguments, "-q").splitlines() == called(*arguments).splitlines()[-count:]
+        assert called(*arguments, "-q").splitlines() == called(*arguments).splitlines()[:count]
 
 
 @pytest.mark.slow

@@ -70,8 +70,8 @@ def test_report_after_a_driver_update_replaces_the_older_one(reports: dict[str, 
     (change,) = found.changes
     assert (change.before.file, change.before.driver, change.after.file, change.after.driver) == (
         "cuda", "13.0", "a-new.json", "13.1")
-    assert change.worse == ["XSEM-TL-002/timeline_semaphore_fd/vulkan/in: PASS, now FAIL"]
-    assert change.better == ["XSEM-IMP-010/opaque_fd/vulkan/-: FAIL, now PASS"]
+    assert change.cases.worse == ["XSEM-TL-002/timeline_semaphore_fd/vulkan/in: PASS, now FAIL"]
+    assert change.cases.better == ["XSEM-IMP-010/opaque_fd/vulkan/-: FAIL, now PASS"]
     assert change.tables.keys() == {"verdict", "handle types", "quirks"}
     (row,) = change.tables["handle types"]
     assert row.other == "declared: yes, imports: yes, synchronises: in: no, out: yes"
@@ -117,8 +117,9 @@ def test_device_that_did_not_open_has_a_row(reports: dict[str, Any]) -> None:
 
 def test_page_shows_devices_changes_and_what_to_code_around(reports: dict[str, Any]) -> None:
     source = matrix_html(fleet({**reports, "new.json": updated(reports["cuda"])}))
-    for said in ("Conformance of 3 devices", "driver 13.0, then 13.1", "1 worse, 1 better, 0 new, 0 gone",
-                 "Changes: quirks", "Quirks to handle", "Keep at most 64 appends behind an unmet wait.",
+    for said in ("Conformance of 3 devices", "driver 13.0, then 13.1",
+                 "the second report is worse: 1 worse, 1 better, 0 new, 0 gone", "Changes: quirks",
+                 "Quirks to handle", "Keep at most 64 appends behind an unmet wait.",
                  "~ yes; waived", "✗ requirement not met", "· not declared", "✓ yes"):
         assert said in source, said
     assert source.count("<table") == source.count("<caption>") == source.count('role="region"')

@@ -204,7 +204,8 @@ def test_strength_of_a_requirement_without_a_fault_says_so(monkeypatch: pytest.M
     monkeypatch.setattr(strength, "load", dict)
     assert "finds none of the suite's faults" in called("conformance", "show", NAME).stdout
     assert strength.Strength(1, 0, 2).words == (
-        "finds 1 planted fault, 0 of which nothing else finds; the first to find 2 composed faults")
+        "finds faults that others find, too: 1 planted, 0 of them alone; the first to find 2 composed")
+    assert strength.Strength(3, 1, 0).words.startswith("finds faults that nothing else finds: 3 planted, 1 of them")
 
 
 def test_strength_counts_the_faults_of_the_tables(tool: Any) -> None:
@@ -243,8 +244,9 @@ def test_comparison_in_the_terminal_counts_changed_requirements(tmp_path: Path, 
         (tmp_path / name).write_text(json.dumps(made))
     done = called("conformance", "compare", tmp_path / "a", tmp_path / "b")
     assert done.exit_code == 0, done.output
-    assert done.stdout.splitlines() == [f"changed: {KEY}: PASS, now FAIL; changed in suite 2: what",
-                                        "0 worse, 0 better, 0 new, 0 gone, 1 of a changed requirement"]
+    assert done.stdout.splitlines() == [
+        "the second report is not worse: 0 worse, 0 better, 0 new, 0 gone, 1 of a changed requirement",
+        f"changed: {KEY}: PASS, now FAIL; changed in suite 2: what"]
 
 
 def test_every_report_can_be_read_with_the_list() -> None:

@@ -182,14 +182,14 @@ def test_sentence_names_problems_and_a_partial_run() -> None:
 def test_lines_are_a_table_whose_totals_add_up() -> None:
     found = tally(("MUST", "PASS"), ("MUST", "UNSUPPORTED"), ("SHOULD", "FAIL"), ("MAY", "WAIVED"),
                   refusals=("UNSUPPORTED", "FAIL"))
-    head, *rows = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[:5]
+    said, head, *rows = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[:6]
+    assert said == "conformance of cuda:0 with vulkan: conforms to full"
     assert head.split("  ")[-1] == "not declared"
     assert len({len(line) for line in (head, *rows)}) == 1
     numbers = [[int(each) for each in row.split()[1:]] for row in rows]
     assert [sum(column) for column in zip(*numbers[:3], strict=True)] == numbers[3] == [4, 1, 1, 1, 1]
-    rest = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[5:]
-    assert rest == [found.scope, "undeclared capabilities: 2 called, 1 refused",
-                    "conformance of cuda:0 with vulkan: conforms to full"]
+    rest = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[6:]
+    assert rest == [found.scope, "undeclared capabilities: 2 called, 1 refused"]
 
 
 def test_undeclared_cases_are_told_as_the_scope_of_the_device() -> None:

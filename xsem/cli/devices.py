@@ -10,7 +10,7 @@ import xsem
 from xsem.cli.plugin_answers import BackendAnswer, ask_plugins, of_plugin
 from xsem.cli.questions import PATIENCE_S
 from xsem.cli.status import DONE, NOT_TRIED
-from xsem.cli.terminal import GLUE, Screen, screen, table, wrap
+from xsem.cli.terminal import GLUE, screen, table_or_blocks, wrap
 from xsem.cli.text import printable
 from xsem.errors import XsemError
 from xsem.plugins import one_line, registry
@@ -140,14 +140,11 @@ def _backend(name: str, distribution: str, spi_version: int | None, unavailable:
 def _print(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
     to = screen()
     identities = _identities(rows)
-    lines = None if to.width is None else table(
-        ("device", "name", "uuid", "driver", "semaphores", "memory", "features"),
-        [_cells(row, identities[row["id"]]) for row in rows], to, to.width)
-    if lines is None:   # a narrow terminal, a file or a pipe: one block for each device
-        blocks = ["\n".join(_block(row, identities[row["id"]], to)) for row in rows]
-        lines = ["\n\n".join(blocks)]
-    for line in lines if rows else ["no devices"]:
-        print(line)
+    titles = ["device", "name", "uuid", "driver", "semaphores", "memory", "features"]
+    if any(row["problem"] is not None for row in rows):
+        titles.append("problem")
+    lines = table_or_blocks(titles, [_cells(row, identities[row["id"]])[:len(titles)] for row in rows], to, heads=2)
+    print("\n".join(lines) if rows else "no devices")
     missing = [each for each in backends if each["unavailable"] is not None]
     if missing:
         print()
@@ -157,30 +154,12 @@ def _print(backends: list[dict[str, Any]], rows: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any], identity: str) -> tuple[str, ...]:
-    """Return the cells of a device in the table."""
-    first = (printable(row["id"]), printable(row["name"]), identity or "-", printable(row["driver_version"] or "-"))
+    """Return the cells of a device; the last one is its problem."""
+    first = (printable(row["id"]), printable(row["name"]), identity, printable(row["driver_version"] or ""))
     declared = row["capabilities"]
-    if declared is None:
-        return (*first, printable(row["problem"]), "", "")
-    return (*first, "\n".join(_both(declared, "semaphore")) or "-", "\n".join(_both(declared, "memory")) or "-",
-            ", ".join(declared["features"]) or "-")
-
-
-def _block(row: dict[str, Any], identity: str, to: Screen) -> list[str]:
-    """Return the lines of a device for a narrow terminal."""
-    declared = row["capabilities"]
-    fields = {"uuid": [identity], "driver": [printable(row["driver_version"] or "")]}
-    if declared is None:
-        fields["problem"] = [printable(row["problem"])]
-    else:
-        fields |= {"semaphores": _both(declared, "semaphore"), "memory": _both(declared, "memory"),
-                   "features": [", ".join(declared["features"])]}
-    name, _, rest = "\n".join(wrap(printable(f"{row['id']}  {row['name']}"), to.width, later="  ")).partition("\n")
-    lines = [to.bold(name), *([rest] if rest else [])]
-    for title, texts in fields.items():
-        for number, text in enumerate(each for each in texts if each):
-            lines += wrap(text, to.width, first=f"  {'' if number else title:10}  ", later=" " * 14)
-    return lines
+    rest = ("", "", "") if declared is None else (
+        "\n".join(_both(declared, "semaphore")), "\n".join(_both(declared, "memory")), ", ".join(declared["features"]))
+    return tuple(cell or "-" for cell in (*first, *rest, printable(row["problem"] or "")))
 
 
 def _identities(rows: list[dict[str, Any]]) -> dict[str, str]:

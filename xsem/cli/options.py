@@ -6,7 +6,7 @@ import argparse
 import difflib
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -23,13 +23,53 @@ COMMON: Final = {   # the flags of every command
 
 
 _FEW: Final = 12
+_USAGE: Final = "%(prog)s [options]"   # of a command with many options
+
+_MORE: Final = """\
+environment:
+  XSEM_BACKENDS=host,cuda     Load only these backends.
+  XSEM_TRACE=FOLDER           Write a trace of each process that opens a device.
+  XSEM_TRACE_DEVICE_TIMES=1   With the times of CUDA and host.
+  XSEM_PURE=1                 Run without the compiled part.
+  NO_COLOR=1                  Print no colours, as --no-color.
+  FORCE_COLOR=1               Colour a file or a pipe, too.
+
+exit status:
+  0    Success.
+  1    A bad result, or an error without another status.
+  2    A usage error, or an output path that the check before the work refuses.
+  3    A device, a driver, a package, a capability or memory is missing, or a
+       result could not be written.
+  130  Ctrl-C.
+  141  The reader of the output closed its end.
+
+`xsem COMMAND -h` shows the options of a command."""
+
+
+class _Help(argparse.HelpFormatter):
+    """Commands in the column of the options, and the lines of the text below them as they are."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, max_help_position=25, **options)
+
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        # The metavar is already in the usage.
+        return text.partition("\n")[2] if isinstance(action, argparse._SubParsersAction) else text
+
+    def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action, None, None]:
+        if isinstance(action, argparse._SubParsersAction):
+            yield from action._get_subactions()
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser without abbreviations: a new option could make them ambiguous."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, allow_abbrev=False, add_help=False)
+        super().__init__(**options, allow_abbrev=False, add_help=False, formatter_class=_Help)
         self.add_argument("-h", "--help", action="help", help="Show this text and exit.")
         for name, text in COMMON.items():
             # SUPPRESS: the default of a command must not replace the flag before the command.
@@ -65,7 +105,7 @@ def new_parser(
     load: Callable[[str, argparse.ArgumentParser], None] | None = None,
 ) -> argparse.ArgumentParser:
     """Return the parser of the command line. `load` adds the arguments of another package's command."""
-    parser = _Parser(prog="xsem", description="External semaphores and memory for GPU compute.")
+    parser = _Parser(prog="xsem", description="External semaphores and memory for GPU compute.", epilog=_MORE)
     parser.add_argument("--version", action="store_true", help="Print the version and exit.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=_Parser)
     for name, text in (
@@ -100,7 +140,7 @@ def _help_of(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], 
 
 def _add_demo(commands: Any) -> None:
     demo = commands.add_parser(
-        "demo", help="Render in one process, filter in another, and check every pixel.",
+        "demo", usage=_USAGE, help="Render in one process, filter in another, and check every pixel.",
         description="Render in one process, filter in another, synchronise with imported semaphores, and check every "
                     "pixel. Needs Pillow: pip install 'xsem[demo]'.")
     demo.add_argument("--device", default="host", metavar="DEVICE",
@@ -134,7 +174,7 @@ def _add_trace(commands: Any) -> None:
     trace.add_argument("--device-times", action="store_true",
                        help="Let CUDA and host tell when each operation ended. An append then takes longer.")
     trace.add_argument("--html", type=Path, metavar="PATH", help="Also write one page with the summary and all tracks.")
-    below = trace.add_subparsers(metavar="COMMAND", title="commands", parser_class=_Parser)
+    below = trace.add_subparsers(prog=trace.prog, metavar="COMMAND", title="commands", parser_class=_Parser)
     text = "Read traces of one host, and print who ended each wait, the longest chain, and what is pending."
     show = below.add_parser("show", help=text, description=text)
     show.set_defaults(show=None)

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["GLUE", "Screen", "columns", "listed", "screen", "table", "wrap"]
+__all__ = ["GLUE", "Screen", "columns", "listed", "screen", "table", "table_or_blocks", "wrap"]
 
 GLUE: Final = "\xa0"   # a blank at which no line breaks; `printable` never returns it
 _LEAST: Final = 20
+_NARROW: Final = 100   # columns below which a table gives way to blocks
 _BETWEEN: Final = 2
 
 
@@ -95,6 +96,28 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], to: Screen, widt
             found.append("")
         found += lines
     return found
+
+
+def table_or_blocks(titles: Sequence[str], rows: Iterable[Sequence[str]], to: Screen, heads: int = 1) -> list[str]:
+    """Return the lines of a table, or one block for each row on a narrow terminal, in a file and in a pipe.
+
+    The first `heads` cells of a row are the first line of its block. A cell without a value, "-" or empty, has no line.
+    """
+    body = [tuple(row) for row in rows]
+    lines = None if to.width is None or to.width < _NARROW else table(titles, body, to, to.width)
+    if lines is not None:
+        return lines
+    column = max(map(columns, titles[heads:]), default=0)
+    found: list[str] = []
+    for row in body:
+        first, *rest = wrap("  ".join(row[:heads]), to.width, later="  ")
+        found += ["", to.bold(first), *rest]
+        for title, cell in zip(titles[heads:], row[heads:], strict=True):
+            for number, text in enumerate(cell.split("\n") if cell != "-" else ()):
+                name = "" if number else title
+                found += wrap(text, to.width, first=f"  {name}{' ' * (column - columns(name))}  ",
+                              later=" " * (column + 4)) if text else []
+    return found[1:]
 
 
 def _shared(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:

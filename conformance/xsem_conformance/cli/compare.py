@@ -11,7 +11,7 @@ from typing import Any
 from xsem.cli.options import flag
 from xsem.cli.status import BAD_ANSWER, DONE, NOT_TRIED, USAGE
 from xsem.cli.text import printable
-from xsem_conformance.cli.reading import add_command, print_json, print_table, read_report
+from xsem_conformance.cli.reading import add_command, print_json, print_table, print_text, read_report
 from xsem_conformance.report import compare as reports
 
 __all__ = ["add"]
@@ -49,18 +49,15 @@ def _compare(asked: argparse.Namespace) -> int:
 
 
 def _print_lines(found: reports.Comparison, *, quiet: bool) -> None:
+    print_text(f"{found.verdict}: {found.counted}")
     for title, lines in (("worse", found.worse), ("better", found.better), ("new", found.new), ("gone", found.gone),
                          ("changed", found.changed)):
         for line in () if quiet else lines:
-            print(f"{title}: {printable(line)}")
-    print(f"{len(found.worse)} worse, {len(found.better)} better, {len(found.new)} new, {len(found.gone)} gone"
-          + (f", {len(found.changed)} of a changed requirement" if found.changed else "")
-          + "".join(printable(f"; {len(cases)} {why}") for why, cases in found.not_run.items()))
+            print_text(f"{title}: {line}")
 
 
 def _print_tables(found: reports.Differences, *, quiet: bool) -> None:
-    if not quiet:
-        print(f"two devices: {printable(found.one)} and {printable(found.other)}")
+    differences = sum(map(len, found.tables.values()))
+    print_text(f"two devices, neither worse nor better: {found.one} and {found.other}; {differences} differences")
     for title, rows in () if quiet else found.tables.items():
         print_table(title, ("", found.one, found.other), [(row.what, row.one, row.other) for row in rows])
-    print(f"{sum(map(len, found.tables.values()))} differences; two devices are neither worse nor better")

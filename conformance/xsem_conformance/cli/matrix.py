@@ -13,7 +13,7 @@ from xsem.cli.options import flag
 from xsem.cli.text import printable
 from xsem_conformance import verdict
 from xsem_conformance.cli.output_files import check_packages, check_place
-from xsem_conformance.cli.reading import add_command, print_json, print_table, read_report
+from xsem_conformance.cli.reading import add_command, print_json, print_table, print_text, read_report
 from xsem_conformance.report.fleet import Fleet, fleet
 from xsem_conformance.report.matrix_page import matrix_data, matrix_html
 from xsem_conformance.report.pages import shown
@@ -52,9 +52,9 @@ def _matrix(asked: argparse.Namespace) -> int:
         counted = f"{_count(len(found.entries), 'device')}, {_count(len(found.changes), 'change')}"
         print(printable(str(html) if flag(asked, "quiet") else f"written: {html} ({counted})"))
     else:
+        _print_verdicts(found)
         if not flag(asked, "quiet"):
             _print_tables(found)
-        _print_verdicts(found)
     return verdict.GOOD
 
 
@@ -77,18 +77,16 @@ def _print_tables(found: Fleet) -> None:
     print_table("handle types", ("device", "exporter", "handle type", *COLUMNS, "deviates"), [
         (name, exporter, f"{type.kind} {type.name}", *(type.said(column) for column in COLUMNS),
          type.deviates)
-        for name, exporter, type in types])
+        for name, exporter, type in types], heads=3)
     print_table("quirks to handle", ("device", "what to do", "reason"), [
         (entry.name, advice, "; ".join(each.text for each in why))
-        for entry in found.entries for advice, why in entry.code_around.items()])
+        for entry in found.entries for advice, why in entry.code_around.items()], heads=2)
 
 
 def _print_verdicts(found: Fleet) -> None:
     for entry in found.entries:
-        print(printable(f"{entry.file}: {entry.name} with {entry.exporter}: {entry.verdict}"))
+        print_text(f"{entry.file}: {entry.name} with {entry.exporter}: {entry.verdict}")
     for change in found.changes:
-        print(printable(f"{change.after.name} with {change.after.exporter}: driver {change.before.driver} "
-                        f"({change.before.file}), then {change.after.driver} ({change.after.file}): "
-                        f"{len(change.worse)} worse, {len(change.better)} better, {len(change.new)} new, "
-                        f"{len(change.gone)} gone"
-                        + "".join(f"; {len(cases)} {why}" for why, cases in change.not_run.items())))
+        print_text(f"{change.after.name} with {change.after.exporter}: driver {change.before.driver} "
+                   f"({change.before.file}), then {change.after.driver} ({change.after.file}): "
+                   f"{change.cases.verdict}: {change.cases.counted}")

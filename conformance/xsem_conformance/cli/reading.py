@@ -1,20 +1,18 @@
-"""What the commands share: their parsers, the reading of reports, tables and JSON."""
+"""What the commands share: their parsers, the reading of reports, text, tables and JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from xsem.cli import terminal
 from xsem.cli.text import printable
 
-__all__ = ["add_command", "print_json", "print_table", "read_report"]
-
-_WIDE = 160
+__all__ = ["add_command", "print_json", "print_table", "print_text", "read_report"]
 
 
 def add_command(
@@ -43,20 +41,15 @@ def print_json(data: object) -> None:
     print()
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. On a terminal that is too narrow for the table, print one block of lines for each row."""
+def print_text(text: str, indent: int = 0) -> None:
+    """Print a text, on a terminal in lines of its width."""
+    print("\n".join(terminal.wrap(printable(text), terminal.screen().width, first=" " * indent,
+                                  later=" " * (indent + 2))))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], heads: int = 1) -> None:
+    """Print a table with its title, or as blocks (`terminal.table_or_blocks`)."""
     to = terminal.screen()
-    width = _WIDE if to.width is None else to.width
     titles, body = [printable(each) for each in columns], [[printable(each) for each in row] for row in rows]
-    print(to.bold(title))
-    lines = terminal.table(titles, body, to, width)
-    for line in lines if lines is not None else _blocks(titles, body, width):
-        print(line)
-    print()
-
-
-def _blocks(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    for row in rows:
-        for title, cell in zip(titles, row, strict=True):
-            yield from terminal.wrap(f"{title}: {cell}" if title else cell, width, first="  ", later="      ")
-        yield ""
+    print(f"\n{to.bold(f'{title}:')}\n")
+    print("\n".join(terminal.table_or_blocks(titles, body, to, heads)))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import textwrap
 from typing import Any
 
 from xsem.cli.options import flag
 from xsem.cli.status import DONE, UsageError
 from xsem.cli.terminal import screen, wrap
 from xsem_conformance import history, strength
-from xsem_conformance.cli.reading import add_command, print_json
+from xsem_conformance.cli.reading import add_command, print_json, print_text
 from xsem_conformance.profiles import Profile, profiles
 from xsem_conformance.verdict import LEVELS
 
@@ -23,7 +22,7 @@ def add(commands: Any) -> None:
     parser = add_command(commands, "list", _list, "List all requirements, or those of an area or of a profile.")
     parser.add_argument("--area", default="", metavar="AREA", help="Only this area.")
     parser.add_argument("--profile", default="", metavar="PROFILE",
-                        help="Only the areas of this profile: core, timeline, memory or full.")
+                        help="Only the areas of this profile: core, timeline, memory, full or portable.")
     parser = add_command(commands, "show", _show, "Show one requirement with its clauses and its check, or one profile "
                          "with its capabilities and areas.")
     parser.add_argument("name", metavar="ID|PROFILE", help="A requirement's id, or a profile.")
@@ -108,20 +107,20 @@ def _show_requirement(found: Any) -> None:
     from xsem_conformance.requirements import load
     from xsem_conformance.suite import all_checks
 
-    print(f"{found.id} ({found.level}, {found.subject}): {found.text}")
+    print_text(f"{found.id} ({found.level}, {found.subject}): {found.text}")
     if found.capability:
-        print(f"  needs: {found.capability}")
+        print_text(f"needs: {found.capability}", 2)
     for name in found.clauses:
         clause = load().clauses[name]
-        print(f"  {clause.id}: {clause.gist} ({clause.source})")
+        print_text(f"{clause.id}: {clause.gist} ({clause.source})", 2)
     check = all_checks().get(found.id)
     if check is not None:
-        print(f"  check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s")
-        print(f"    {(check.run.__doc__ or '').strip()}")
-        print(f"  {strength.load().get(found.id, strength.Strength()).words}")
+        print_text(f"check: {check.run.__module__}.{check.run.__name__}, at most {check.deadline_s:g} s", 2)
+        print_text(" ".join((check.run.__doc__ or "").split()), 4)
+        print_text(strength.load().get(found.id, strength.Strength()).words, 2)
     past = history.load().past(found.id)
-    print(f"  since suite {past.since}"
-          + "".join(f"; changed in suite {version}: {what}" for version, what in past.changed.items()))
+    print_text(f"since suite {past.since}"
+               + "".join(f"; changed in suite {version}: {what}" for version, what in past.changed.items()), 2)
 
 
 def _show_gone(name: str, *, as_json: bool) -> None:
@@ -130,7 +129,7 @@ def _show_gone(name: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"schema": 1, "id": name} | dataclasses.asdict(gone))
     else:
-        print(f"{name}: not in this suite; the last one with it is suite {gone.last}. {gone.reason}")
+        print_text(f"{name}: not in this suite; the last one with it is suite {gone.last}. {gone.reason}")
 
 
 # ---- a profile
@@ -147,11 +146,10 @@ def _show_profile(profile: Profile, *, as_json: bool) -> None:
         print_json({"schema": 1, "profile": profile.name, "text": profile.text, "capabilities": profile.capabilities,
                     "areas": areas})
         return
-    print(f"{profile.name}: {profile.text}")
+    print_text(f"{profile.name}: {profile.text}")
     for choices in profile.capabilities:
-        print(textwrap.fill(" or ".join(choices), 100, initial_indent="  needs: ", subsequent_indent="         ",
-                            break_on_hyphens=False))
+        print_text(f"needs: {' or '.join(choices)}", 2)
+    print_text("The device must meet each applicable MUST, and in each of these areas, at least one case must pass:", 2)
     print(f"  {'areas':8} {'':26} MUST SHOULD    MAY")
     for each in areas:
         print(f"  {each['area']:8} {each['name']:26} {each['MUST']:4} {each['SHOULD']:6} {each['MAY']:6}")
-    print("  The device must meet each applicable MUST. In each of these areas, at least one case must pass.")

@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     """Add the command."""
     parser = add_command(commands, "run", _run, "Run the suite on a device.",
                          "Exit: 0 conforms, 1 does not, 2 usage, 3 could not be tried.")
+    parser.usage = "%(prog)s [options]"
     option = parser.add_argument
     option("--device", default="host", metavar="DEVICE",
            help="The device under test: host, cuda:0, … (default: %(default)s).")
@@ -136,7 +137,7 @@ def _run(asked: argparse.Namespace) -> int:
     if as_json:
         print_json(built)
     elif quiet:
-        print(totals(ended, device, exporter)[-1])
+        print(totals(ended, device, exporter)[0])
     else:
         for line in cause_lines(built):
             print(printable_lines(line))

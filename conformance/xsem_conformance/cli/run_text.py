@@ -1,4 +1,4 @@
-"""The output of ``xsem conformance run``: the progress, the causes of failures, and the totals with the verdict."""
+"""The output of ``xsem conformance run``: the progress, the causes of failures, and the verdict with the totals."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def baseline_lines(run: Run) -> list[str]:
 
 
 def totals(run: Run, device: str, exporter: str) -> list[str]:
-    """Return the totals by level, and the verdict as the last line."""
+    """Return the verdict as the first line, and the totals by level."""
     levels = {each.id: each.level for each in run.requirements}
     not_run = [(levels.get(case.requirement, "MUST"), case.requirement) for case in run.not_run]
     tally = verdict.Tally.of_results(run.results, run.refusals, run.requirements, not_run)

@@ -38,6 +38,20 @@ class Comparison:
     not_run: dict[str, list[str]] = field(default_factory=dict)   # the cases that a limit of one report excluded, by it
     undecided: bool = False   # one of them passed in the first report
 
+    @property
+    def verdict(self) -> str:
+        """The comparison in words."""
+        return ("the second report is worse" if self.worse
+                else "not decided whether the second report is worse" if self.undecided
+                else "the second report is not worse")
+
+    @property
+    def counted(self) -> str:
+        """The comparison in figures."""
+        changed = f", {len(self.changed)} of a changed requirement" if self.changed else ""
+        return (f"{len(self.worse)} worse, {len(self.better)} better, {len(self.new)} new, {len(self.gone)} gone"
+                f"{changed}" + "".join(f"; {len(cases)} {why}" for why, cases in self.not_run.items()))
+
 
 @dataclass(frozen=True)
 class Difference:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xsem_conformance.backend_code import libraries_in_words
-from xsem_conformance.report.compare import Difference, compare, differences, same_device
+from xsem_conformance.report.compare import Comparison, Difference, compare, differences, same_device
 from xsem_conformance.report.quirk_words import Quirk, quirks
 from xsem_conformance.report.summary import (
     Deviation,
@@ -69,12 +69,7 @@ class Change:
 
     before: Entry
     after: Entry
-    worse: list[str]   # cases, as `compare` returns them
-    better: list[str]
-    new: list[str]
-    gone: list[str]
-    changed: list[str]
-    not_run: dict[str, list[str]]
+    cases: Comparison
     # The differences of the verdict, the handle types, the capabilities and the quirks.
     tables: dict[str, list[Difference]] = field(default_factory=dict)
 
@@ -130,7 +125,7 @@ def _change(before: Entry, after: Entry) -> Change:
     tables = differences(before.report, after.report).tables
     kept = {title: rows for title, rows in tables.items()
             if title in ("verdict", "handle types", "capabilities", "quirks")}
-    return Change(before, after, cases.worse, cases.better, cases.new, cases.gone, cases.changed, cases.not_run, kept)
+    return Change(before, after, cases, kept)
 
 
 def _advised(report: Report) -> dict[str, list[Quirk]]:

@@ -68,7 +68,5 @@ def _change(change: Change) -> dict[str, Any]:
             **{name: {"file": each.file, "driver": each.driver, "libraries": each.libraries,
                       "date": each.report["date"]}
                for name, each in (("before", change.before), ("after", change.after))},
-            "worse": change.worse, "better": change.better, "new": change.new, "gone": change.gone,
-            "changed": change.changed,
-            "not_run": change.not_run,
+            **{name: getattr(change.cases, name) for name in ("worse", "better", "new", "gone", "changed", "not_run")},
             "tables": {title: [dataclasses.asdict(row) for row in rows] for title, rows in change.tables.items()}}
