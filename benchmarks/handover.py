@@ -5,9 +5,10 @@
 
 A CUDA MPS server, where one runs (nvidia-cuda-mps-control -d), lets both processes use the GPU at the same time.
 
-A signals 1 and waits for 2, B waits for 1 and signals 2, and so on. Before each signal, the process sets 4 bytes of its
-own memory, as the work that the signal tells of. Both processes append a chunk of such pairs ahead, behind a closed
-gate. Two events of A measure the time of the GPU from the opening of the gate to the end of the chunk.
+A signals 1 and waits for 2, B waits for 1 and signals 2, and so on: first alone, then with a small work before each
+signal, which sets 4 bytes. Work of two processes on one GPU takes turns, so a switch of the GPU is then part of each
+hand-over. Both processes append a chunk of such pairs ahead, behind a closed gate. Two events of A measure the time of
+the GPU from the opening of the gate to the end of the chunk.
 The figure of a chunk is this time by the number of its hand-overs; p50 and p99 are over the chunks.
 
 - xsem: a timeline in host memory (HOST_TIMELINE_FD), by command lists of xsem
@@ -187,8 +188,10 @@ def side(way: str, device: xsem.Device, desc: xsem.SemaphoreDesc, words: Words64
         ask(cu.cuCtxPopCurrent)
 
 
-def work_on(stream: int) -> Callable[[int], None]:
-    """Return a function that appends a small work: it writes a value of 4 bytes to memory of this process."""
+def work_on(stream: int, works: bool) -> Callable[[int], None]:
+    """Return a function that appends a small work, which writes 4 bytes to memory of this process, or nothing."""
+    if not works:
+        return lambda value: None
     cu = driver()
     target, native, write = ask(cu.cuMemAlloc, 4), cu.CUstream(stream), cu.cuMemsetD32Async
 
@@ -207,12 +210,13 @@ def chunks(count: int, most: int) -> list[int]:
 
 
 def answer(
-    way: str, name: str, desc: xsem.SemaphoreDesc, ready: xsem.SemaphoreDesc, words: Words64, sizes: list[int]
+    way: str, works: bool, name: str, desc: xsem.SemaphoreDesc, ready: xsem.SemaphoreDesc, words: Words64,
+    sizes: list[int],
 ) -> None:
     """Be process B."""
     faulthandler.dump_traceback_later(DEADLINE_S, exit=True)
     with xsem.open_device("host") as host, xsem.open_device(name) as device, side(way, device, desc, words, 1) as here:
-        cu, at, ahead, work = driver(), 0, host.import_semaphore(ready), work_on(here.stream)
+        cu, at, ahead, work = driver(), 0, host.import_semaphore(ready), work_on(here.stream, works)
         seen = host.import_semaphore(desc) if way in (XSEM, BY_HAND) else None
         for number, pairs in enumerate(sizes, 1):
             for value in range(at + 1, at + 2 * pairs, 2):
@@ -228,7 +232,8 @@ def answer(
 
 
 def hand_over(
-    way: str, names: list[str], made: xsem.Semaphore, device: xsem.Device, host: xsem.Device, sizes: list[int]
+    way: str, works: bool, names: list[str], made: xsem.Semaphore, device: xsem.Device, host: xsem.Device,
+    sizes: list[int],
 ) -> list[float]:
     """Be process A, and return the microseconds of a hand-over in each chunk."""
     # xsem frees nothing while a wait is pending, but it does not know the waits of the gate and of the way by hand. The
@@ -239,11 +244,12 @@ def hand_over(
     spawn = multiprocessing.get_context("spawn")
     words = spawn.RawArray(ctypes.c_uint64, (HANDLES_AT + 2 * EVENT_HANDLE) // 8)
     with made.export() as desc, ready.export() as started, made.export() as own, gate.export() as closed:
-        process = spawn.Process(target=answer, args=(way, names[-1], desc, started, words, sizes), daemon=True)
+        process = spawn.Process(target=answer, daemon=True,
+                                args=(way, works, names[-1], desc, started, words, sizes))
         process.start()
         found, at = [], 0
         with side(way, device, own, words, 0) as here, contextlib.closing(Words(closed)) as opened:
-            stream, work = cu.CUstream(here.stream), work_on(here.stream)
+            stream, work = cu.CUstream(here.stream), work_on(here.stream, works)
             events = [ask(cu.cuEventCreate, 0) for _ in range(2)]
             for number, pairs in enumerate(sizes, 1):
                 ask(cu.cuStreamWaitValue64, stream, opened.word, number, 0)
@@ -420,7 +426,7 @@ def show(title: str, figures: dict[str, dict[str, float]]) -> None:
 def main() -> int:
     """Measure, print, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=100_000, help="hand-overs of each way")
+    parser.add_argument("--count", type=int, default=20_000, help="hand-overs of each way")
     parser.add_argument("--chunk", type=int, default=100, help="pairs that are appended ahead, at most 250")
     parser.add_argument("--devices", nargs="+", default=["cuda:0"], help="device of A, and of B")
     parser.add_argument("--exporter", default="companion", help="of the external timeline: companion, or a device")
@@ -436,18 +442,22 @@ def main() -> int:
     if HOST_TIMELINE not in device.capabilities.semaphore_export:
         print(f"handover: {device.info.id} has no timelines in host memory", file=sys.stderr)
         return NOT_TRIED
-    sizes, found = chunks(asked.count, min(asked.chunk, 250)), {}
+    sizes = chunks(asked.count, min(asked.chunk, 250))
+    found: dict[str, dict[str, dict[str, float]]] = {}
     host, exporter = xsem.open_device("host"), exporter_of(device, asked.exporter)
     if exporter is not None and exporter.info.uuid is not None and len(set(asked.devices)) > 1:
         print("handover: a timeline of one GPU cannot be imported on another one, so that way is left out")
         exporter.release()
         exporter = None
     try:
-        for way in (XSEM, BY_HAND, *([EXTERNAL] if exporter is not None else []),
-                    *([IPC_EVENTS] if has_ipc_events(device) else []), FLAGS):
-            maker = exporter if way == EXTERNAL and exporter is not None else device
-            found[way] = percentiles(hand_over(way, asked.devices, maker.create_timeline(), device, host, sizes))
-        show(f"one hand-over between two processes, us ({', '.join(asked.devices)})", found)
+        ways = (XSEM, BY_HAND, *([EXTERNAL] if exporter is not None else []),
+                *([IPC_EVENTS] if has_ipc_events(device) else []), FLAGS)
+        for works, words in ((False, "signals alone"), (True, "with a small work")):
+            for way in ways:
+                maker = exporter if way == EXTERNAL and exporter is not None else device
+                found.setdefault(words, {})[way] = percentiles(
+                    hand_over(way, works, asked.devices, maker.create_timeline(), device, host, sizes))
+            show(f"one hand-over between two processes, {words}, us ({', '.join(asked.devices)})", found[words])
         host_side = latencies(device, max(20, min(asked.count // 50, 2000)))
         show("round trips of the host, us", host_side)
         external = None if exporter is None else exporter.create_timeline()
@@ -459,7 +469,7 @@ def main() -> int:
         os._exit(1)   # a wait of the other process may be unmet for ever
     if asked.json is not None:
         asked.json.write_text(json.dumps({
-            "schema": 1, "commit": asked.commit, "devices": asked.devices, "device": device.info.name,
+            "schema": 2, "commit": asked.commit, "devices": asked.devices, "device": device.info.name,
             "driver": device.info.driver_version,
             "compiled": compiled(), "hand_overs": 2 * sum(sizes), "hand_over_us": found, "host_us": host_side,
             "append_us": cost}, indent=1) + "\n")

@@ -71,7 +71,7 @@ _GROUPS: Final = {
     "live objects": "A signal or an import with many live objects",
     "waits": "Wait on the GPU, and beside pending waits",
     "renderer": "A frame of a renderer, read by the GPU",
-    "hand-over": "One turn of two processes on one GPU",
+    "hand-over": "One turn of two processes",
 }
 _BETTER: Final = {"us": "microseconds, shorter is better", "ns": "nanoseconds, shorter is better",
                   "GB/s": "GB/s, longer is better"}
@@ -82,8 +82,11 @@ _ABOUT: Final = (
     "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
     "A line at a bar's end spans 80 % of the repetitions.",
 )
+_HAND_OVER_RECORDS: Final = {
+    "one GPU": "handover", "one GPU under MPS": "handover-mps", "two GPUs": "handover-two-gpus",
+}
 _ABOUT_HAND_OVERS: Final = (
-    "Two processes take turns: each waits, sets 4 bytes on the GPU, and signals.",
+    "Two processes take turns: each waits, perhaps sets 4 bytes on its GPU, and signals.",
     "Each bar is the time of one turn. All waits are on the GPU, except in the last two ways:",
     "there the two processes poll, with 100 % of a core each.",
     "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
@@ -99,9 +102,10 @@ def pictures(folder: Path, to: Path) -> list[Path]:
         title = f"xsem {whole['packages']['xsem']} on {whole['device']}, driver {whole['driver_version']}"
         series = [{**each, "ways": _with_pure(each, whole)} for each in whole["series"]]
         made.append(_draw(series, title, _ABOUT, to / PICTURES[0]))
-    found = {label: _read(folder / f"{name}.json")
-             for label, name in (("without MPS", "handover"), ("under CUDA MPS", "handover-mps"))}
-    series = [_hand_overs(label, record) for label, record in found.items() if record is not None]
+    found = {label: _read(folder / f"{name}.json") for label, name in _HAND_OVER_RECORDS.items()}
+    series = [{"group": "hand-over", "label": f"{label}, {part}", "unit": "us", "ways": {
+        way: dict.fromkeys(("median", "low", "high"), each["p50"]) for way, each in ways.items()}}
+        for label, record in found.items() if record is not None for part, ways in record["hand_over_us"].items()]
     if series:
         device = next(record["device"] for record in found.values() if record is not None)
         made.append(_draw(series, f"Hand-overs between two processes on {device}", _ABOUT_HAND_OVERS, to / PICTURES[1]))
@@ -111,12 +115,6 @@ def pictures(folder: Path, to: Path) -> list[Path]:
 def _read(path: Path) -> dict[str, Any] | None:
     found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
     return found
-
-
-def _hand_overs(label: str, record: dict[str, Any]) -> dict[str, Any]:
-    ways = {way: dict.fromkeys(("median", "low", "high"), each["p50"])
-            for way, each in record["hand_over_us"].items()}
-    return {"group": "hand-over", "label": label, "unit": "us", "ways": ways}
 
 
 def _draw(series: list[dict[str, Any]], title: str, about: tuple[str, ...], path: Path) -> Path:
