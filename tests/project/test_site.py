@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     done = build()
     assert done.returncode == 0, done.stdout
     site = tmp_path / "tree" / "site"
-    assert list(site_check.findings(site, "https://github.example/xsem/xsem")) == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert list(site_check.findings(site, project["urls"]["Source"])) == []
     every = "".join(page.read_text(encoding="utf-8") for page in site.rglob("*.html"))
     assert "site_generated.py" in every
     assert "<!-- generated: " not in every
