@@ -18,6 +18,8 @@ from mkdocs.utils import get_relative_url
 from site_links import Links, separated
 from site_markdown import SiteExtension
 
+import xsem
+
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
     "README.md": "index.md", "CHANGELOG.md": "reference/changelog.md", "CONTRIBUTING.md": "project/contributing.md",
@@ -33,11 +35,12 @@ _log: Final = logging.getLogger("mkdocs.hooks.xsem")   # with --strict, a warnin
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Set the address of the repository, and the navigation."""
+    """Set the address of the repository, the version and the navigation."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     config.repo_url = project["urls"]["Source"]
     config.repo_name = "Source"
+    config.copyright = f"xsem {xsem.__version__}"   # at the foot of each page
     config.markdown_extensions.insert(0, SiteExtension())   # type: ignore[arg-type]
     pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
     config.nav = expanded(config.nav, pages)

@@ -24,6 +24,7 @@ from site_markdown import SiteExtension
 from support.command_line import called
 from support.paths import ROOT
 
+import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import requirements
 
@@ -57,11 +58,13 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     site = tmp_path / "tree" / "site"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert list(site_check.findings(site, project["urls"]["Source"])) == []
-    every = "".join(page.read_text(encoding="utf-8") for page in site.rglob("*.html"))
+    pages = [page.read_text(encoding="utf-8") for page in site.rglob("*.html")]
+    assert all(f"xsem {xsem.__version__}" in page for page in pages)
+    every = "".join(pages)
     assert "site_generated.py" in every
     assert "<!-- generated: " not in every
     # The comments in consoles have a colour.
-    assert re.search(r'<span class="c1"># from a clone</span>', (site / "index.html").read_text(encoding="utf-8"))
+    assert re.search(r'<span class="c1"># two processes share', (site / "index.html").read_text(encoding="utf-8"))
     # Every public object has a section, below one of its names.
     ids: dict[str, set[str]] = {}
     for module, names in api.names().items():
