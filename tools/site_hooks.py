@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tomllib
 from fnmatch import fnmatch
 from functools import cache
@@ -111,7 +112,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     place = page.file.src_uri
     file = f"docs/{place}" if page.file.generated_by is None else next(
         source for source, there in PAGES.items() if there == place)
-    links = Links(ROOT, str(config.repo_url), PAGES)
+    # mike sets the variable for the site of a release, whose links must outlive a change of the branch.
+    ref = f"v{xsem.__version__}" if "MIKE_DOCS_VERSION" in os.environ else "main"
+    links = Links(ROOT, str(config.repo_url), ref, PAGES)
     text = links.on_site(markdown, file, place, lambda message: _log.warning("%s: %s", file, message))
     return site_generated.filled(separated(text), site_generated.PARTS,
                                  lambda message: _log.warning("%s: %s", file, message))

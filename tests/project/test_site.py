@@ -127,7 +127,7 @@ def test_check_refuses_an_empty_folder(tmp_path: Path) -> None:
 
 
 # ---- links
-LINKS = site_links.Links(ROOT, SOURCE, {"CHANGELOG.md": "reference/changelog.md"})
+LINKS = site_links.Links(ROOT, SOURCE, "v1", {"CHANGELOG.md": "reference/changelog.md"})
 
 
 @pytest.mark.parametrize(("file", "page", "link", "there"), [
@@ -136,10 +136,10 @@ LINKS = site_links.Links(ROOT, SOURCE, {"CHANGELOG.md": "reference/changelog.md"
     ("docs/cuda.md", "cuda.md", "../CHANGELOG.md", "reference/changelog.md"),
     ("docs/how-to/a.md", "how-to/a.md", "../../CHANGELOG.md", "../reference/changelog.md"),
     ("CHANGELOG.md", "reference/changelog.md", "docs/cuda.md", "../cuda.md"),
-    ("docs/cuda.md", "cuda.md", "../examples/torch_filter.py", f"{SOURCE}/blob/main/examples/torch_filter.py"),
-    ("docs/cuda.md", "cuda.md", "../examples", f"{SOURCE}/tree/main/examples"),
-    ("docs/cuda.md", "cuda.md", "../records", f"{SOURCE}/tree/main/records"),
-    ("docs/cuda.md", "cuda.md", "../README.md#what-works-where", f"{SOURCE}/blob/main/README.md#what-works-where"),
+    ("docs/cuda.md", "cuda.md", "../examples/torch_filter.py", f"{SOURCE}/blob/v1/examples/torch_filter.py"),
+    ("docs/cuda.md", "cuda.md", "../examples", f"{SOURCE}/tree/v1/examples"),
+    ("docs/cuda.md", "cuda.md", "../records", f"{SOURCE}/tree/v1/records"),
+    ("docs/cuda.md", "cuda.md", "../README.md#what-works-where", f"{SOURCE}/blob/v1/README.md#what-works-where"),
     ("docs/cuda.md", "cuda.md", "#here", "#here"),
     ("docs/cuda.md", "cuda.md", "https://other.example/x.md", "https://other.example/x.md"),
 ])
