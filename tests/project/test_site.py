@@ -79,7 +79,7 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
 def test_build_fails_at_each_defect_of_a_page(build: Build) -> None:
     done = build(unlisted="# A page without an entry\n", examples="""# Examples
 
-[a](nowhere.md), [b](glossary.md#nowhere), [c](../examples/nowhere.py), [d](../README.md#nowhere)
+[a](nowhere.md), [b](glossary.md#nowhere), [c](../examples/nowhere.py), [d](../tests/drivers/README.md#nowhere)
 
 <!-- generated: nothing -->
 """)
@@ -87,7 +87,7 @@ def test_build_fails_at_each_defect_of_a_page(build: Build) -> None:
     for finding in (
         "- unlisted.md", "'nowhere.md'", "'glossary.md#nowhere'",
         "docs/examples.md: link to examples/nowhere.py, which does not exist in the repository",
-        "docs/examples.md: link to README.md#nowhere: the file does not have this heading",
+        "docs/examples.md: link to tests/drivers/README.md#nowhere: the file does not have this heading",
         "docs/examples.md: unknown generated part: nothing",
     ):
         assert finding in done.stdout
