@@ -1,7 +1,7 @@
 # Each target installs what it needs into .venv: the demo NumPy, pluggy and Pillow, the others all of the extra "dev". They need
 # Python >= 3.11. The tests also compile C and C++.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all nightly coverage lint mutants faults levelzero compiled pure sanitized windows site clean
+.PHONY: help demo test test-all nightly coverage lint mutants faults levelzero compiled pure sanitized windows site site-version clean
 
 # An installed name may not work (pyenv's shims, Debian's Python without venv), so each is tried. PYTHON=… overrides.
 PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3.14 python3,$(shell \
@@ -88,6 +88,11 @@ windows: $(READY)
 site: $(READY)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@$(BIN)/python tools/site_check.py build/site
+
+# On the local branch gh-pages, beside the sites of other versions. A patch release takes the place of its minor version.
+site-version: $(READY)
+	@version=$$($(BIN)/python -c 'import xsem; print(xsem.__version__)') && export PATH="$(CURDIR)/$(BIN):$$PATH" && \
+	mike deploy --update-aliases --title "$$version" "$${version%.*}" latest && mike set-default latest
 
 clean:
 	find xsem backends -name '*.so' -delete

@@ -1,12 +1,13 @@
-"""Build the wheel: with absolute links in the README, the template of a backend, and the compiled modules if wanted.
+"""Build the wheel: README with absolute links, the template of a backend, a list of what it contains, compiled modules.
 
 ``python hatch_build.py`` compiles the outdated modules in place, and ``python hatch_build.py clean`` removes them. The
-build of a wheel compiles with the environment variable XSEM_COMPILE=1. If it is not set, xsem is pure Python.
+build of a wheel compiles only with the environment variable XSEM_COMPILE=1. If it is not set, xsem is pure Python.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shlex
@@ -80,6 +81,26 @@ def absolute(readme: str, source: str) -> str:
                      readme)
 
 
+def bill_of_materials(xsem: str, cython: str = "") -> str:
+    """Return what a wheel contains, in CycloneDX. The place for it in a wheel is from PEP 770.
+
+    Parameters
+    ----------
+    xsem : str
+        Version of xsem.
+    cython : str
+        Version of Cython, whose own functions are in each module that it compiled.
+    """
+    ours, *others = (
+        {"type": "library", "bom-ref": name, "name": name, "version": version,
+         "licenses": [{"license": {"id": "Apache-2.0"}}], "purl": f"pkg:pypi/{name}@{version}"}
+        for name, version in (("xsem", xsem), ("cython", cython)) if version)
+    return json.dumps({
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "metadata": {"component": ours},
+        "components": others, "dependencies": [{"ref": "xsem", "dependsOn": [each["name"] for each in others]}],
+    }, indent=1)
+
+
 def compile_modules(to: Path) -> list[Path]:
     """Compile the outdated modules, and return the files of all modules.
 
@@ -146,10 +167,14 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         return [f"cython>={'.'.join(map(str, _CYTHON))}"] if _wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the template of a backend and, if wanted, the modules for this Python and this platform."""
+        """Add the template of a backend, the bill of materials and, if wanted, the modules for this Python."""
         if version == "editable":
             return   # the template is in the clone, and `main` compiles in place
         build_data["force_include"].update(template())
+        bill = ROOT / "build" / "xsem.cdx.json"
+        bill.parent.mkdir(exist_ok=True)
+        bill.write_text(bill_of_materials(self.metadata.version), encoding="utf-8")
+        build_data["sbom_files"].append(str(bill.relative_to(ROOT)))
         if not _wanted():
             return
         if why := obstacle():
@@ -159,6 +184,8 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             made = compile_modules(work)
         except subprocess.CalledProcessError as error:
             sys.exit(_told(error))
+        cython = importlib.metadata.version("cython")
+        bill.write_text(bill_of_materials(self.metadata.version, cython), encoding="utf-8")
         build_data["force_include"].update({str(file): str(file.relative_to(work)) for file in made})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True

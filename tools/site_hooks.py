@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tomllib
 from fnmatch import fnmatch
 from functools import cache
@@ -17,6 +18,8 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 from site_links import Links, separated
 from site_markdown import SiteExtension
+
+import xsem
 
 ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = {
@@ -33,11 +36,12 @@ _log: Final = logging.getLogger("mkdocs.hooks.xsem")   # with --strict, a warnin
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Set the address of the repository, and the navigation."""
+    """Set the address of the repository, the version and the navigation."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     config.repo_url = project["urls"]["Source"]
     config.repo_name = "Source"
+    config.copyright = f"xsem {xsem.__version__}"   # at the foot of each page
     config.markdown_extensions.insert(0, SiteExtension())   # type: ignore[arg-type]
     pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
     config.nav = expanded(config.nav, pages)
@@ -108,7 +112,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     place = page.file.src_uri
     file = f"docs/{place}" if page.file.generated_by is None else next(
         source for source, there in PAGES.items() if there == place)
-    links = Links(ROOT, str(config.repo_url), PAGES)
+    # mike sets the variable for the site of a release, whose links must outlive a change of the branch.
+    ref = f"v{xsem.__version__}" if "MIKE_DOCS_VERSION" in os.environ else "main"
+    links = Links(ROOT, str(config.repo_url), ref, PAGES)
     text = links.on_site(markdown, file, place, lambda message: _log.warning("%s: %s", file, message))
     return site_generated.filled(separated(text), site_generated.PARTS,
                                  lambda message: _log.warning("%s: %s", file, message))

@@ -94,6 +94,7 @@ class Links:
 
     root: Path   # of the repository
     source: str   # address of the repository
+    ref: str   # its branch or tag
     pages: Mapping[str, str]   # place on the site of each page from outside docs/, by its path in the repository
 
     def on_site(self, text: str, file: str, page: str, complain: Callable[[str], None]) -> str:
@@ -115,4 +116,4 @@ class Links:
         elif anchor and (there.suffix != ".md" or anchor[1:] not in anchors(there.read_text(encoding="utf-8"))):
             complain(f"link to {path}{anchor}: the file does not have this heading")
         kind = "tree" if there.is_dir() else "raw" if there.suffix in _PICTURES else "blob"
-        return f"{self.source}/{kind}/main/{path}{anchor}"
+        return f"{self.source}/{kind}/{self.ref}/{path}{anchor}"

@@ -31,6 +31,8 @@ from xsem_conformance import baseline, profiles, waivers
 NOT_RUN: Final = {
     r"make .*|\.ci/run": "it takes minutes; CI runs each target",
     r"python tools/(api|reasons)\.py .*": "it writes into the tree; tests/project compares what it would write",
+    r"\.ci/(wheels|try-wheels)": "it needs Docker; the workflow of a release runs it",
+    r"git tag .*": "it publishes a release",
     r"python tools/suite_data\.py .*": "it writes into the tree; tests/conformance compares what it would write",
     r"tools/windows/run .*": "it needs CPython for Windows and Wine; CI runs it",
     r"tools/gpu-records .*": "it needs an NVIDIA GPU",

@@ -107,6 +107,16 @@ def test_tag_names_the_platform_only_of_a_compiled_wheel(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl") == (not compiled_modules())
 
 
+def test_wheel_says_what_it_contains(wheel: Path) -> None:
+    [name] = (name for name in files(wheel) if "/sboms/" in name)
+    assert re.fullmatch(r"xsem-[^/]+\.dist-info/sboms/xsem\.cdx\.json", name)
+    with zipfile.ZipFile(wheel) as archive:
+        bill = json.loads(archive.read(name))
+    version = wheel.name.split("-")[1]
+    assert bill["metadata"]["component"]["purl"] == f"pkg:pypi/xsem@{version}"
+    assert [each["name"] for each in bill["components"]] == (["cython"] if compiled_modules() else [])
+
+
 def test_wheel_is_pure_python_unless_xsem_compile_is_set(wheel: Path, source: Path, tmp_path: Path) -> None:
     built = build(source, tmp_path)
     assert built.name.endswith("-py3-none-any.whl")
