@@ -295,7 +295,7 @@ def main(arguments: list[str] | None = None) -> int:
         with contextlib.suppress(ValueError, IndexError):
             found = json.loads(ran.stdout.splitlines()[-1])
         if ran.returncode and not found["violations"]:
-            found["violations"].append(f"status {ran.returncode}: {ran.stderr[-2000:]}")
+            found["violations"].append(f"status {ran.returncode}: {ran.stderr[:3000]}")
         rounds.append({"round": number, "settings": settings, **found})
         print(f"round {number}: {found['counts']} {'; '.join(found['violations']) or 'no violation'}", flush=True)
     violations = sum(len(each["violations"]) for each in rounds)
