@@ -16,7 +16,7 @@ that the receivers map.
 Exit status: 0 the receiver has seen the right elements, 1 it has not, 2 Ray or torch is missing.
 
 It does what `ray/experimental/rdt/cuda_ipc_transport.py` of Ray 2.60.0 does with handles and events by hand in 214
-lines. This program has 234 lines, 50 of them for the two actors.
+lines. This program has 235 lines, 50 of them for the two actors.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import importlib.util
 import json
 import sys
 import threading
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +156,7 @@ class XsemTransport(_rdt.TensorTransportManager):
         """Return the device of a torch.device, of a UUID, or the CPU for None."""
         on_gpu = place is not None and getattr(place, "type", "cuda") == "cuda"
         if on_gpu and hasattr(place, "type"):
-            place = _torch().cuda.get_device_properties(place).uuid.bytes
+            place = uuid.UUID(bytes=bytes(_torch().cuda.get_device_properties(place).uuid.bytes))
         key = place if on_gpu else None
         with self._lock:
             if key not in self._devices:
