@@ -20,7 +20,7 @@ from bench.tensors import NUMPY, TORCH
 from bench.waits import NONE_PENDING, ON_DEVICE, ON_HOST
 from bench.ways import C_LOOP, DOCUMENTED, REUSED, XSEM
 
-__all__ = ["PICTURES", "pictures"]
+__all__ = ["pictures"]
 
 _WIDTH: Final = 1200
 _NAMES: Final = 520      # left edge of the bars
@@ -91,24 +91,24 @@ _ABOUT_HAND_OVERS: Final = (
     "there the two processes poll, with 100 % of a core each.",
     "Vertical line: the baseline. 1.5 x: one and a half times the baseline.",
 )
-PICTURES: Final = ("benchmarks.png", "handover.png")
 
 
 def pictures(folder: Path, to: Path) -> list[Path]:
-    """Draw the records of one folder as PNG files of another folder, and return the files."""
+    """Draw the records of one folder as PNG files of another folder, named after the first. Return the files."""
     made = []
     whole = _read(folder / "benchmarks.json")
     if whole is not None:
         title = f"xsem {whole['packages']['xsem']} on {whole['device']}, driver {whole['driver_version']}"
         series = [{**each, "ways": _with_pure(each, whole)} for each in whole["series"]]
-        made.append(_draw(series, title, _ABOUT, to / PICTURES[0]))
+        made.append(_draw(series, title, _ABOUT, to / f"{folder.name}-benchmarks.png"))
     found = {label: _read(folder / f"{name}.json") for label, name in _HAND_OVER_RECORDS.items()}
     series = [{"group": "hand-over", "label": f"{label}, {part}", "unit": "us", "ways": {
         way: dict.fromkeys(("median", "low", "high"), each["p50"]) for way, each in ways.items()}}
         for label, record in found.items() if record is not None for part, ways in record["hand_over_us"].items()]
     if series:
         device = next(record["device"] for record in found.values() if record is not None)
-        made.append(_draw(series, f"Hand-overs between two processes on {device}", _ABOUT_HAND_OVERS, to / PICTURES[1]))
+        made.append(_draw(series, f"Hand-overs between two processes on {device}", _ABOUT_HAND_OVERS,
+                          to / f"{folder.name}-handover.png"))
     return made
 
 

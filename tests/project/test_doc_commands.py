@@ -35,7 +35,7 @@ NOT_RUN: Final = {
     r"git tag .*": "it publishes a release",
     r"python tools/suite_data\.py .*": "it writes into the tree; tests/conformance compares what it would write",
     r"tools/windows/run .*": "it needs CPython for Windows and Wine; CI runs it",
-    r"tools/gpu-records .*": "it needs an NVIDIA GPU",
+    r"tools/gpu-records .*|nvidia-cuda-mps-control -d|python benchmarks/(run|handover)\.py.*": "it needs an NVIDIA GPU",
     r"xsem (demo|conformance run) --device cuda:0 --exporter .*": "it needs an NVIDIA GPU",
     r"docker run .*": "it needs Docker and two images",
     r"python examples/asyncio_server\.py --exporter vulkan --device cuda:0": "it needs an NVIDIA GPU",

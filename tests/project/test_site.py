@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from site_markdown import SiteExtension
 from support.command_line import called
 from support.paths import ROOT
 
+import xsem
 from xsem.types import MemoryHandleType, SemaphoreHandleType
 from xsem_conformance import requirements
 
@@ -55,8 +57,11 @@ def test_site_builds_and_has_no_finding(build: Build, tmp_path: Path) -> None:
     done = build()
     assert done.returncode == 0, done.stdout
     site = tmp_path / "tree" / "site"
-    assert list(site_check.findings(site, "https://github.example/xsem/xsem")) == []
-    every = "".join(page.read_text(encoding="utf-8") for page in site.rglob("*.html"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert list(site_check.findings(site, project["urls"]["Source"])) == []
+    pages = [page.read_text(encoding="utf-8") for page in site.rglob("*.html")]
+    assert all(f"xsem {xsem.__version__}" in page for page in pages)
+    every = "".join(pages)
     assert "site_generated.py" in every
     assert "<!-- generated: " not in every
     # The comments in consoles have a colour.
@@ -129,7 +134,7 @@ def test_check_refuses_an_empty_folder(tmp_path: Path) -> None:
 
 
 # ---- links
-LINKS = site_links.Links(ROOT, SOURCE, {"CHANGELOG.md": "reference/changelog.md"})
+LINKS = site_links.Links(ROOT, SOURCE, "v1", {"CHANGELOG.md": "reference/changelog.md"})
 
 
 @pytest.mark.parametrize(("file", "page", "link", "there"), [
@@ -138,10 +143,10 @@ LINKS = site_links.Links(ROOT, SOURCE, {"CHANGELOG.md": "reference/changelog.md"
     ("docs/cuda.md", "cuda.md", "../CHANGELOG.md", "reference/changelog.md"),
     ("docs/how-to/a.md", "how-to/a.md", "../../CHANGELOG.md", "../reference/changelog.md"),
     ("CHANGELOG.md", "reference/changelog.md", "docs/cuda.md", "../cuda.md"),
-    ("docs/cuda.md", "cuda.md", "../examples/torch_filter.py", f"{SOURCE}/blob/main/examples/torch_filter.py"),
-    ("docs/cuda.md", "cuda.md", "../examples", f"{SOURCE}/tree/main/examples"),
-    ("docs/cuda.md", "cuda.md", "../records", f"{SOURCE}/tree/main/records"),
-    ("docs/cuda.md", "cuda.md", "../README.md#what-works-where", f"{SOURCE}/blob/main/README.md#what-works-where"),
+    ("docs/cuda.md", "cuda.md", "../examples/torch_filter.py", f"{SOURCE}/blob/v1/examples/torch_filter.py"),
+    ("docs/cuda.md", "cuda.md", "../examples", f"{SOURCE}/tree/v1/examples"),
+    ("docs/cuda.md", "cuda.md", "../records", f"{SOURCE}/tree/v1/records"),
+    ("docs/cuda.md", "cuda.md", "../README.md#what-works-where", f"{SOURCE}/blob/v1/README.md#what-works-where"),
     ("docs/cuda.md", "cuda.md", "#here", "#here"),
     ("docs/cuda.md", "cuda.md", "https://other.example/x.md", "https://other.example/x.md"),
 ])
