@@ -28,6 +28,7 @@ ALLOWED_SKIPS: tuple[tuple[str, str], ...] = (
     ("tests/backends/cuda/test_codes.py::test_older_manual_lists_no_others", "the documents are not here"),
     ("tests/backends/cuda/test_codes.py::test_runtimes_pages_list_these", "the documents are not here"),
     ("tests/project/test_parts.py", "valgrind is not installed"),
+    ("tests/project/test_site.py", "no Chromium"),
     ("tests/ipc/test_tickets.py::test_process_of_another_user", "only root can start a process of another user"),
     ("tests/ipc/test_ticket_files.py::test_another_user", "only root can start a process of another user"),
     # Most sandboxes and containers permit none.
