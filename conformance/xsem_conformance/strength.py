@@ -32,11 +32,11 @@ class Strength:
 
     @property
     def words(self) -> str:
-        """What the requirement finds, in words and then in numbers."""
+        """What the requirement finds."""
         if not self.planted and not self.composed:
-            return "finds none of the suite's faults"
-        said = "finds faults that nothing else finds" if self.alone else "finds faults that others find, too"
-        return f"{said}: {self.planted} planted, {self.alone} of them alone; the first to find {self.composed} composed"
+            return "of the faults that test the suite, it finds none"
+        return (f"of the faults that test the suite, it finds {self.planted} (planted), {self.alone} of which nothing "
+                f"else finds, and is the first to find {self.composed} more (composed)")
 
 
 @functools.cache

@@ -216,5 +216,6 @@ def lines(tally: Tally, verdict: str, subject: str) -> list[str]:
     if tally.total(states=["not examined"]):
         made.append(NOT_EXAMINED)
     if tally.called:
-        made.append(f"undeclared capabilities: {tally.called} called, {tally.refused} refused")
+        refused = "each" if tally.refused == tally.called else tally.refused
+        made.append(f"the suite called {tally.called} undeclared capabilities, and xsem refused {refused} of them")
     return [f"conformance of {subject}: {verdict}", *made]

@@ -180,7 +180,7 @@ def unavailable_cuda(**environment: str) -> str:
     assert reason in doctor.stdout
     advice, _, checks = doctor.stdout.partition("\ngeneral\n")
     assert "host" in advice.partition(" work")[0]
-    assert "cuda" in advice.splitlines()[0].partition("work; ")[2].partition(" not installed")[0]
+    assert "cuda" in advice.splitlines()[0].partition("work; ")[2].partition(" lack")[0]
     assert "\n- to use NVIDIA GPUs (cuda): " in advice
     assert "BAD" not in checks.partition("\ncuda\n")[2].partition("\nhost\n")[0]
     assert xsem("devices", XSEM_BACKENDS="cuda", **environment).returncode == 3

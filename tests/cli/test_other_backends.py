@@ -158,7 +158,7 @@ def test_empty_device_list_gives_status_3(acme: Any, mode: str) -> None:
 
 def test_doctor_separates_likely_causes_from_remedies(acme: Any) -> None:
     done = acme("doctor", mode="unavailable")
-    assert done.stdout.splitlines()[0] == "acme is not installed"
+    assert done.stdout.splitlines()[0] == "acme lacks a driver or a package"
     assert "  -   devices: libacme.so is missing" in done.stdout
     assert "BAD" not in done.stdout
     assert "likely: acme-driver is of another release" in done.stdout
@@ -205,7 +205,7 @@ def test_backend_without_a_device_is_not_broken(acme: Any) -> None:
 def test_doctor_passes_when_only_a_library_is_missing(acme: Any) -> None:
     done = acme("doctor", mode="unavailable", backends="acme,host")
     assert done.returncode == 0
-    assert done.stdout.splitlines()[0] == "host works; acme is not installed"
+    assert done.stdout.splitlines()[0] == "host works; acme lacks a driver or a package"
     assert "BAD" not in done.stdout
 
 

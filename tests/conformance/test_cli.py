@@ -382,7 +382,7 @@ def test_list_has_every_requirement_and_how_it_is_checked() -> None:
     assert ended.exit_code == 0
     rows = {line.split()[0]: line.split()[1:3] for line in ended.output.splitlines()[1:-1]}
     listed = load().requirements
-    assert ended.output.endswith(f"{len(listed)} requirements of suite {SUITE_VERSION}\n")
+    assert ended.output.splitlines()[-1].startswith(f"{len(listed)} requirements of suite {SUITE_VERSION}; checked by ")
     assert rows.keys() == listed.keys()
     for name, (level, how) in rows.items():
         assert level == listed[name].level
@@ -405,6 +405,7 @@ def test_show_prints_the_clauses_and_the_check() -> None:
         assert ended.output.startswith(f"{name} ({each.level}, {each.subject}): {each.text}")
         assert all(f"{clause}: {listed.clauses[clause].gist}" in ended.output for clause in each.clauses)
         assert (each.capability or "") in ended.output
+        assert ("$type is " in ended.output) == ("$type" in (each.capability or ""))
         assert ("  check: " in ended.output) == (name in all_checks())
 
 

@@ -202,10 +202,10 @@ def test_show_has_history_and_strength() -> None:
 
 def test_strength_of_a_requirement_without_a_fault_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strength, "load", dict)
-    assert "finds none of the suite's faults" in called("conformance", "show", NAME).stdout
-    assert strength.Strength(1, 0, 2).words == (
-        "finds faults that others find, too: 1 planted, 0 of them alone; the first to find 2 composed")
-    assert strength.Strength(3, 1, 0).words.startswith("finds faults that nothing else finds: 3 planted, 1 of them")
+    assert "of the faults that test the suite, it finds none" in called("conformance", "show", NAME).stdout
+    assert strength.Strength(3, 1, 2).words == (
+        "of the faults that test the suite, it finds 3 (planted), 1 of which nothing else finds, and is the first to "
+        "find 2 more (composed)")
 
 
 def test_strength_counts_the_faults_of_the_tables(tool: Any) -> None:
@@ -224,7 +224,7 @@ def test_show_of_a_removed_requirement_says_what_became_of_it(known: Any) -> Non
 
 
 def test_list_and_help_have_the_version_of_the_suite() -> None:
-    assert f"requirements of suite {SUITE_VERSION}\n" in called("conformance", "list", "--area", "TL").stdout
+    assert f"requirements of suite {SUITE_VERSION}; checked by" in called("conformance", "list", "--area", "TL").stdout
     assert f"This is suite {SUITE_VERSION}." in called("conformance", "--help").stdout
     listed = json.loads(called("conformance", "list", "--json").stdout)
     assert (listed["suite_version"], listed["gone"]) == (SUITE_VERSION, [])

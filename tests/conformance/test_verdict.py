@@ -189,7 +189,7 @@ def test_lines_are_a_table_whose_totals_add_up() -> None:
     numbers = [[int(each) for each in row.split()[1:]] for row in rows]
     assert [sum(column) for column in zip(*numbers[:3], strict=True)] == numbers[3] == [4, 1, 1, 1, 1]
     rest = verdict.lines(found, "conforms to full", "cuda:0 with vulkan")[6:]
-    assert rest == [found.scope, "undeclared capabilities: 2 called, 1 refused"]
+    assert rest == [found.scope, "the suite called 2 undeclared capabilities, and xsem refused 1 of them"]
 
 
 def test_undeclared_cases_are_told_as_the_scope_of_the_device() -> None:

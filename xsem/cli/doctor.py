@@ -44,7 +44,8 @@ _NO_DEVICE: Final = frozenset({"no_device", "no_driver"})
 # By the state of a backend: the verb for one backend, and for several.
 _VERBS: Final = {
     "works": ("works", "work"), "fails": ("does not work", "do not work"),
-    "no device": ("finds no device", "find no device"), "not installed": ("is not installed", "are not installed"),
+    "no device": ("finds no device", "find no device"),
+    "lacks": ("lacks a driver or a package", "lack a driver or a package"),
 }
 
 _WHILE_IT_RUNS: Final = ("If a program hangs, xsem pending --all tells what it waits for; if a frame is late, "
@@ -66,12 +67,12 @@ class _Section:
             return "works"
         if self.unavailable is None or self.unavailable in _FAILS:
             return "fails"
-        return "no device" if self.unavailable in _NO_DEVICE else "not installed"
+        return "no device" if self.unavailable in _NO_DEVICE else "lacks"
 
     @property
     def missing(self) -> bool:
         """The machine has no such device or library."""
-        return self.state in ("no device", "not installed")
+        return self.state in ("no device", "lacks")
 
 
 def run(*, as_json: bool, quiet: bool = False, patience_s: float = PATIENCE_S) -> int:
@@ -238,7 +239,7 @@ def _print_checks(to: Screen, title: str, checks: list[HealthCheck], *, missing:
 def _summary(sections: list[_Section], absent: list[HealthCheck]) -> str:
     """Return one sentence: the backends that work, that do not work, that have no device, and that are missing."""
     groups = {state: [printable(each.name) for each in sections if each.state == state] for state in _VERBS}
-    groups["not installed"] += [each.name for each in absent]
+    groups["lacks"] += [each.name for each in absent]
     return "; ".join(f"{listed(names)} {_VERBS[state][len(names) > 1]}" for state, names in groups.items() if names)
 
 

@@ -29,7 +29,7 @@ _MORE: Final = """\
 environment:
   XSEM_BACKENDS=host,cuda     Load only these backends.
   XSEM_TRACE=FOLDER           Write a trace of each process that opens a device.
-  XSEM_TRACE_DEVICE_TIMES=1   With the times of CUDA and host.
+  XSEM_TRACE_DEVICE_TIMES=1   Add to each trace the times of CUDA and host.
   XSEM_PURE=1                 Run without the compiled part.
   NO_COLOR=1                  Print no colours, as --no-color.
   FORCE_COLOR=1               Colour a file or a pipe, too.
@@ -37,7 +37,7 @@ environment:
 exit status:
   0    Success.
   1    A bad result, or an error without another status.
-  2    A usage error, or an output path that the check before the work refuses.
+  2    A usage error, or an output path that is refused before the work begins.
   3    A device, a driver, a package, a capability or memory is missing, or a
        result could not be written.
   130  Ctrl-C.

@@ -16,7 +16,7 @@ from xsem.errors import XsemError
 __all__ = ["CannotLoadError", "load", "names"]
 
 _GROUP: Final = "xsem.commands"
-_OWN: Final = {"conformance": "Check a device case by case."}
+_OWN: Final = {"conformance": "Check a device with the conformance suite, case by case."}
 
 
 class CannotLoadError(XsemError):

@@ -23,7 +23,7 @@ __all__ = [
 # The exit statuses of every command. Two more: 130 after Ctrl-C, and 141 if the reader of the output closed its end.
 DONE: Final = 0
 BAD_ANSWER: Final = 1   # a bad result, or an error without another status
-USAGE: Final = 2        # a usage error, or an output path that the check before the work refuses
+USAGE: Final = 2        # a usage error, or an output path that is refused before the work begins
 NOT_TRIED: Final = 3    # the environment prevents a result, for example a missing device, or an output that is lost
 
 _USAGE: Final = frozenset({"bad_device_id", "bad_backends", "cannot_write"})

@@ -298,7 +298,7 @@ class Buffer(Resource):
         >>> import xsem
         >>> with xsem.open_device("host") as device:
         ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer(shape=(3,), dtype="float32")
-        ...     buffer.copy_from_host(np.array([1, 2, 3], "uint8"))
+        ...     buffer.copy_from_host(np.array([1, 2, 3], "uint8"))     # the conversion is lossless
         ...     buffer.copy_to_host().tolist()
         [1.0, 2.0, 3.0]
         """

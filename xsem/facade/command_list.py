@@ -393,10 +393,13 @@ class CommandList(DeviceObject):
         --------
         >>> import xsem
         >>> with xsem.open_device("host") as device:
-        ...     memory, staging = device.create_memory("OPAQUE_FD", 4096), device.host_buffer(4096)
-        ...     commands = device.create_command_list()
-        ...     commands.append_copy(staging, memory.map_buffer())
+        ...     buffer = device.create_memory("OPAQUE_FD", 4096).map_buffer()
+        ...     staging, commands = device.host_buffer(4096), device.create_command_list()
+        ...     commands.append_fill(buffer, bytes([7]))
+        ...     commands.append_copy(staging, buffer)
         ...     commands.synchronize()
+        ...     staging.numpy()[0].item()
+        7
 
         `host` has no images. On a device with `Feature.IMAGE_COPY`::
 

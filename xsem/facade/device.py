@@ -663,7 +663,7 @@ class Device(Releasable):
         >>> import xsem
         >>> with xsem.open_device("host") as device:
         ...     loaded, commands = threading.Event(), device.create_command_list()
-        ...     commands.append_barrier(wait_events=[device.event(loaded)])
+        ...     commands.append_barrier(wait_events=[device.event(loaded)])     # on CUDA: an event of torch
         ...     loaded.set()
         ...     commands.synchronize()
         """

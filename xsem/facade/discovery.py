@@ -47,7 +47,8 @@ def backends() -> tuple[BackendInfo, ...]:
 
     Examples
     --------
-    >>> "host" in {info.name for info in backends()}
+    >>> import xsem
+    >>> "host" in {info.name for info in xsem.backends()}
     True
     """
     found = _plugins()
@@ -96,7 +97,8 @@ def devices(backend: str | None = None) -> tuple[DeviceInfo, ...]:
 
     Examples
     --------
-    >>> [info.id for info in devices("host")]
+    >>> import xsem
+    >>> [info.id for info in xsem.devices("host")]
     ['host:0']
     """
     if backend is not None:
@@ -158,7 +160,8 @@ def open_device(
 
     Examples
     --------
-    >>> with open_device("host") as device:
+    >>> import xsem
+    >>> with xsem.open_device("host") as device:
     ...     device.info.id
     'host:0'
     """

@@ -399,7 +399,9 @@ class Semaphore(Resource):
         ...     await frames.reached(1)
         ...     return frames.value()
         >>> with xsem.open_device("host") as device:
-        ...     asyncio.run(next_frame(device.create_timeline(1)))
+        ...     frames = device.create_timeline()
+        ...     frames.host_signal(1)                       # usually by another process
+        ...     asyncio.run(next_frame(frames))
         1
         """
         self._check()

@@ -180,8 +180,9 @@ class FrameRing(End):
         >>> import xsem
         >>> with (xsem.open_device("host") as device,
         ...       xsem.FrameRing.create(device, shape=(480, 640, 4), dtype="uint8", policy="mailbox") as ring):
-        ...     ring.waits_on_device
-        True
+        ...     with ring.write() as frame:
+        ...         frame.numpy().shape
+        (480, 640, 4)
         """
         check_device(device)
         if isinstance(shape, (Picture, MipmapDesc)) is not (dtype is None):

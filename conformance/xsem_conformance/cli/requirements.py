@@ -52,7 +52,8 @@ def _list(asked: argparse.Namespace) -> int:
         row = each.id if quiet else f"{each.id:16} {each.level:6} {_CHECKED[_how(each)]:6} "
         print(row if quiet else "\n".join(wrap(each.text, to.width, first=row, later=" " * len(row))))
     if not quiet:
-        print(f"{len(found)} requirements of suite {history.SUITE_VERSION}")
+        checked = f"; {_LEGEND}" if found else ""
+        print_text(f"{len(found)} requirements of suite {history.SUITE_VERSION}{checked}")
     return DONE
 
 
@@ -80,6 +81,7 @@ def _show(asked: argparse.Namespace) -> int:
 
 # ---- a requirement
 _CHECKED = {"facade": "facade", "run": "run", "none": "-"}
+_LEGEND = "checked by a run of the suite, for the facade by xsem's own tests, or by nothing yet (-)"
 
 
 def _how(requirement: Any) -> str:
@@ -109,7 +111,8 @@ def _show_requirement(found: Any) -> None:
 
     print_text(f"{found.id} ({found.level}, {found.subject}): {found.text}")
     if found.capability:
-        print_text(f"needs: {found.capability}", 2)
+        words = " ($type is the handle type of the case)" if "$type" in found.capability else ""
+        print_text(f"needs: {found.capability}{words}", 2)
     for name in found.clauses:
         clause = load().clauses[name]
         print_text(f"{clause.id}: {clause.gist} ({clause.source})", 2)
