@@ -433,6 +433,8 @@ def test_error_of_a_wrong_object_names_what_to_pass(device: xsem.Device) -> None
         desc.close()
         with pytest.raises(xsem.ReleasedError, match=r"export\(\) returns a new one"):
             device.import_semaphore(desc)
+        with pytest.raises(xsem.UnsupportedError, match="or no stream to a ring"):
+            device.command_list(5)
 
 
 def test_ring_is_sent_alone(device: xsem.Device) -> None:
