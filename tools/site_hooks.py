@@ -90,19 +90,21 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 @cache
 def _names(of_backends: bool) -> dict[str, str]:
-    """Return the sections of the API. `Memory` is a class of xsem, and for authors of backends one of xsem.spi."""
+    """Return the sections of the API, and the pages by their paths."""
+    # `Memory` is a class of xsem, and for authors of backends one of xsem.spi.
     pages = sorted((page for page in _named(_nav) if page.startswith("reference/api/")),
                    key=lambda page: of_backends and page not in FOR_BACKENDS)   # otherwise the order of the navigation
-    return site_names.targets({page: site_generated.filled((ROOT / "docs" / page).read_text(encoding="utf-8"),
-                                                           site_generated.PARTS, _log.warning) for page in pages})
+    sections = site_names.targets({page: site_generated.filled((ROOT / "docs" / page).read_text(encoding="utf-8"),
+                                                               site_generated.PARTS, _log.warning) for page in pages})
+    return {f"docs/{page}": page for page in _named(_nav)} | sections
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link the names of the API to their sections of the reference."""
+    """Link the names of the API to their sections of the reference, and the paths of pages to the pages."""
     def address(target: str) -> str:
-        place, _, anchor = target.partition("#")
+        place, sharp, anchor = target.partition("#")
         file = files.get_file_from_path(place)
-        return f"{'' if file is None else get_relative_url(file.url, page.url)}#{anchor}"
+        return f"{'' if file is None else get_relative_url(file.url, page.url)}{sharp}{anchor}"
 
     return site_names.linked(html, _names(page.file.src_uri in FOR_BACKENDS), address)
 

@@ -14,7 +14,8 @@ __all__ = ["linked", "targets"]
 _DIRECTIVE: Final = re.compile(r"^::: (xsem[\w.]*)$", re.MULTILINE)
 # Not in links, headings and blocks of code. Code with attributes is part of a signature.
 _TOKEN: Final = re.compile(
-    r"<(?P<end>/?)(?:a|autoref|pre|h[1-6])\b[^>]*>|<code>(?P<name>[A-Za-z_][\w.]*)(?:\(\))?</code>")
+    r"<(?P<end>/?)(?:a|autoref|pre|h[1-6])\b[^>]*>|<code>(?P<name>[A-Za-z_][\w.]*)(?:\(\))?</code>"
+    r"|(?<![\w/])(?P<page>docs/[\w/-]+\.md)")
 
 
 def targets(pages: Mapping[str, str]) -> dict[str, str]:
@@ -52,16 +53,17 @@ def _sections(thing: griffe.Object) -> list[str]:
 
 
 def linked(html: str, names: Mapping[str, str], address: Callable[[str], str]) -> str:
-    """Return the HTML of a page with links at the names of the API, which `targets` has found."""
+    """Return the HTML of a page with links at the names of the API, which `targets` has found, and of pages."""
     # `address` returns the address of a target, from this page.
     depth = 0
 
     def token(match: re.Match[str]) -> str:
         nonlocal depth
-        if match["name"] is None:
+        name = match["name"] or match["page"]
+        if name is None:
             depth += -1 if match["end"] else 1
-        elif not depth and match["name"] in names:
-            return f'<a class="xsem-name" href="{address(names[match["name"]])}">{match[0]}</a>'
+        elif not depth and name in names:
+            return f'<a class="xsem-name" href="{address(names[name])}">{match[0]}</a>'
         return match[0]
 
     return _TOKEN.sub(token, html)

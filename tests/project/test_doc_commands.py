@@ -55,7 +55,7 @@ NOT_RUN: Final = {
     r"xsem trace show traces .*": "the traces of the reader; tests/cli/test_trace_show.py shows those of the page",
     r"xsem trace -- python .*|XSEM_TRACE=traces (XSEM_TRACE_DEVICE_TIMES=1 )?python .*": "the program of the reader",
     r"xsem pending --all": "it tells of the other programs of this machine",
-    r"python (viewer|renderer)\.py( &)?|wait|rm frames\.sock":
+    r"python (viewer|renderer)\.py( &)?|sleep 1|wait|rm frames\.sock":
         "tests/project/test_docs.py runs the programs of the page",
 }
 """Patterns of the commands that no test runs, each with the reason."""

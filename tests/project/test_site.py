@@ -185,12 +185,14 @@ def test_name_of_the_api_has_a_section(name: str, target: str | None) -> None:
     ("<code>Memory</code>", '<a class="xsem-name" href="x:a.md#xsem.Memory"><code>Memory</code></a>'),
     ("<code>open_device()</code>",
      '<a class="xsem-name" href="x:a.md#xsem.open_device"><code>open_device()</code></a>'),
+    ("(docs/ipc.md)", '(<a class="xsem-name" href="x:ipc.md">docs/ipc.md</a>)'),
     *[(same, same) for same in (
         "<code>other</code>", "<pre><code>Memory</code></pre>", '<a href="y"><code>Memory</code></a>',
-        "<h2>x <code>Memory</code></h2>", '<code class="s">Memory</code>', "<article>Memory</article>")],
+        "<h2>x <code>Memory</code></h2>", '<code class="s">Memory</code>', "<article>Memory</article>", "docs/none.md",
+        '<a href="/docs/ipc.md">docs/ipc.md</a>')],
 ])
 def test_name_in_a_text_is_a_link(html: str, linked: str) -> None:
-    assert site_names.linked(html, NAMES, lambda target: f"x:{target}") == linked
+    assert site_names.linked(html, NAMES | {"docs/ipc.md": "ipc.md"}, lambda target: f"x:{target}") == linked
 
 
 # ---- Markdown

@@ -420,6 +420,23 @@ def test_bad_picture_is_refused(width: Any, height: Any, reason: str) -> None:
         refused(functools.partial(kind, width, height), reason)
 
 
+def test_error_of_a_wrong_object_names_what_to_pass(device: xsem.Device) -> None:
+    left, right = socket.socketpair()
+    with left, right, device.create_timeline() as timeline, timeline.export() as desc:
+        with pytest.raises(xsem.BadArgumentError, match=r"of export\(\) is needed, not Semaphore"):
+            ipc.send(left, timeline)  # type: ignore[arg-type]
+        with pytest.raises(xsem.BadArgumentError, match=r"of export\(\) is needed, not Semaphore"):
+            ipc.Transfer(timeline)  # type: ignore[arg-type]
+        ipc.send(left, desc)
+        with ipc.receive(right) as received, pytest.raises(xsem.BadArgumentError, match=r"FrameRing\.export"):
+            xsem.FrameRing.open(device, received)
+        desc.close()
+        with pytest.raises(xsem.ReleasedError, match=r"export\(\) returns a new one"):
+            device.import_semaphore(desc)
+        with pytest.raises(xsem.UnsupportedError, match="or no stream to a ring"):
+            device.command_list(5)
+
+
 def test_ring_is_sent_alone(device: xsem.Device) -> None:
     left, right = socket.socketpair()
     with left, right, made(device) as ring, ring.export() as message:

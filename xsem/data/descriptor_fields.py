@@ -80,7 +80,8 @@ def check_handle(
             )
         if not callable(getattr(handle, "fileno", None)):
             raise BadArgumentError(
-                f"{type(handle).__name__} has no fileno()", reason="not_a_handle", handle_type=handle_type
+                f"a handle is an int or has fileno(), not {type(handle).__name__}", reason="not_a_handle",
+                handle_type=handle_type,
             )
         return
     if os_handle_kind is OsHandleKind.FD:

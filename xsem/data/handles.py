@@ -114,7 +114,8 @@ class OwnedHandle:
         try:
             return self._slot.pop()
         except IndexError:
-            raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+            raise ReleasedError("the handle has been closed or detached; each export() returns a new one",
+                                reason="handle_closed") from None
 
     def take(self) -> Self:
         """Move the handle to a new object and return that object.
@@ -229,7 +230,8 @@ def _owned_number(handle: OwnedHandle) -> int:
     try:
         return handle._slot[0]
     except IndexError:
-        raise ReleasedError("the handle has been closed or detached", reason="handle_closed") from None
+        raise ReleasedError("the handle has been closed or detached; each export() returns a new one",
+                            reason="handle_closed") from None
 
 
 def check_nt(handle: int, what: str = "the NT handle") -> None:

@@ -204,7 +204,7 @@ def _handles(desc: SemaphoreDesc | MemoryDesc, handle_kind: int) -> list[int]:
     elif isinstance(desc, MemoryDesc):
         known = desc.type in memories
     else:
-        raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc is needed, not {type(desc).__name__}",
+        raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc of export() is needed, not {type(desc).__name__}",
                                reason="not_a_descriptor")
     if not known:
         raise UnsupportedError(f"a handle of type {desc.type.value} cannot be sent through a "

@@ -54,7 +54,7 @@ class Transfer:
 
     def __init__(self, desc: SemaphoreDesc | MemoryDesc, *, lifetime_s: float = LIFETIME_S) -> None:
         if not isinstance(desc, SemaphoreDesc | MemoryDesc):
-            raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc is needed, not {type(desc).__name__}",
+            raise BadArgumentError(f"a SemaphoreDesc or MemoryDesc of export() is needed, not {type(desc).__name__}",
                                    reason="not_a_descriptor")
         check_lifetime(lifetime_s)
         self.desc = desc

@@ -77,5 +77,5 @@ class Shape:
                 fields["image"] = MipmapDesc(**{**fields["image"], "extent": tuple(fields["image"]["extent"])})
             return cls(**{**fields, "shape": tuple(fields["shape"])})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, XsemError) as error:
-            raise BadArgumentError(f"the message is not that of a ring of frames: {error}",
+            raise BadArgumentError(f"the message is not one of FrameRing.export, whole and unchanged: {error}",
                                    reason="bad_ring") from error

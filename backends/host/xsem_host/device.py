@@ -68,9 +68,12 @@ CAPABILITIES: Final = Capabilities(
     independent_lists=_MANY_LISTS,
     max_value_difference=2**64 - 1,
 )
-_UNDECLARED_CAUSES: Final = {"memory.import.dmabuf_fd": ((
-    "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
-    "device_uuid=None)"),)}
+_UNDECLARED_CAUSES: Final = {
+    "memory.import.dmabuf_fd": ((
+        "host imports a dma-buf that the CPU can map as an opaque_fd: MemoryDesc.opaque_fd(fd, allocation_size=…, "
+        "device_uuid=None)"),),
+    "borrow_queue": ("host has no streams: pass a list of create_command_list(), or no stream to a ring",),
+}
 
 
 class HostDevice(
