@@ -128,7 +128,7 @@ def write(results: Sequence[Result], folder: Path) -> str:
 
 
 def fleet_page(results: Sequence[Result], reports: Mapping[str, Report]) -> str:
-    """Return the matrix of the reports as Markdown. Each result without a row in the matrix gets a row below."""
+    """Return the matrix of the reports as Markdown. Each result without a report gets a row below."""
     from xsem_conformance.report.markdown import one_line
     from xsem_conformance.report.matrix import matrix
 
@@ -142,11 +142,9 @@ def fleet_page(results: Sequence[Result], reports: Mapping[str, Report]) -> str:
     lines = table.splitlines()
     columns = lines[0].count("|") - 1
     for each in results:
-        if f"]({each.file})" in table:
-            continue
-        said = each.said if each.report is None else f"{VERDICTS.get(each.status, 'failed')}: {each.said}"
-        row = [one_line(f"{each.device} on {each.node}"), *["-"] * (columns - 2), one_line(said)]
-        lines.append(f"| {' | '.join(row)} |")
+        if each.report is None:
+            row = [one_line(f"{each.device} on {each.node}"), "-", one_line(each.said), *["-"] * (columns - 3)]
+            lines.append(f"| {' | '.join(row)} |")
     return "# Conformance of the fleet\n\n" + "\n".join(lines) + f"{blank}{below}".rstrip("\n") + "\n"
 
 
