@@ -12,7 +12,7 @@ from support.levelzero_sim import FIFO, LIFO, build, on_level_zero
 from support.paths import TESTS
 
 import xsem
-from xsem.types import OwnedHandle
+from xsem.types import OwnedHandle, SemaphoreHandleType
 from xsem_levelzero.backend import LevelZeroBackend
 from xsem_levelzero.suite_hooks import LevelZeroHooks
 
@@ -382,3 +382,22 @@ def test_failed_query_frees_no_semaphore_in_use() -> None:
         gate_there.host_signal(1)
         soon(lambda: at.semaphore() and there.value() == 1)
     soon(lambda: library().simze_alive() == 2)   # the driver and its device
+
+
+@on_level_zero(**FIFO)
+@pytest.mark.parametrize("kind", [BINARY, TIMELINE], ids=lambda kind: kind.value)
+def test_refused_operation_behind_an_event_tells_nothing_of_the_list_of_the_event(kind: SemaphoreHandleType) -> None:
+    with opened() as at:
+        gate, asked = at.semaphore()
+        _, here = at.semaphore(kind)
+        waiting, other = at.here.create_command_list(), at.here.create_command_list()
+        signalled, after = at.here.create_event(), at.here.create_event()
+        waiting.append_wait(asked, 1)
+        waiting.append_signal(here, None if kind is BINARY else 1, signal_event=signalled)
+        with failing("zeCommandListAppendBarrier:0x70000002:1"), pytest.raises(xsem.OutOfMemoryError):
+            other.append_barrier(wait_events=[signalled])
+        other.append_barrier(signal_event=after)
+        after.wait(timeout_s=BOUND_S)
+        assert not signalled.query()
+        gate.host_signal(1)
+        waiting.synchronize(timeout_s=BOUND_S)

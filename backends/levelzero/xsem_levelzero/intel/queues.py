@@ -102,8 +102,12 @@ class LateList(ImmediateList):
                            self._order)
 
     def _place(self, step: Step, wait_fences: Sequence[Fence], want_fence: bool) -> Fence | None:
-        self._order.follow(wait_fences)   # before the driver's call, because it may fail after the append
-        fence = super()._place(step, wait_fences, want_fence)
+        others = self._order.follow(wait_fences)   # before the driver's call: after Ctrl-C it may have the operation
+        try:
+            fence = super()._place(step, wait_fences, want_fence)
+        except XsemError:
+            self._order.unfollow(others)
+            raise
         if fence is not None:
             fence.late = self._order.before_end()
         return fence

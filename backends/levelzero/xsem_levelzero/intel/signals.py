@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from xsem_levelzero.fences import Fence, Order
@@ -76,12 +76,19 @@ class Signals(Order):
             self._unseen.popleft()
         return True
 
-    def follow(self, fences: Iterable[Fence]) -> None:
-        """Note the signals of other lists before fences for which this list waits."""
+    def follow(self, fences: Sequence[Fence]) -> dict[Signals, int]:
+        """Note the signals of other lists before fences for which this list waits. Return what was noted before."""
+        before = self._others
+        self._others = dict(before) if fences else before
         for fence in fences:
             for signals, number in fence.late.signals if fence.late else ():
                 if signals is not self:
                     self._others[signals] = max(number, self._others.get(signals, 0))
+        return before
+
+    def unfollow(self, before: dict[Signals, int]) -> None:
+        """Undo `follow`: the driver refused the operation that would have waited."""
+        self._others = before
 
     def before_end(self) -> SignalsBefore | None:
         """Return the signals before the end of the list that the thread may not have made."""
