@@ -16,6 +16,9 @@ from support.levelzero_sim import on_level_zero
 import xsem
 from xsem_levelzero import Native
 from xsem_levelzero.fences import Events, Fence, Order
+from xsem_levelzero.intel.devices import LateDevice
+from xsem_levelzero.intel.passes import Passes
+from xsem_levelzero.intel.signals import Signals, SignalsBefore
 
 SLOW = {"SIMZE_APPEND_US": "500"}
 INTEL_BUILD = str(1 << 24 | 14 << 16 | 38646)   # the first release with frame loops
@@ -148,3 +151,21 @@ def test_answer_about_a_released_event_says_nothing_about_its_next_operation() -
     assert order.passed == 0
     assert events.done(fence)
     assert order.passed == 7
+
+
+def test_answer_about_a_released_event_says_nothing_about_the_signals_of_its_next_operation() -> None:
+    fence, signals = Fence(1, 1), Signals()
+
+    class Loader:
+        def raw(self, _call: str, *_arguments: int) -> int:
+            fence.late = SignalsBefore(((signals, 7),))   # another thread has released the event, and a signal has it
+            return 0
+
+    core = cast("Any", SimpleNamespace(loader=Loader()))
+    device = LateDevice.__new__(LateDevice)
+    device._events = Events(core)
+    device._passes = Passes(core, device._events, 1)
+    assert device.query_fence(fence)
+    fence.late = None
+    assert device.wait_fence(fence, 1)
+    assert signals.passed == 0

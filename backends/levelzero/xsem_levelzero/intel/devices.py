@@ -57,12 +57,15 @@ class LateDevice(LevelZeroDevice):
 
     def query_fence(self, fence: Fence) -> bool:
         """Call zeEventQueryStatus. The signals before the fence are made, too."""
-        return super().query_fence(fence) and self._passes.reached(fence)
+        # First `late`: a caller may ask for an event that another thread releases, and the next operation of the event
+        # has other signals, which the answer says nothing about.
+        late = fence.late
+        return super().query_fence(fence) and self._passes.reached(late)
 
     def wait_fence(self, fence: Fence, timeout_ns: int) -> bool:
         """Call zeEventHostSynchronize. The signals before the fence are made, too."""
-        deadline = time.monotonic_ns() + timeout_ns
-        return super().wait_fence(fence, timeout_ns) and self._passes.wait(fence, deadline - time.monotonic_ns())
+        deadline, late = time.monotonic_ns() + timeout_ns, fence.late
+        return super().wait_fence(fence, timeout_ns) and self._passes.wait(late, deadline - time.monotonic_ns())
 
     def _import_semaphore(self, desc: SemaphoreDesc, handle: OwnedHandle | None) -> Semaphore:
         self._passes.sweep()

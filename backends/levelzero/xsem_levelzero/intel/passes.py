@@ -29,6 +29,7 @@ from xsem_levelzero.core import Core
 from xsem_levelzero.extension import WAIT
 from xsem_levelzero.fences import Events, Fence
 from xsem_levelzero.intel.semaphores import LateSemaphore
+from xsem_levelzero.intel.signals import SignalsBefore
 from xsem_levelzero.objects import met_object
 from xsem_levelzero.semaphores import Batches, Semaphore, import_fd
 
@@ -66,10 +67,9 @@ class Passes:
         self._released: list[tuple[LateSemaphore, int | None]] = []
 
     # ---- fences
-    def reached(self, fence: Fence) -> bool:
-        """Whether the thread has made all signals before a fence whose event is set."""
+    def reached(self, before: SignalsBefore | None) -> bool:
+        """Whether the thread has made all signals before a fence whose event is set (`Fence.late`)."""
         # Also false while an unmet wait stalls the engine of the list of the waits, because nothing can be known then.
-        before = fence.late
         if before is None:
             return True
         with self._lock:
@@ -86,14 +86,12 @@ class Passes:
                 made = self._over >= before.ticket
                 for signals, number in before.signals if made else ():
                     signals.made, signals.unused = max(signals.made, number), max(signals.unused, number)
-        if made:
-            fence.late = None
         return bool(made)
 
-    def wait(self, fence: Fence, timeout_ns: int) -> bool:
+    def wait(self, before: SignalsBefore | None, timeout_ns: int) -> bool:
         """Block until `reached`, or until the time is over. Return whether it is reached."""
         deadline, pause_s = time.monotonic_ns() + timeout_ns, _PAUSE_FIRST_S
-        while not self.reached(fence):
+        while not self.reached(before):
             left = deadline - time.monotonic_ns()
             if left <= 0:
                 return False

@@ -30,6 +30,7 @@ from xsem_levelzero.intel.devices import BlockingLateDevice
 from xsem_levelzero.intel.passes import Passes
 from xsem_levelzero.intel.queues import BlockingLateList
 from xsem_levelzero.intel.semaphores import LateSemaphore
+from xsem_levelzero.intel.signals import SignalsBefore
 from xsem_levelzero.intel.unmet_waits import unmet_waits_of
 from xsem_levelzero.queue import ImmediateList
 from xsem_levelzero.results import UNSUPPORTED_FEATURE
@@ -105,9 +106,9 @@ class WindowsPasses(Passes):
             if self._semaphore is None and semaphore.type.kind is SemaphoreKind.TIMELINE:
                 self._semaphore = semaphore.for_one_wait()
 
-    def reached(self, fence: Fence) -> bool:
+    def reached(self, before: SignalsBefore | None) -> bool:
         """Whether the thread has made all signals before a fence. Without a timeline, nothing can be known."""
-        return self._semaphore is None or super().reached(fence)
+        return self._semaphore is None or super().reached(before)
 
     def close(self) -> bool:
         """Release all semaphores. False: the objects and events stay."""
