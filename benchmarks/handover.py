@@ -43,15 +43,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import xsem
+from bench.hand_over_ways import BY_HAND, EXTERNAL, FLAGS, IPC_EVENTS, XSEM
 from bench.timing import interleaved, percentiles
 from xsem.spi import compiled
 from xsem.types import SemaphoreHandleType
 
 HOST_TIMELINE: Final = SemaphoreHandleType.HOST_TIMELINE_FD
 VALUE_AT: Final = 16
-XSEM, BY_HAND = "xsem: timeline in host memory", "by hand: word in host memory"
-EXTERNAL = "xsem: timeline of the exporter, imported by both"
-IPC_EVENTS, FLAGS = "by hand: CUDA IPC events, words polled by hosts", "by hand: hosts synchronise, and poll words"
 BY_HOSTS = (IPC_EVENTS, FLAGS)
 # Bytes of the shared words: a value of each process, whether its event is there, and the handles of the events.
 HANDLES_AT, EVENT_HANDLE = 32, 64

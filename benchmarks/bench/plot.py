@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
+from bench import hand_over_ways
 from bench.copies import PLAIN
 from bench.images import BY_HAND
 from bench.objects import BESIDE, IMPORT, IMPORT_DOCUMENTED
@@ -34,10 +35,9 @@ _PAPER, _INK, _FAINT = (255, 255, 255), (34, 34, 34), (120, 120, 120)
 _GREY, _BLUE, _RED, _ROSE, _GREEN = (187, 187, 187), (68, 119, 170), (238, 102, 119), (245, 178, 187), (34, 136, 51)
 _PURE: Final = ", pure Python"
 
-_HAND_OVER: Final = "by hand: word in host memory"
-
 # The first of these ways in a series is its baseline.
-_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE, NUMPY, TORCH, _HAND_OVER)
+_BASELINES: Final = (REUSED, DOCUMENTED, C_LOOP, PLAIN, BY_HAND, ON_HOST, NONE_PENDING, ALONE, NUMPY, TORCH,
+                     hand_over_ways.BY_HAND)
 
 # The words and the colour in the picture for each way in the record. Other ways keep their names.
 _WORDS: Final = {
@@ -53,11 +53,11 @@ _WORDS: Final = {
     ON_HOST: ("the host waits for the frame", _BLUE),
     ALONE: ("the frame alone", _GREY),
     NUMPY: (NUMPY, _GREY), TORCH: (TORCH, _GREY),
-    _HAND_OVER: ("by hand, words that the GPUs poll", _BLUE),
-    "xsem: timeline in host memory": ("xsem, timeline in host memory", _RED),
-    "xsem: timeline of the exporter, imported by both": ("xsem, timeline of Vulkan", _RED),
-    "by hand: CUDA IPC events, words polled by hosts": ("by hand, CUDA IPC events", _BLUE),
-    "by hand: hosts synchronise, and poll words": ("by hand, the hosts synchronise", _BLUE),
+    hand_over_ways.BY_HAND: ("by hand, words that the GPUs poll", _BLUE),
+    hand_over_ways.XSEM: ("xsem, timeline in host memory", _RED),
+    hand_over_ways.EXTERNAL: ("xsem, timeline of Vulkan", _RED),
+    hand_over_ways.IPC_EVENTS: ("by hand, CUDA IPC events", _BLUE),
+    hand_over_ways.FLAGS: ("by hand, the hosts synchronise", _BLUE),
     HOST: ("the host waits, then the GPU reads", _BLUE),
     AFTER: ("the GPU waits, appended after the frame", _RED),
     BEFORE: ("the GPU waits, appended before the frame", _RED),

@@ -8,6 +8,8 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
+import numpy as np
+
 from bench.rig import MEMORY, Rig
 from bench.timing import Series, interleaved
 
@@ -27,7 +29,7 @@ def measure(rig: Rig) -> Iterator[Series]:
     with exported.export(for_device=rig.device) as desc:
         imported = rig.device.import_memory(desc)
     buffer = imported.map_buffer(0, height * width * channels, shape=_SHAPE)
-    array = importlib.import_module("numpy").zeros(_SHAPE, "uint8")
+    array = np.zeros(_SHAPE, "uint8")
     asked: dict[str, Callable[[], float]] = {
         NUMPY: partial(_each, array.__dlpack__, calls), _XSEM: partial(_each, buffer.__dlpack__, calls)}
     yield Series("tensor", "a DLPack capsule", 1, "ns", interleaved(asked, repetitions), repetitions)
