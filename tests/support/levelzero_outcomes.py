@@ -23,7 +23,7 @@ from support.paths import DRIVERS
 __all__ = ["LIMIT_S", "MODES", "Case", "Outcomes", "mistakes", "outcomes", "run"]
 
 LIMIT_S: Final = 140   # below the faulthandler_timeout of pyproject.toml
-_SLOW_S: Final = 1800   # each refused signal leaves a wait behind, and the end of the case waits for it
+_SLOW_S: Final = 1200   # each refused signal leaves a wait behind, and the end of the case waits for it
 _CANNOT: Final = 3
 _MOST_AGAIN: Final = 10
 # Cases that pass also while a wait is let through, because nothing resets a binary semaphore: the first counts
@@ -115,6 +115,7 @@ def mistakes(mode: str, found: Outcomes) -> list[str]:
     """Return what is not as expected, and what no run may show."""
     said = [f"{key}: {case.outcome}: {case.detail}" for key, case in sorted(found.cases.items())
             if _is_other(mode, key, case)]
+    said += [f"{key}: not run" for key in EXPECTED[mode].not_met if key not in found.cases]
     met = sum(case.outcome == "PASS" for case in found.cases.values())
     if met < EXPECTED[mode].met:
         said.append(f"{met} cases met, not {EXPECTED[mode].met}")

@@ -41,6 +41,8 @@ def test_each_kind_of_mistake_is_reported() -> None:
         ({"X-0": Case("PASS", 1)}, ["X-0 passed while the driver let a wait through"]),
     ):
         assert mistakes("lifo", Outcomes({**same, **other}, 0)) == words
+    key = expected.not_met[0]
+    assert mistakes("lifo", Outcomes({each: same[each] for each in same if each != key}, 0)) == [f"{key}: not run"]
     assert mistakes("lifo", Outcomes(same, 2)) == ["2 calls on a list overlapped"]
 
 
